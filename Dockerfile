@@ -23,4 +23,5 @@ VOLUME /data
 EXPOSE 9092
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["broker", "--host", "0.0.0.0", "--data-dir", "/data"]
-CMD ["--port", "9092", "--http-host", "0.0.0.0", "--http-port", "9644"]
+# Both ports serve everyone who can reach the container: publish them in networks that you trust, or see docs/security.md.
+CMD ["--port", "9092", "--http-host", "0.0.0.0", "--http-port", "9644", "--http-insecure"]

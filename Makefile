@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More flags for `make run`; the last one of a kind counts.
 RUN_FLAGS ?=
-# Processes that run tests. Many tests wait for timeouts of programs, so four use two cores best.
-WORKERS ?= 4
+# Processes that run tests. Many tests wait for programs and their timeouts, so six keep two cores busy.
+WORKERS ?= 6
 # One worker runs all tests with Spark, so that they share one session: see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
@@ -78,10 +78,10 @@ unit: install ## the unit tests: those that start no program and finish quickly
 		--ignore tests/client/cli --ignore tests/client/test_e2e.py \
 		tests/protocol tests/broker tests/client tests/pipeline tests/docs
 
-test: install ## all tests except those of test-all, test-cluster and interop: under four minutes on two cores
+test: install ## all tests except those of test-all, test-cluster and interop: six minutes on two cores
 	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
-test-all: install ## the tests of `make test`, and the slow ones: more kills, more simulated seeds
+test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
 	$(PYTEST) -m "not kafka and not cluster and not compose"
 
 test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
@@ -96,9 +96,11 @@ test-compose-spark: install ## build the image of the Spark profile, and archive
 test-browser: install ## tests of the page in a browser; needs Chromium (Debian: apt install chromium)
 	CI=true $(BIN)/python -m pytest tests/browser
 
-screenshots: install ## write screenshots of the page to build/screenshots, and the one of the docs; needs Chromium
+screenshots: install ## write screenshots of the pages to build/screenshots, and those of the docs; needs Chromium
 	$(BIN)/python -m tests.browser.screenshots build/screenshots
 	cp build/screenshots/group-light.png docs/_static/group.png
+	cp build/screenshots/console-light.png docs/_static/console.png
+	cp build/screenshots/topic-light.png docs/_static/topic.png
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
@@ -118,8 +120,9 @@ types: install ## check types with mypy --strict
 arch: install ## check that imports run one way
 	$(BIN)/lint-imports
 
-pages: install ## write the pages of docs/ that are generated: configuration.md, compatibility.md
+pages: install ## write the pages of docs/ that are generated: configuration.md, compatibility.md, the table of security.md
 	$(BIN)/python -m tests.docs.configuration
+	$(BIN)/python -m tests.docs.security
 	$(BIN)/python -m tests.interop.behaviour.page
 
 bench: install ## run the benchmarks: print tables and write docs/benchmarks.md
@@ -134,8 +137,10 @@ bench-cluster: install ## run the benchmarks of replication and failover
 fuzz: install ## send 1,000,000 odd and damaged requests to a broker; watch its event loop and memory
 	$(BIN)/python -m tests.fuzz --requests 1000000
 
-sim: install ## simulate 20,000 seeds of a coordinator and 5,000 of a cluster
+sim: install ## simulate 20,000 seeds of a coordinator with each group protocol and with both, and 5,000 of a cluster
 	$(BIN)/python -m tests.sim --seeds 20000
+	$(BIN)/python -m tests.sim --seeds 20000 --protocol consumer
+	$(BIN)/python -m tests.sim --seeds 20000 --protocol mixed
 	$(BIN)/python -m tests.sim_cluster --seeds 5000
 
 .PHONY: docs docs-serve dist

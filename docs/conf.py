@@ -40,6 +40,7 @@ NAVIGATION = {
         "docs/configuration",
         "docs/operating",
         "docs/observing",
+        "docs/console",
         "docs/security",
         "docs/storage",
         "docs/robustness",
@@ -82,6 +83,7 @@ nitpick_ignore_regex = [
     ("py:exc", r"(?!barnabas).*"),
     ("py:class", r"barnabas_broker\.testing\.link\.Target"),
     ("py:class", r"barnabas_client\..*\.[KV]"),
+    ("py:class", r"barnabas_client\.tokens\.TokenProvider"),
     ("py:data", "TEST_DEFAULTS"),
     ("py:meth", r"Consumer\.metrics"),
 ]

@@ -30,7 +30,9 @@ class Authority:
         self.trust = folder / f"{name}.pem"
         self.ca.cert_pem.write_to_path(str(self.trust))
 
-    def issue(self, file: str, *names: str, common_name: str | None = None, password: str = "") -> Path:
+    def issue(
+        self, file: str, *names: str, common_name: str | None = None, password: str = "", unit: str | None = None
+    ) -> Path:
         """A file with a private key, its certificate and the chain.
 
         Args:
@@ -38,8 +40,11 @@ class Authority:
             names: host names, addresses or mail addresses; those of the broker if there are none.
             common_name: the CN of the subject.
             password: encrypts the key.
+            unit: the OU of the subject; another one for each certificate if None.
         """
-        leaf = self.ca.issue_cert(*(names or NAMES), common_name=common_name, organization_name="Tests")
+        leaf = self.ca.issue_cert(
+            *(names or NAMES), common_name=common_name, organization_name="Tests", organization_unit_name=unit
+        )
         # In PKCS#8, because Java reads nothing else.
         secret = BestAvailableEncryption(password.encode()) if password else NoEncryption()
         private = load_pem_private_key(leaf.private_key_pem.bytes(), None)

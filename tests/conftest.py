@@ -8,6 +8,7 @@ from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -53,14 +54,48 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep modules and tests, which stay, out of the garbage collector's sight: a fifth of all processor time."""
     gc.disable()
     try:
+        _import_in_turn(session.config)
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+
+
+def _import_in_turn(config: pytest.Config) -> None:
+    """Import the modules of all tests, beginning with another one in each worker.
+
+    In a fresh clone, pytest compiles them, which takes longer than all other work before the first test. Workers that
+    import in the same order compile the same modules at the same time. This way each module is compiled once.
+    """
+    given = getattr(config, "workerinput", None)
+    if given is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    found = sorted(path for path in (config.rootpath / "tests").rglob("test_*.py") if not _left_out(path, config))
+    # In a package, pytest gives modules other names.
+    modules = [path.relative_to(config.rootpath) for path in found if not (path.parent / "__init__.py").exists()]
+    first = len(modules) * int(given["workerid"].removeprefix("gw")) // given["workercount"]
+    for path in (*modules[first:], *modules[:first]):
+        # What fails or is skipped is imported again, and reported, when its tests are collected.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.with_suffix("").parts))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files of which ``-m "not ..."`` leaves out all tests: collecting them would take seconds."""
+    return True if collection_path.suffix == ".py" and _left_out(collection_path, config) else None
+
+
+def _left_out(file: Path, config: pytest.Config) -> bool:
+    """Whether the `pytestmark` of a file has a marker that ``-m "not a and not b"`` excludes."""
+    terms = str(config.option.markexpr).split(" and ")
+    if not all(re.fullmatch(r"not \w+", term) for term in terms):
+        return False
+    given = re.search(r"^pytestmark = (\[.*?\]$|.*?$)", file.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return given is not None and any(f"mark.{term.removeprefix('not ')}" in given[1] for term in terms)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,14 +125,17 @@ class Schedule(LoadScopeScheduling):
 
     1. All tests that need Spark, to one worker: they share one session, which takes 20 s of processor time until it is
        warm. A file without the marker `spark` is not one of them. Then the file of `ONE_PORT`.
-    2. The tests of each file with a marker of `LONG`, one by one.
+    2. The tests of each file with a marker of `LONG`: one by one, or as a whole with the marker `together`.
     3. The other files, each as a whole: its tests share what the module sets up. They are short, so that the workers
        finish at the same time.
+
+    The tests of 2 wait for programs, those of 3 compute: one worker in four begins with the last ones, so that there is
+    always something to compute.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
-        self._sorted = False
+        self._positions: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -106,18 +144,22 @@ class Schedule(LoadScopeScheduling):
         markers = _markers(self.config.rootpath / file)
         if file.startswith(PIPELINE) and "spark" in markers:
             return PIPELINE
-        return nodeid if markers & LONG else file
+        return nodeid if markers & LONG and "together" not in markers else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if not self._sorted:
+        """Give the next tests to a worker. pytest-xdist itself searches the list of all tests for each of them."""
+        if not self._positions:
+            self._positions = {nodeid: at for at, nodeid in enumerate(self.registered_collections[node])}
             for scope in sorted(self.workqueue, key=self._rank):
                 self.workqueue.move_to_end(scope)
-            self._sorted = True
-        super()._assign_work_unit(node)
+        scope, unit = self.workqueue.popitem(last=int(node.gateway.id.removeprefix("gw")) % 4 == 1)
+        self.assigned_work.setdefault(node, {})[scope] = unit
+        node.send_runtest_some([self._positions[nodeid] for nodeid, done in unit.items() if not done])
 
-    @staticmethod
-    def _rank(scope: str) -> int:
-        return 0 if scope in (PIPELINE, ONE_PORT) else 1 if "::" in scope else 2
+    def _rank(self, scope: str) -> int:
+        if scope in (PIPELINE, ONE_PORT):
+            return 0
+        return 1 if _markers(self.config.rootpath / scope.partition("::")[0]) & LONG else 2
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         """Forget what is complete: pytest-xdist counts all tests that it ever gave to a worker, after each test."""
@@ -131,7 +173,8 @@ class Schedule(LoadScopeScheduling):
 @cache
 def _markers(file: Path) -> frozenset[str]:
     """The names of the markers in a file of tests."""
-    return frozenset(re.findall(r"\bmark\.(\w+)", file.read_text("utf-8")))
+    text = file.read_text("utf-8")
+    return frozenset(re.findall(r"\bmark\.(\w+)", text)) | ({"slow"} if "tests.sampling import" in text else set())
 
 
 @pytest.hookimpl(optionalhook=True)

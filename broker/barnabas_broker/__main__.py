@@ -9,17 +9,18 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import getpass
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import uvloop
 
-from barnabas_broker import heap, logs, streams
+from barnabas_broker import collector, heap, logs, streams
 from barnabas_broker.broker import BrokerServer, product_version
 from barnabas_broker.config import (
     BROKER_KEYS,
@@ -30,13 +31,21 @@ from barnabas_broker.config import (
     parse_environment,
     parse_properties,
 )
-from barnabas_broker.config.checks import check_config, is_for_broker, same_directory
-from barnabas_broker.config.keys import ADVERTISED_LISTENERS, CLUSTER_URL, LISTENERS, LOG_DIR, LOG_DIRS, NODE_ID
+from barnabas_broker.config.checks import check_config, is_for_broker, known_key, same_directory
+from barnabas_broker.config.keys import (
+    ADVERTISED_LISTENERS,
+    CLUSTER_URL,
+    HTTP_TOKEN_FILE,
+    LISTENERS,
+    LOG_DIR,
+    LOG_DIRS,
+    NODE_ID,
+)
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.supervisor import Supervisor, SupervisorError
 
-#: Objects after which the garbage collector runs: a request of many elements should not start it at every step.
-COLLECTOR_THRESHOLDS: Final = (50_000, 20, 50)
+#: The environment variable with the password of ``--add-user``.
+PASSWORD: Final = "BARNABAS_ADD_USER_PASSWORD"
 
 _FAILED: Final = 1
 _USAGE: Final = 2
@@ -85,8 +94,48 @@ def _parser() -> argparse.ArgumentParser:
         "--cores", type=int, metavar="N", help="run N brokers on this machine as a cluster of their own"
     )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="the address for clients (default: the listener)")
-    parser.add_argument("--http-port", type=int, metavar="N", help="serve /metrics and health; 0 picks a free port")
-    parser.add_argument("--http-host", default="127.0.0.1", help="address for that (default: %(default)s)")
+    parser.add_argument(
+        "--add-user",
+        metavar="NAME[=FILE]",
+        action="append",
+        default=[],
+        help="add a user for SCRAM, unless there is one of this name; the password is the first line of FILE, or in "
+        f"${PASSWORD}, or it is asked for; repeatable",
+    )
+    parser.add_argument(
+        "--http-port", type=int, metavar="N", help="serve the page, metrics and health over HTTP; 0 picks a free port"
+    )
+    parser.add_argument(
+        "--http-host",
+        default="127.0.0.1",
+        help="address for that; one that other machines reach needs a token, client certificates (http.ssl.cafile) or "
+        "--http-insecure (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--http-token-file",
+        metavar="FILE",
+        help="a file whose first line is the token that HTTP requests need, except for /healthz and /readyz "
+        "(http.token.file)",
+    )
+    parser.add_argument(
+        "--http-insecure",
+        action="store_true",
+        help="let everyone who can reach the HTTP port read the page and metrics",
+    )
+    parser.add_argument(
+        "--http-allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="answer HTTP requests for this host name too; repeatable (default: localhost, IP addresses, --http-host "
+        "and the name of this machine)",
+    )
+    parser.add_argument(
+        "--http-show-records",
+        action="store_true",
+        help="show the records of topics, and ACLs, to everyone who can reach the HTTP port (default: only if that is "
+        "a loopback address, and no listener has TLS or logins)",
+    )
     parser.add_argument(
         "--set", metavar="key=value", action="append", default=[], help="any of Kafka's configuration keys; repeatable"
     )
@@ -124,6 +173,7 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
         (NODE_ID.name, arguments.node_id),
         (ADVERTISED_LISTENERS.name, arguments.advertise),
         (CLUSTER_URL.name, arguments.cluster),
+        (HTTP_TOKEN_FILE.name, arguments.http_token_file),
     ):
         if value is not None:
             flags[key] = value
@@ -131,7 +181,11 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     config = layered(BROKER_KEYS, [file, environment, flags])
     if arguments.data_dir is not None:
         _set_data_dir(config, arguments.data_dir)
-    return config, check_config(config)
+    shown = [name for name in flags if (key := known_key(name)) is not None and key.secret]
+    warnings = (
+        [f"{', '.join(shown)}: other users of this machine can see --set; give it in --config FILE"] if shown else []
+    )
+    return config, warnings + check_config(config)
 
 
 def _set_data_dir(config: Config, directory: str) -> None:
@@ -147,6 +201,34 @@ def _set_data_dir(config: Config, directory: str) -> None:
     config.set_static(LOG_DIRS, directory)
 
 
+def read_users(given: Sequence[str]) -> dict[str, str]:
+    """The passwords of ``--add-user``, by user.
+
+    Raises:
+        ConfigError: a file cannot be read, or there is no password.
+    """
+    users: dict[str, str] = {}
+    for each in given:
+        user, _, file = each.partition("=")
+        if not user or user in users:
+            raise ConfigError(f"--add-user {each}: must be NAME or NAME=FILE, each name once")
+        if file:
+            try:
+                password = Path(file).read_text("utf-8").partition("\n")[0].removesuffix("\r")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"--add-user {each}: {error}") from error
+        elif PASSWORD in os.environ:
+            password = os.environ[PASSWORD]
+        elif sys.stdin.isatty():
+            password = getpass.getpass(f"Password of the user {user}: ")
+        else:
+            raise ConfigError(f"--add-user {user}: give its password in a file, as {user}=FILE, or in ${PASSWORD}")
+        if not password:
+            raise ConfigError(f"--add-user {user}: its password is empty")
+        users[user] = password
+    return users
+
+
 def _check_cores(arguments: argparse.Namespace, config: Config) -> None:
     """Check that the flags fit to ``--cores``.
 
@@ -154,8 +236,10 @@ def _check_cores(arguments: argparse.Namespace, config: Config) -> None:
         ConfigError: they do not.
     """
     given = (arguments.cluster, arguments.node_id, arguments.advertise, arguments.http_port)
-    if arguments.cores < 1 or any(value is not None for value in given):
-        raise ConfigError("--cores: at least 1, and without --cluster, --node-id, --advertise and --http-port")
+    if arguments.cores < 1 or any(value is not None for value in given) or arguments.add_user:
+        raise ConfigError(
+            "--cores: at least 1, and without --cluster, --node-id, --advertise, --http-port and --add-user"
+        )
     if config[LISTENERS]:
         raise ConfigError("--cores: each broker gets a port of its own, so leave out listeners")
 
@@ -210,16 +294,16 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _run(arguments: argparse.Namespace, config: Config) -> int:
+def _run(arguments: argparse.Namespace, config: Config, users: Mapping[str, str]) -> int:
     """Run a broker until a signal ends it; its exit status."""
     _raise_file_limit()
     # Nearly everything that a start allocates stays: collections would find nothing to free.
     gc.disable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(arguments, config))
+        return runner.run(_serve(arguments, config, users))
 
 
-async def _serve(arguments: argparse.Namespace, config: Config) -> int:
+async def _serve(arguments: argparse.Namespace, config: Config, users: Mapping[str, str]) -> int:
     loop = asyncio.get_running_loop()
     signalled: asyncio.Future[str] = loop.create_future()
 
@@ -230,21 +314,25 @@ async def _serve(arguments: argparse.Namespace, config: Config) -> int:
     _on_signal(stop)
     try:
         broker = await BrokerServer.start(
-            config, arguments.host, arguments.port, http_host=arguments.http_host, http_port=arguments.http_port
+            config,
+            arguments.host,
+            arguments.port,
+            http_host=arguments.http_host,
+            http_port=arguments.http_port,
+            http_allow_hosts=arguments.http_allow_host,
+            http_show_records=arguments.http_show_records,
+            http_insecure=arguments.http_insecure,
+            users=users,
         )
     except BrokerError as error:
         _fail_start(error)
-    if broker.certificates:
-        _reload_on_hangup(broker.certificates.reload, stop)
+    if broker.has_certificates:
+        _reload_on_hangup(broker.reload_certificates, stop)
     for listener in broker.listeners:
         streams.say(f"barnabas: listening on {listener.host}:{listener.port}")
     if broker.http_port is not None:
         streams.say(f"barnabas: http on {broker.http_host}:{broker.http_port}")
-    # What exists now stays: collections need not look at it.
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    gc.enable()
-    with heap.kept(broker.traffic):
+    with collector.bounded(), heap.kept(broker.traffic):
         failed = loop.create_task(broker.failed.wait())
         ends: list[asyncio.Future[Any]] = [signalled, failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -266,6 +354,7 @@ def main() -> None:
             raise ConfigError("--cluster needs --node-id: each broker of a cluster has its own")
         if arguments.cores is not None:
             _check_cores(arguments, config)
+        users = read_users(arguments.add_user)
     except ConfigError as error:
         _fail(str(error))
     if not arguments.supervised:
@@ -276,7 +365,7 @@ def main() -> None:
         _supervise(arguments, config)
         return
     logs.configure(arguments.log_format, arguments.log_level, broker=config[NODE_ID])
-    raise SystemExit(_run(arguments, config))
+    raise SystemExit(_run(arguments, config, users))
 
 
 if __name__ == "__main__":

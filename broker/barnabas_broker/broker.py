@@ -14,15 +14,17 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
-from barnabas_broker.cluster.controller import IsrChange, LogEnd, alter_isr, report_log_ends
+from barnabas_broker.cluster.acls import AclCreated, AclDeleted
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, add_users, alter_isr, report_log_ends
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
@@ -36,14 +38,24 @@ from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import ClusterMember, open_cluster
 from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
+from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
 from barnabas_broker.config.checks import advertise, broker_listeners, check_inter_broker, protocols_of
 from barnabas_broker.config.keys import (
     ADVERTISED_LISTENERS,
+    ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+    AUTHORIZER_CLASS_NAME,
     BROKER_ID,
     CLUSTER_URL,
+    CONTROLLER_QUOTA_WINDOW_NUM,
+    CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS,
+    EVENT_LOOP_WATCHDOG_MS,
     FETCH_SESSION_PARTITIONS,
     FETCH_SESSION_SLOTS,
+    HTTP_SSL_CAFILE,
+    HTTP_SSL_CERTFILE,
+    HTTP_SSL_KEYFILE,
+    HTTP_TOKEN_FILE,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
     LISTENERS,
@@ -51,7 +63,10 @@ from barnabas_broker.config.keys import (
     LOG_DIRS,
     NODE_ID,
     QUEUED_MAX_RESPONSE_BYTES,
+    QUOTA_WINDOW_NUM,
+    QUOTA_WINDOW_SIZE_SECONDS,
     REQUEST_TIMEOUT_MS,
+    SUPER_USERS,
 )
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.durations import seconds
@@ -62,31 +77,52 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
 from barnabas_broker.handlers.lane import Lane, Work
-from barnabas_broker.handlers.markers import write_markers
+from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
 from barnabas_broker.handlers.table import TableError, join
+from barnabas_broker.http.hosts import AllowedHosts
+from barnabas_broker.http.login import Login, is_loopback, open_to_all, read_token
+from barnabas_broker.http.samples import Samples
+from barnabas_broker.http.tls import HttpTls, HttpTlsError
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
-from barnabas_broker.replication.connection import BrokerConnections
-from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog
+from barnabas_broker.quotas.clients import ClientQuotas
+from barnabas_broker.quotas.connections import ConnectionQuotas
+from barnabas_broker.quotas.rates import Window
+from barnabas_broker.replication.connection import BrokerConnections, BrokerSecurity
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog, TransactionEventsLog
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.security.tls import TlsContexts
+from barnabas_broker.security.audit import Audit
+from barnabas_broker.security.authorizer import Authorizer, parse_super_users
+from barnabas_broker.security.sasl import Credentials
+from barnabas_broker.security.scram import ScramCredential
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
-from barnabas_broker.server.connection import Dispatcher
+from barnabas_broker.server.connection import Dispatcher, Peer
 from barnabas_broker.server.refusals import Refusals
-from barnabas_broker.server.sasl import SaslSettings, sasl_settings
-from barnabas_broker.server.server import BACKLOG, SocketServer
+from barnabas_broker.server.sasl import (
+    SaslLogin,
+    SaslSettings,
+    ScramDirectory,
+    open_check,
+    own_credentials,
+    sasl_settings,
+)
+from barnabas_broker.server.server import BACKLOG, SocketServer, connection_limits
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.watchdog import Watchdog
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from barnabas_protocol.printable import printable
+from barnabas_protocol.scram import ScramMechanism
 
 __all__ = ["BrokerError", "BrokerServer", "product_version"]
 
@@ -142,6 +178,7 @@ class BrokerServer:
     dispatch: Dispatch
     view: View
     certificates: Certificates
+    _http_tls: HttpTls | None
     _opened: AsyncExitStack
     _started: float
 
@@ -154,7 +191,11 @@ class BrokerServer:
         *,
         http_host: str = "127.0.0.1",
         http_port: int | None = None,
+        http_allow_hosts: Sequence[str] = (),
+        http_show_records: bool = False,
+        http_insecure: bool = False,
         wrap_dispatcher: WrapDispatcher = lambda dispatch: dispatch,
+        users: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Start a broker.
 
@@ -162,9 +203,16 @@ class BrokerServer:
             config: its configuration; it is copied.
             host: the address to listen on, if the configuration has no ``listeners``.
             port: the port to listen on, likewise; 0 picks a free one.
-            http_host: the address for metrics and health.
+            http_host: the address for the page, metrics and health.
             http_port: the port for them; 0 picks a free one, None serves none.
+            http_allow_hosts: host names, without a port, that requests may be for; loopback names, IP addresses,
+                `http_host` and the name of this machine are allowed in any case.
+            http_show_records: show the records of topics in any case; otherwise only if `http_host` is a loopback
+                address, and no listener has TLS or logins.
+            http_insecure: serve HTTP on an address that is not a loopback address also without a token
+                (``http.token.file``) or client certificates (``http.ssl.cafile``).
             wrap_dispatcher: puts a dispatcher in front of the handlers, to see or change requests and responses.
+            users: passwords of users for SCRAM; those who exist keep theirs.
 
         Raises:
             BrokerError: the broker cannot start; a ConfigError if the configuration has to change first. Everything
@@ -172,7 +220,19 @@ class BrokerServer:
         """
         async with AsyncExitStack() as stack:
             try:
-                return await cls._start(stack, config, host, port, http_host, http_port, wrap_dispatcher)
+                return await cls._start(
+                    stack,
+                    config,
+                    host,
+                    port,
+                    http_host,
+                    http_port,
+                    http_allow_hosts,
+                    http_show_records,
+                    http_insecure,
+                    wrap_dispatcher,
+                    users,
+                )
             except ForeignDataError as error:
                 raise ConfigError(f"{error}. To do: change log.dirs, node.id or cluster.url") from error
             except (LogDirectoryError, ClusterError, TableError) as error:
@@ -187,14 +247,23 @@ class BrokerServer:
         port: int,
         http_host: str,
         http_port: int | None,
+        http_allow_hosts: Sequence[str],
+        http_show_records: bool,
+        http_insecure: bool,
         wrap_dispatcher: WrapDispatcher,
+        users: Mapping[str, str],
     ) -> Self:
         began = time.monotonic()
         config = Config(config.keys, dict(config.given))
         node_id = config[NODE_ID]
         # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
-        listeners, sockets, certificates, logins = _bind_listeners(stack, config, host, port)
-        http = None if http_port is None else _bind_http(stack, http_host, http_port)
+        listeners, sockets, certificates, logins, own = _bind_listeners(stack, config, host, port)
+        http = None if http_port is None else _bind_http(stack, config, http_host, http_port, insecure=http_insecure)
+        checks = {
+            name: await open_check(settings.bearer, name, wall_ms, stack)
+            for name, settings in logins.items()
+            if settings.bearer is not None
+        }
         routes = join()
         advertised = advertise(listeners, broker_listeners(config, ADVERTISED_LISTENERS), socket.gethostname())
         # DescribeConfigs shows what was worked out as if it had been configured.
@@ -208,12 +277,16 @@ class BrokerServer:
         directory, cluster, member, recovery = await open_data(stack, config, node_id, endpoints)
         image = cluster.image
 
-        def configure(image: Image, events: Sequence[Event]) -> None:
+        def configure(image: Image, events: Sequence[Event], *, compare: bool = True) -> None:
             """Apply the configuration that was set at run time: for all brokers (""), then for this one."""
             if any(isinstance(event, BrokerConfigured) for event in events):
+                before = config.dynamic
                 config.set_dynamic(image.broker_configs.get(str(node_id), {}), image.broker_configs.get("", {}))
+                mine = any(isinstance(event, BrokerConfigured) and event.name == str(node_id) for event in events)
+                if mine and (before or config.dynamic):
+                    certificates.apply(compare=compare)
 
-        configure(image, image.snapshot())
+        configure(image, image.snapshot(), compare=False)
         cluster.subscribe(configure)
 
         replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)
@@ -230,7 +303,7 @@ class BrokerServer:
         )
         group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
         between = config[INTER_BROKER_LISTENER_NAME]
-        broker_tls = certificates.of(between)
+        security = BrokerSecurity(certificates.of(between), own)
 
         def address(node_id: int) -> tuple[str, int] | None:
             broker = cluster.image.brokers.get(node_id)
@@ -242,7 +315,10 @@ class BrokerServer:
                 topic.partitions[where.partition].leader if topic and where.partition < len(topic.partitions) else None
             )
 
+        if config[EVENT_LOOP_WATCHDOG_MS]:
+            stack.callback(Watchdog(config[EVENT_LOOP_WATCHDOG_MS] / 1000).stop)
         lane = Lane(time.monotonic)
+        scram_users = ScramDirectory(lambda: cluster.image.users)
 
         async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
@@ -252,7 +328,7 @@ class BrokerServer:
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
 
-        peers = BrokerConnections(f"broker-{node_id}-transactions", address, broker_tls)
+        peers = BrokerConnections(client_id_of_coordinator(node_id), address, security)
         transactions = TransactionCoordinator(
             config,
             node_id,
@@ -261,10 +337,18 @@ class BrokerServer:
             write_here,
             peers,
             cluster.next_producer_id,
+            TransactionEventsLog(replicas, wall_ms),
             now=time.monotonic,
             wall_ms=wall_ms,
         )
         transaction_partitions = CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions, replicas, cluster.may_serve)
+        audit = Audit(time.monotonic)
+        stack.callback(audit.close)
+        authorizer = _authorizer(config, cluster, audit)
+        connection_quotas = ConnectionQuotas(
+            connection_limits(config, (each.name for each in listeners)), _window(config)
+        )
+        quotas = _client_quotas(config, cluster, connection_quotas)
         responses = Budget(config[QUEUED_MAX_RESPONSE_BYTES])
         refusals = Refusals()
         services = Services(
@@ -272,6 +356,8 @@ class BrokerServer:
             node_id=node_id,
             cluster=cluster,
             replicas=replicas,
+            quotas=quotas,
+            now=time.monotonic,
             fetch_sessions=FetchSessionCache(
                 config[FETCH_SESSION_SLOTS], config[FETCH_SESSION_PARTITIONS], lambda: random.randrange(1, 2**31)
             ),
@@ -284,11 +370,20 @@ class BrokerServer:
             responses=responses,
             api_versions=[api_version(routes[key]) for key in sorted(routes)],
             refusals=refusals,
+            audit=audit,
+            authorizer=authorizer,
+            certificates=certificates,
         )
         dispatch = Dispatch(services, routes)
         stack.callback(dispatch.close)
         stack.callback(lane.close)
-        server = SocketServer(config, wrap_dispatcher(dispatch), time.monotonic, refusals, responses)
+
+        def identified(peer: Peer) -> None:
+            audit.logged_in(peer.principal, peer.host, peer.listener, "certificate")
+
+        server = SocketServer(
+            config, wrap_dispatcher(dispatch), time.monotonic, refusals, responses, connection_quotas, identified
+        )
         view = View(
             node_id=node_id,
             version=product_version(),
@@ -299,9 +394,13 @@ class BrokerServer:
             directory=directory,
             server=server,
             requests=dispatch.metrics,
+            quotas=quotas,
             history=groups.journal,
             now=time.monotonic,
             wall_ms=wall_ms,
+            config=config,
+            samples=Samples(),
+            shows_records=http_show_records or (is_loopback(http_host) and not logins and not certificates),
             lifecycle=None if member is None else member.lifecycle,
         )
 
@@ -310,7 +409,10 @@ class BrokerServer:
             await asyncio.gather(server.stop(GRACE_SECONDS), groups.close(), transactions.close())
             await peers.close()
 
-        endpoint = None if http is None else http.endpoint_class(view, http.listener)
+        allowed = AllowedHosts([http_host, socket.gethostname(), *http_allow_hosts], "--http-allow-host")
+        endpoint = None
+        if http is not None:
+            endpoint = http.endpoint_class(view, http.listener, allowed, http.login, http.tls, audit.wrong_token)
         if endpoint is not None:
             stack.push_async_callback(endpoint.stop)
         stack.push_async_callback(end_requests)
@@ -318,7 +420,7 @@ class BrokerServer:
         if member is None:
             replicas.start(cluster.image)
         else:
-            _start_following(stack, config, node_id, member, replicas, broker_tls)
+            _start_following(stack, config, node_id, member, replicas, security)
         stack.callback(group_partitions.close)
         stack.callback(transaction_partitions.close)
 
@@ -349,6 +451,8 @@ class BrokerServer:
         def maintain() -> None:
             nonlocal short, shortages, lacked
             directory.maintain(wall_ms())
+            audit.tick()
+            quotas.tick(time.monotonic())
             # A small write may succeed where large ones fail again and again.
             short = 0 if directory.shortage is None and directory.shortages == shortages else short + 1
             shortages, lacked = directory.shortages, directory.shortage or lacked
@@ -371,8 +475,12 @@ class BrokerServer:
             await member.enter(directory.next_producer_id, directory.leader_epochs)
             group_partitions.start()
             transaction_partitions.start()
+        if users:
+            await _add_users(cluster, users)
         for listener, bound in zip(listeners, sockets, strict=True):
-            await server.listen(bound, listener.name, certificates.of(listener.name), logins.get(listener.name))
+            settings = logins.get(listener.name)
+            login = settings and SaslLogin(settings, scram_users, wall_ms, audit, checks.get(listener.name))
+            await server.listen(bound, listener.name, certificates.of(listener.name), login)
         http_port = None if http is None else http.listener.getsockname()[1]
         started = time.monotonic()
         log.info(
@@ -401,6 +509,7 @@ class BrokerServer:
             dispatch,
             view,
             certificates,
+            None if http is None else http.tls,
             stack.pop_all(),
             started,
         )
@@ -414,6 +523,22 @@ class BrokerServer:
     def port(self) -> int:
         """The port of the first listener."""
         return self.listeners[0].port
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether anything speaks TLS here."""
+        return bool(self.certificates) or self._http_tls is not None
+
+    def reload_certificates(self) -> None:
+        """Read all certificates again. One that cannot be used is logged, and the earlier one stays."""
+        self.certificates.reload()
+        if self._http_tls is not None:
+            try:
+                self._http_tls.reload()
+            except HttpTlsError as error:
+                log.error("certificate of HTTP not reloaded, the earlier one stays", reason=str(error))
+            else:
+                log.info("certificate of HTTP reloaded")
 
     def traffic(self) -> int:
         """Bytes received and sent so far, over all connections."""
@@ -435,10 +560,19 @@ class BrokerServer:
 
 
 class _Http(NamedTuple):
-    """A bound socket for HTTP, and the class that serves on it: an :class:`~barnabas_broker.http.endpoint.Endpoint`."""
+    """A bound socket for HTTP, who may use it, and what serves on it.
+
+    Attributes:
+        listener: the socket.
+        endpoint_class: an :class:`~barnabas_broker.http.endpoint.Endpoint`.
+        login: what requests need.
+        tls: the certificate; None for plain HTTP.
+    """
 
     listener: socket.socket
     endpoint_class: Any
+    login: Login
+    tls: HttpTls | None
 
 
 class _Data(NamedTuple):
@@ -455,6 +589,59 @@ class _Data(NamedTuple):
     cluster: ClusterMetadata
     member: ClusterMember | None
     recovery: float
+
+
+def _authorizer(config: Config, cluster: ClusterMetadata, audit: Audit) -> Authorizer | None:
+    """What decides what clients may do, by the ACLs of the cluster image; None if nothing does.
+
+    Raises:
+        ConfigError: super.users cannot be read.
+    """
+    if not config[AUTHORIZER_CLASS_NAME]:
+        return None
+    try:
+        super_users = parse_super_users(config[SUPER_USERS])
+    except ValueError as error:
+        raise ConfigError(f"{SUPER_USERS.name}: {error}") from None
+    authorizer = Authorizer(
+        super_users, allow_everyone=config[ALLOW_EVERYONE_IF_NO_ACL_FOUND], refused=audit.not_authorized
+    )
+    authorizer.change(added=cluster.image.acls)
+
+    def change(image: Image, events: Sequence[Event]) -> None:
+        changed = [event.binding for event in events if isinstance(event, AclCreated | AclDeleted)]
+        if changed:
+            authorizer.change(
+                added=[binding for binding in changed if binding in image.acls],
+                removed=[binding for binding in changed if binding not in image.acls],
+            )
+
+    cluster.subscribe(change)
+    return authorizer
+
+
+def _window(config: Config) -> Window:
+    """How the rates of clients and connections are measured."""
+    return Window(config[QUOTA_WINDOW_NUM], config[QUOTA_WINDOW_SIZE_SECONDS])
+
+
+def _client_quotas(config: Config, cluster: ClusterMetadata, connections: ConnectionQuotas) -> ClientQuotas:
+    """The quotas of users and clients as they are in the cluster image; those of addresses go to `connections`."""
+    quotas = ClientQuotas(
+        _window(config),
+        Window(config[CONTROLLER_QUOTA_WINDOW_NUM], config[CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS]),
+    )
+
+    def change(image: Image, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ClientQuotaSet | ClientQuotaRemoved):
+                limit = image.quotas.get(event.entity, {}).get(event.key)
+                quotas.set(event.entity, event.key, limit)
+                connections.set(event.entity, event.key, limit)
+
+    change(cluster.image, cluster.image.snapshot())
+    cluster.subscribe(change)
+    return quotas
 
 
 def _topics_of(image: Image) -> Iterator[Topic]:
@@ -520,7 +707,7 @@ def _start_following(
     node_id: int,
     member: ClusterMember,
     replicas: ReplicaManager,
-    tls: TlsContexts | None,
+    security: BrokerSecurity,
 ) -> None:
     """Host partitions in a cluster: follow their leaders, and keep the ISR of the partitions that are led here."""
     cluster, lifecycle = member.cluster, member.lifecycle
@@ -558,7 +745,7 @@ def _start_following(
         lambda: lifecycle.epoch,
         lifecycle.me.directory,
         wall_ms,
-        tls,
+        security,
     )
     stack.push_async_callback(fetchers.close)
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
@@ -583,10 +770,32 @@ def _cluster_of(path: Path) -> str | None:
     return properties.get("cluster.id")
 
 
+async def _add_users(cluster: ClusterMetadata, passwords: Mapping[str, str]) -> None:
+    """Add users for each mechanism of SCRAM, unless they exist.
+
+    Raises:
+        BrokerError: the metadata cannot be changed.
+    """
+    known = {user for user, _ in cluster.image.users.credentials}
+    new = {
+        (user, mechanism): ScramCredential.of_password(mechanism, password, os.urandom(16))
+        for user, password in passwords.items()
+        if user not in known
+        for mechanism in ScramMechanism
+    }
+    try:
+        added = await cluster.change(lambda image: add_users(image, new, lambda: os.urandom(32)))
+    except KafkaError as error:
+        raise BrokerError(f"users cannot be added: {error}") from error
+    for user in added:
+        log.info("user added", user=printable(user))
+
+
 def _bind_listeners(
     stack: AsyncExitStack, config: Config, host: str, port: int
-) -> tuple[tuple[Listener, ...], list[socket.socket], Certificates, dict[str, SaslSettings]]:
-    """The listeners with the ports in use, a bound socket for each, their certificates, and how clients log in.
+) -> tuple[tuple[Listener, ...], list[socket.socket], Certificates, dict[str, SaslSettings], Credentials | None]:
+    """The listeners with the ports in use, a bound socket for each, their certificates, how clients log in, and by what
+    this broker logs in to others.
 
     Raises:
         ConfigError: the listeners contradict other keys.
@@ -594,23 +803,42 @@ def _bind_listeners(
     """
     wanted = broker_listeners(config, LISTENERS) or (Listener(PLAINTEXT, host, port),)
     protocols = protocols_of(wanted, config[LISTENER_SECURITY_PROTOCOL_MAP])
-    check_inter_broker(config, wanted, protocols)
+    check_inter_broker(config, wanted)
     certificates, logins = Certificates(config, protocols), sasl_settings(config, protocols)
+    between = config[INTER_BROKER_LISTENER_NAME]
+    own = own_credentials(config, between) if config[CLUSTER_URL] and between in logins else None
     sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]
     listeners = tuple(
         Listener(each.name, each.host, bound.getsockname()[1]) for each, bound in zip(wanted, sockets, strict=True)
     )
-    return listeners, sockets, certificates, logins
+    return listeners, sockets, certificates, logins, own
 
 
-def _bind_http(stack: AsyncExitStack, host: str, port: int) -> _Http:
-    """Bind the socket for metrics and health.
+def _bind_http(stack: AsyncExitStack, config: Config, host: str, port: int, *, insecure: bool) -> _Http:
+    """Bind the socket for the page, metrics and health.
 
     Raises:
+        ConfigError: the address is not a loopback address, and there is no login; or a file cannot be used.
         BrokerError: aiohttp is not installed, or the address does not exist or is in use.
     """
     module = require("barnabas_broker.http.endpoint", wanted_by="--http-port", extra="http")
-    return _Http(stack.enter_context(closing(_bind(host, port))), module.Endpoint)
+    certificate, authority = config[HTTP_SSL_CERTFILE], config[HTTP_SSL_CAFILE]
+    if authority and not certificate:
+        raise ConfigError("http.ssl.cafile needs http.ssl.certfile: clients show a certificate over TLS only")
+    try:
+        tls = HttpTls.of(certificate, config[HTTP_SSL_KEYFILE], authority) if certificate else None
+        token = read_token(config[HTTP_TOKEN_FILE]) if config[HTTP_TOKEN_FILE] else None
+        login = Login(token, certificates=bool(authority))
+        remedies = "give --http-token-file FILE, or http.ssl.certfile and http.ssl.cafile, or --http-insecure"
+        exposed = open_to_all(host, login, insecure=insecure, remedies=remedies)
+    except HttpTlsError as error:
+        raise ConfigError(f"http.ssl: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"HTTP: {error}") from None
+    listener = stack.enter_context(closing(_bind(host, port)))
+    if exposed:
+        log.warning("HTTP has no login: everyone who can reach it may read it", host=host, port=port)
+    return _Http(listener, module.Endpoint, login, tls)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -24,6 +24,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _BROKER: "Final[pytest.StashKey[Broker]]" = pytest.StashKey()
 _STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
+_REPORTS: Final[pytest.StashKey[Path]] = pytest.StashKey()
 #: Characters of the test's name in a topic's name at most.
 _MOST_CHARACTERS: Final = 150
 
@@ -84,8 +86,24 @@ def kafka_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
     data = tmp_path_factory.mktemp("kafka-broker") / "data"
     with Broker(process=process, config=config, data_dir=data) as broker:
         pytestconfig.stash[_BROKER] = broker
+        pytestconfig.stash[_REPORTS] = data.parent
         yield broker
         del pytestconfig.stash[_BROKER]
+
+
+@pytest.fixture(scope="session")
+def kafka_secure_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
+    """Another broker, whose clients log in over TLS: as ``test`` with the password ``test-secret``.
+
+    For other users, or for TLS alone, make a fixture of your own with ``Broker(security=..., users=...)``.
+    """
+    from barnabas_broker.testing import Broker
+
+    process, config = _settings(pytestconfig)
+    data = tmp_path_factory.mktemp("kafka-secure-broker") / "data"
+    users = {"test": "test-secret"}
+    with Broker(process=process, config=config, data_dir=data, security="SASL_SSL", users=users) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
@@ -99,12 +117,16 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_broker: "Broker") -> Itera
     """The name of a new topic for this test; see the marker ``kafka_topic``."""
     marker = request.node.get_closest_marker("kafka_topic")
     partitions, config = _topic(*marker.args, **marker.kwargs) if marker is not None else _topic()
-    stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")[:_MOST_CHARACTERS]
-    name = f"{stem}-{uuid.uuid4().hex[:8]}"
+    name = f"{_stem(request.node)}-{uuid.uuid4().hex[:8]}"
     kafka_broker.create_topic(name, partitions, config)
     yield name
     if kafka_broker.running:
         kafka_broker.delete_topic(name)
+
+
+def _stem(item: pytest.Item) -> str:
+    """The name of a test with the characters that topics and files may have."""
+    return re.sub(r"[^a-zA-Z0-9._-]+", "-", item.name).strip("-")[:_MOST_CHARACTERS]
 
 
 def _topic(partitions: int = 1, config: Mapping[str, object] | None = None) -> tuple[int, Mapping[str, object] | None]:
@@ -144,7 +166,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         from barnabas_broker.testing.report import sections
 
         try:
-            report.sections.extend(sections(broker, item.stash.get(_STARTED, 0.0)))
+            file = item.config.stash[_REPORTS] / _stem(item)
+            report.sections.extend(sections(broker, item.stash.get(_STARTED, 0.0), file))
         except BrokerError as error:
             report.sections.append(("kafka requests", f"The broker does not answer: {error}"))
     return report

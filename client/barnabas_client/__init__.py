@@ -4,7 +4,9 @@ Programs import the same names from :mod:`barnabas`. Imported by that and by the
 """
 
 from barnabas_client import errors
+from barnabas_client.admin.acls import AclBinding, AclBindingFilter, AclResult
 from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.quotas import ClientQuotaAlteration, ClientQuotaResult, ClientQuotas
 from barnabas_client.admin.types import (
     AlterConfigOp,
     BrokerLogDirs,
@@ -40,6 +42,12 @@ from barnabas_client.admin.types import (
     TransactionListing,
     TransactionListings,
 )
+from barnabas_client.admin.users import (
+    UserResult,
+    UserScramCredentialDeletion,
+    UserScramCredentials,
+    UserScramCredentialUpsertion,
+)
 from barnabas_client.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -66,8 +74,24 @@ from barnabas_client.structs import (
     RecordMetadata,
     TopicPartition,
 )
+from barnabas_client.token_files import FileTokenProvider
+from barnabas_client.tokens import AbstractTokenProvider
+from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
+from barnabas_protocol.scram import ScramMechanism
 
 __all__ = [
+    "AbstractTokenProvider",
+    "FileTokenProvider",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPatternType",
+    "AclPermissionType",
+    "AclResourceType",
+    "AclResult",
+    "ClientQuotaAlteration",
+    "ClientQuotaResult",
+    "ClientQuotas",
     "FencedProducer",
     "PartitionProducer",
     "PartitionProducers",
@@ -125,9 +149,14 @@ __all__ = [
     "RecordMetadata",
     "ResourceType",
     "RoundRobinAssignor",
+    "ScramMechanism",
     "Serializer",
     "StickyAssignor",
     "TopicPartition",
     "TopicResult",
+    "UserResult",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentials",
     "errors",
 ]

@@ -20,6 +20,7 @@ from barnabas_client.assignors import (
     RebalanceProtocol,
     RoundRobinAssignor,
 )
+from barnabas_client.tokens import Login, TokenProvider
 from barnabas_protocol.records import Codec
 from barnabas_protocol.wire import Buffer
 
@@ -42,7 +43,7 @@ Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 AutoOffsetReset = Literal["latest", "earliest", "none"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 GroupProtocol = Literal["classic", "consumer"]
 Acks = Literal["all", -1, 0, 1]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -124,6 +125,7 @@ class ClientConfig:
     sasl_mechanism: SaslMechanism = "PLAIN"
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenProvider | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.client_id, str):
@@ -148,21 +150,44 @@ class ClientConfig:
     def _check_login(self) -> None:
         _one_of("sasl_mechanism", self.sasl_mechanism, get_args(SaslMechanism))
         given = (self.sasl_plain_username, self.sasl_plain_password)
+        provider = self.sasl_oauth_token_provider
+        if provider is not None and not callable(getattr(provider, "token", None)):
+            raise TypeError(f"sasl_oauth_token_provider is {provider!r}: give an object with an async method token()")
         if self.security_protocol not in ("SASL_PLAINTEXT", "SASL_SSL"):
             if given != (None, None):
                 raise ValueError(
                     "sasl_plain_username or sasl_plain_password is given but security_protocol is not: give "
                     'security_protocol="SASL_SSL" as well'
                 )
+            if provider is not None:
+                raise ValueError(
+                    "sasl_oauth_token_provider is given but security_protocol is not: give "
+                    'security_protocol="SASL_SSL" as well'
+                )
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            if given != (None, None):
+                raise ValueError(
+                    'sasl_plain_username or sasl_plain_password is given with sasl_mechanism="OAUTHBEARER": leave it '
+                    "out, the token has the user"
+                )
+            if provider is None:
+                raise ValueError('sasl_oauth_token_provider is needed with sasl_mechanism="OAUTHBEARER": give one')
+        elif provider is not None:
+            raise ValueError(
+                f"sasl_oauth_token_provider is given with sasl_mechanism={self.sasl_mechanism!r}: give "
+                'sasl_mechanism="OAUTHBEARER" as well'
+            )
         elif not all(isinstance(one, str) and one and "\0" not in one for one in given):
             raise ValueError("sasl_plain_username and sasl_plain_password are needed: give both, without zero bytes")
 
     @property
-    def login(self) -> tuple[SaslMechanism, str, str] | None:
-        """Mechanism, user and password of SASL; None without."""
+    def login(self) -> Login | None:
+        """How to log in; None without SASL."""
+        if self.sasl_oauth_token_provider is not None:
+            return Login(self.sasl_mechanism, tokens=self.sasl_oauth_token_provider)
         if self.sasl_plain_username is None or self.sasl_plain_password is None:
             return None
-        return self.sasl_mechanism, self.sasl_plain_username, self.sasl_plain_password
+        return Login(self.sasl_mechanism, self.sasl_plain_username, self.sasl_plain_password)
 
     @property
     def request_timeout(self) -> float:
@@ -331,6 +356,7 @@ class ClientSettings(TypedDict, total=False):
     sasl_mechanism: SaslMechanism
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
 
 
 class ConsumerSettings(ClientSettings, total=False):

@@ -39,6 +39,19 @@ async def end(task: "asyncio.Task[Any] | None") -> None:
         await asyncio.wait((task,))
 
 
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Run something to its end, even if the caller is cancelled meanwhile: the cancellation comes afterwards.
+
+    For the end of a client: half of it would leave connections and tasks behind. The work has to be bounded in time.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise
+
+
 class BackgroundTasks:
     """A set of running tasks; a task leaves it when it ends.
 

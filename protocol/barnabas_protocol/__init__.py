@@ -9,6 +9,7 @@
 - :mod:`~barnabas_protocol.records`: record batches.
 - :mod:`~barnabas_protocol.coordinator_records`, :mod:`~barnabas_protocol.consumer_protocol`: what brokers store and
   group members exchange, in Kafka's schemas; :mod:`~barnabas_protocol.internal_topics`: where they store it.
+- :mod:`~barnabas_protocol.sasl`: the messages by which a client logs in, with :mod:`~barnabas_protocol.scram`.
 - :mod:`~barnabas_protocol.errors`: error codes, and the exceptions of this package.
 
 Declarations are written with :mod:`~barnabas_protocol.schema` and become constructs in

@@ -113,7 +113,11 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Data, versions="0", flexible="0+"):
-    """A member: what it subscribes to, and, of one of the classic protocol, what that needs."""
+    """A member: what it subscribes to, and, of one of the classic protocol, what that needs.
+
+    Of another member that is null. It must be written: where it is absent, Kafka reads metadata without protocols, and
+    takes the member for one of the classic protocol.
+    """
 
     instance_id: str | None = field(STRING, nullable="0+")
     rack_id: str | None = field(STRING, nullable="0+")
@@ -124,7 +128,11 @@ class ConsumerGroupMemberMetadataValue(Data, versions="0", flexible="0+"):
     rebalance_timeout_ms: int = field(INT32, default=-1)
     server_assignor: str | None = field(STRING, nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = field(
-        struct(ClassicMemberMetadata), nullable="0+", default=None, tag=0, tagged="0+"
+        struct(ClassicMemberMetadata),
+        nullable="0+",
+        default=ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=[]),
+        tag=0,
+        tagged="0+",
     )
 
 

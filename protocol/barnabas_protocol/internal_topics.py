@@ -14,11 +14,15 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SHARE_GROUPS_TOPIC: Final = "__share_group_state"
 #: Events of groups and their causes. Apache Kafka has no such topic.
 EVENTS_TOPIC: Final = "__group_events"
+#: Events of transactions that take long or are aborted. Apache Kafka has no such topic.
+TRANSACTION_EVENTS_TOPIC: Final = "__transaction_events"
 
 #: The metadata log in directories of Apache Kafka. It is not a topic to clients, and its name is reserved.
 METADATA_TOPIC: Final = "__cluster_metadata"
 
-INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC, EVENTS_TOPIC))
+INTERNAL_TOPICS: Final = frozenset(
+    (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC, EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC)
+)
 
 
 def java_string_hash(text: str) -> int:

@@ -69,8 +69,7 @@ class _Structure(Construct):
             else:
                 lines.append(f"    {targets} = {run[0][1]._compileparse(source)}")
         for f in (*self.absent, *(f for f, _ in self.tagged.values())):
-            default = "[]" if isinstance(f.default, list) else repr(f.default)
-            lines.append(f"    made.{f.name} = {default}")
+            lines.append(f"    made.{f.name} = {_default(source, f)}")
         if self.flexible:
             # Nearly always there are no tags, which is a single zero.
             parse, tagged = source.bind("parse_tags", parse_tags), source.bind("tagged", self.tagged)
@@ -87,7 +86,7 @@ class _Structure(Construct):
         for f in self.absent:
             if not f.ignorable:
                 refuse, absent = source.bind("refuse_absent", refuse_absent), source.bind("absent", self.absent)
-                lines.append(f"    if that.{f.name} != {f.default!r}: {refuse}(that, {absent})")
+                lines.append(f"    if that.{f.name} != {_default(source, f)}: {refuse}(that, {absent})")
         for run in self._runs():
             if isinstance(run[0][1], FormatField):
                 formats, _ = _formats(run)
@@ -96,7 +95,7 @@ class _Structure(Construct):
             else:
                 lines.append(f"    obj = that.{run[0][0].name}; {run[0][1]._compilebuild(source)}")
         if self.flexible:
-            not_default = " or ".join(f"that.{f.name} != {f.default!r}" for f, _ in self.tagged.values())
+            not_default = " or ".join(f"that.{f.name} != {_default(source, f)}" for f, _ in self.tagged.values())
             if not_default:
                 build, tagged = source.bind("build_tags", build_tags), source.bind("tagged", self.tagged)
                 lines.append(f"    if {not_default}: {build}(io, this, that, {tagged})")
@@ -115,6 +114,11 @@ class _Structure(Construct):
             else:
                 runs.append([(f, con)])
         return runs
+
+
+def _default(source: Source, f: Field) -> str:
+    """The default of a field as an expression: a list is a new one each time, a structure is never changed."""
+    return source.bind(f"default_{f.name}", f.default) if isinstance(f.default, Struct) else repr(f.default)
 
 
 def _formats(run: list[tuple[Field, Construct]]) -> tuple[str, int]:

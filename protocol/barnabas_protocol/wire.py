@@ -110,10 +110,14 @@ def write_uvarint(io: io.BytesIO, value: int) -> None:
     io.write(uvarint(value))
 
 
+#: The varints of one byte.
+_SMALL: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
 def uvarint(value: int) -> bytes:
     """`value` as an unsigned varint."""
-    if value < 0x80:
-        return bytes((value,))
+    if 0 <= value < 0x80:
+        return _SMALL[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

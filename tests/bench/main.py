@@ -27,6 +27,7 @@ FAMILIES: Final = (
     "transactions",
     "requests",
     "groups",
+    "consumer_groups",
     "replay",
     "startup",
     "memory",
@@ -37,7 +38,18 @@ FAMILIES: Final = (
     "spark",
 )
 #: Families that are measured by default with another broker.
-BESIDE: Final = ("startup", "memory", "throughput", "perf", "latency", "transactions", "requests", "groups", "recovery")
+BESIDE: Final = (
+    "startup",
+    "memory",
+    "throughput",
+    "perf",
+    "latency",
+    "transactions",
+    "requests",
+    "groups",
+    "consumer_groups",
+    "recovery",
+)
 
 
 class Family(Protocol):

@@ -55,23 +55,23 @@ class Link:
         return decode_response(answer, version, self._answers.read(*struct.unpack(">i", head)))
 
 
-def create_topic(address: str, name: str, partitions: int) -> None:
-    """Create a topic; wait until its leaders accept requests."""
+def create_topic(address: str, name: str, partitions: int, patience: float = LIMIT) -> None:
+    """Create a topic; wait until its leaders accept requests, each of the two waits for `patience` seconds at most."""
     with Link(address) as link:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
         created = link.ask(CreateTopicsRequest(topics=[topic]), 2, CreateTopicsResponse)
         if created.topics[0].error_code:
             raise RuntimeError(f"{name}: error {created.topics[0].error_code}")
-        wait_for_topic(link, name, partitions)
+        wait_for_topic(link, name, partitions, patience)
         if len(link.ask(MetadataRequest(topics=[]), 4, MetadataResponse).brokers) == 1:
-            ends(link, name, partitions)
+            ends(link, name, partitions, patience)
 
 
-def ends(link: Link, topic: str, partitions: int) -> list[int]:
+def ends(link: Link, topic: str, partitions: int, patience: float = LIMIT) -> list[int]:
     """Return the end offset of each partition. Retries, because Apache Kafka lists a leader a moment too early."""
     asked = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience
     while True:
         (answer,) = link.ask(request, 5, ListOffsetsResponse).topics
         errors = {one.error_code for one in answer.partitions} - {0}
@@ -97,9 +97,9 @@ def delete_topic(address: str, name: str) -> None:
             raise RuntimeError(f"{name}: error {deleted.responses[0].error_code}")
 
 
-def wait_for_topic(link: Link, name: str, partitions: int | None = None) -> None:
+def wait_for_topic(link: Link, name: str, partitions: int | None = None, patience: float = LIMIT) -> None:
     """Wait until a topic exists. The request creates it if auto-creation is on."""
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         (found,) = link.ask(request, 4, MetadataResponse).topics
@@ -107,7 +107,7 @@ def wait_for_topic(link: Link, name: str, partitions: int | None = None) -> None
         if not any(errors) and (partitions is None or len(found.partitions) == partitions):
             return
         time.sleep(0.02)
-    raise RuntimeError(f"{name} has no leaders after {LIMIT:.0f} s")
+    raise RuntimeError(f"{name} has no leaders after {patience:.0f} s")
 
 
 def join_alone(link: Link, group: str) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker import __main__
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -122,16 +123,44 @@ async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
         (["--node-id", "-3"], "node.id='-3'"),
         (["--advertise", "nowhere"], "advertised.listeners='nowhere'"),
         (["--set", "listeners=localhost:9092"], "listeners='localhost:9092': must be NAME://HOST:PORT"),
-        (["--set", "inter.broker.listener.name=IN"], "inter.broker.listener.name='IN': must be one of"),
         (["--cores", "2", "--set", "listeners=PLAINTEXT://127.0.0.1:0"], "leave out listeners"),
         (["--set", "log.dirs=/tmp/one,/tmp/two"], "log.dirs='/tmp/one,/tmp/two': names 2 directories"),
         (["--set", "log.dirs=/tmp/other"], "and log.dirs=/tmp/other are different directories: give one of them"),
         (["--set", "authorizer.class.name=A"], "authorizer.class.name='A'"),
+        (["--add-user", "ada"], "give its password in a file, as ada=FILE, or in $BARNABAS_ADD_USER_PASSWORD"),
+        (["--add-user", "ada=/no/such/file"], "--add-user ada=/no/such/file: "),
+        (["--add-user", "ada=/dev/null"], "--add-user ada: its password is empty"),
+        (["--add-user", "=/dev/null"], "must be NAME or NAME=FILE"),
+        (["--cores", "2", "--add-user", "ada=/dev/null"], "and --add-user"),
     ],
 )
-async def test_a_bad_flag_is_one_line_and_status_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_a_bad_flag_is_one_line_and_status_2(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, which takes a hundredth of the time of a program."""
     given = ["--data-dir", str(tmp_path / "data"), *([] if "--port" in arguments else ["--port", "0"]), *arguments]
-    status, err = await (await Command.start(*given)).end()
+    monkeypatch.setattr(sys, "argv", ["broker", *given])
+    monkeypatch.setattr(__main__, "_run", lambda *_: pytest.fail("a broker starts"))
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    err = capfd.readouterr().err
+    assert ended.value.code == 2, err
+    assert said in err
+    assert len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "70000"], "--port 70000: must be from 0 to 65535"),
+        # Found while the broker starts.
+        (["--port", "0", "--set", "inter.broker.listener.name=IN"], "inter.broker.listener.name='IN': must be one of"),
+    ],
+)
+async def test_a_program_with_a_bad_flag_ends_with_status_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    status, err = await (await Command.start("--data-dir", str(tmp_path / "data"), *arguments)).end()
     assert status == 2, err
     assert said in err
     assert len(err.splitlines()) == 1, err
@@ -247,3 +276,34 @@ async def test_json_logs_are_one_object_a_line(tmp_path: Path) -> None:
     status, err = await command.end()
     assert status == 0
     assert {json.loads(line)["level"] for line in err.splitlines()} == {"info"}
+
+
+async def test_first_users_with_a_password_in_a_file_or_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ada"
+    file.write_text("lovelace\nsecond line\n")
+    monkeypatch.setenv("BARNABAS_ADD_USER_PASSWORD", "builder")
+    flags = ["--port", "0", "--data-dir", str(tmp_path / "data"), "--add-user", f"ada={file}", "--add-user", "bob"]
+    seen = []
+    for _ in range(2):
+        broker = await Command.start(*flags)
+        async with Admin(bootstrap_servers=f"127.0.0.1:{await broker.port()}") as admin:
+            seen.append(await admin.describe_user_scram_credentials())
+        broker.process.send_signal(signal.SIGTERM)
+        status, err = await broker.end()
+        assert status == 0
+        assert "lovelace" not in err and "builder" not in err
+    assert [one.user for one in seen[0]] == ["ada", "bob"]
+    assert seen[0] == seen[1]
+    assert err.count("user added") == 0
+
+
+async def test_a_secret_on_the_command_line_is_a_warning(tmp_path: Path) -> None:
+    shown = "listener.name.plaintext.scram-sha-256.sasl.jaas.config=hush"
+    broker = await Command.start("--port", "0", "--data-dir", str(tmp_path / "data"), "--set", shown)
+    await broker.port()
+    broker.process.send_signal(signal.SIGTERM)
+    _, err = await broker.end()
+    assert "broker: listener.name.plaintext.scram-sha-256.sasl.jaas.config: other users of this machine can see" in err
+    assert "hush" not in err

@@ -1,10 +1,10 @@
-"""A broker with the page, and a browser that shows it. Both are in the test's event loop."""
+"""A broker for each test, and one browser for all of them, which shows its page. All are in one event loop."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+import pytest_asyncio
 
 from barnabas_broker.broker import BrokerServer
 from tests.browser import scenes
@@ -20,14 +20,14 @@ class Page:
     """A page in the browser, and what it reported.
 
     Attributes:
-        port: of the HTTP endpoint.
         tab: the page of Playwright.
+        origin: what the addresses of all its requests begin with.
         faults: errors of scripts and of the console, dialogs, and requests to elsewhere.
     """
 
-    def __init__(self, tab: Any, port: int) -> None:
+    def __init__(self, tab: Any, origin: str) -> None:
         self.tab = tab
-        self.port = port
+        self.origin = origin
         self.faults: list[str] = []
         tab.set_default_timeout(PATIENCE_MS)
         tab.on("pageerror", lambda error: self._fault(f"error: {error}"))
@@ -43,7 +43,7 @@ class Page:
             self._fault(f"console: {line.text}")
 
     def _asked(self, url: str) -> None:
-        if not url.startswith(f"http://127.0.0.1:{self.port}/"):
+        if not url.startswith(f"{self.origin}/"):
             self.faults.append(f"request to elsewhere: {url}")
 
     async def _dialog(self, dialog: Any) -> None:
@@ -52,36 +52,43 @@ class Page:
 
     async def open(self, address: str = "/") -> None:
         """Open an address of the broker's page, like "/#/groups/g"."""
-        await self.tab.goto(f"http://127.0.0.1:{self.port}{address}")
+        await self.tab.goto(f"{self.origin}{address}")
 
     async def texts(self, selector: str) -> list[str]:
         """The texts of all elements of a selector."""
         return [text.strip() for text in await self.tab.locator(selector).all_inner_texts()]
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[BrokerServer]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
+    """A browser, which takes seconds of processor time to start. Each test has a context of its own in it."""
     if (why := problem()) is not None:
         missing(why.text, on_this_machine=why.must_have)
+    from tests.browser.chromium import browsing
+
+    async with browsing() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def broker(browser: object, tmp_path: Path) -> AsyncIterator[BrokerServer]:
     broker = await scenes.start(str(tmp_path / "data"), num_partitions="4")
     yield broker
     await broker.stop()
 
 
-@pytest.fixture
-async def page(broker: BrokerServer) -> AsyncIterator[Page]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Any, broker: BrokerServer) -> AsyncIterator[Page]:
     """A page that the test opens; it fails if a script or the console reports an error."""
-    from tests.browser.chromium import browsing
-
     assert broker.http_port is not None
-    async with browsing() as browser:
-        context = await browser.new_context(viewport={"width": 1280, "height": 900})
-        shown = Page(await context.new_page(), broker.http_port)
-        yield shown
-        assert shown.faults == []
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    shown = Page(await context.new_page(), f"http://127.0.0.1:{broker.http_port}")
+    yield shown
+    await context.close()
+    assert shown.faults == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def connect(broker: BrokerServer) -> AsyncIterator[Callable[[], Awaitable[Wire]]]:
     """Open connections to the broker."""
     wires: list[Wire] = []

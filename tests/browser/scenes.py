@@ -10,6 +10,12 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.broker.http.support import coordinated
 from tests.wire import PATIENCE, Wire
@@ -96,6 +102,21 @@ class RawMember:
         request = HeartbeatRequest(group_id=self._group, generation_id=self.generation, member_id=self.member_id)
         return (await self._wire.ask(request, 0, HeartbeatResponse, client_id=self._client_id)).error_code
 
+    async def commit(self, wire: Wire, topic: str, offsets: dict[int, int]) -> int:
+        """Commit offsets, over a connection that does not wait for a join phase; the error code of the response."""
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets.items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)],
+        )
+        answer = await wire.ask(request, 7, OffsetCommitResponse, client_id=self._client_id)
+        return answer.topics[0].partitions[0].error_code
+
     async def leave(self, reason: str | None = None) -> None:
         """Send LeaveGroup with a reason."""
         identity = MemberIdentity(member_id=self.member_id, reason=reason)
@@ -123,6 +144,8 @@ class Orders:
 
     def __init__(self, first: RawMember, second: RawMember, third: RawMember) -> None:
         self.first, self.second, self.third = first, second, third
+        #: Whether the first member consumes, for those who commit its offsets.
+        self.consuming = True
 
     async def rebalance(self, other: RawMember, shares: tuple[list[int], list[int]], *, session_ms: int) -> None:
         """`other` joins beside the first member, which rejoins when it hears of it."""

@@ -13,10 +13,12 @@ from barnabas_broker.http import history
 from barnabas_client import Consumer
 from tests.broker.http.support import commit, join_alone, make_topic, produce
 from tests.browser.conftest import Page
+from tests.browser.large import group_rows
 from tests.browser.scenes import HOSTILE, Orders, RawMember, until
+from tests.sampling import slow_except
 from tests.wire import Wire
 
-pytestmark = pytest.mark.programs
+pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
 
 Connect = Callable[[], Awaitable[Wire]]
 GROUP = f"/#/groups/{Orders.GROUP}"
@@ -39,7 +41,7 @@ async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connec
     await page.tab.wait_for_selector("td.name")
     assert await page.texts("td.name a") == ["behind", "without", "fine"]
     assert await page.texts("td.health") == ["▲ lagging", "○ no members", "● ok"]
-    assert await page.texts("tbody td:last-child:not([colspan])") == ["1,500", "1,493", "–"]
+    assert await page.texts("tbody td.c-lag") == ["1,500", "1,493", "–"]
     await page.tab.click("th button:text('Group')")
     assert await page.texts("td.name a") == ["behind", "fine", "without"]
     await page.tab.press("body", "/")
@@ -50,6 +52,7 @@ async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connec
     assert await page.tab.locator("main .empty").inner_text() == "No group matches the filter."
 
 
+@pytest.mark.slow
 async def test_a_new_group_appears_by_itself(page: Page, connect: Connect) -> None:
     await page.open()
     await page.tab.wait_for_selector("text=This broker coordinates no group yet")
@@ -87,6 +90,7 @@ async def test_a_rebalance_appears_live_and_its_band_tells_its_cause(page: Page,
     await panel.locator("h2:has-text('Generation 3')").wait_for()
 
 
+@pytest.mark.slow
 async def test_a_link_to_a_moment_shows_it_again(page: Page, connect: Connect) -> None:
     story = await orders(connect)
     await story.begin()
@@ -166,7 +170,7 @@ async def test_the_drawing_is_the_chart(page: Page, broker: BrokerServer, connec
     assert len([each for each in ids if re.fullmatch(r"paused/orders/\d/\d+", each)]) == len(chart["pauses"])
 
 
-@pytest.mark.parametrize("at", range(len(HOSTILE)))
+@pytest.mark.parametrize("at", slow_except(range(len(HOSTILE)), 0))
 async def test_hostile_names_are_text(page: Page, connect: Connect, at: int) -> None:
     name = HOSTILE[at]
     wire = await connect()
@@ -242,12 +246,9 @@ async def test_members_of_the_consumer_protocol_have_lanes(page: Page, broker: B
         await page.tab.wait_for_selector(".headline:has-text('two (127.0.0.1) left')")
 
 
+@pytest.mark.slow
 async def test_a_thousand_groups_have_few_rows_in_the_document(page: Page, connect: Connect) -> None:
-    rows = [
-        {"group": f"group-{n:04}", "state": "Stable", "generation": 1, "type": "classic", "protocol_type": "consumer",
-         "protocol": "range", "members": n, "lag": n * 7 % 1000, "unstable_lag": 0, "health": "ok", "health_reason": ""}
-        for n in range(1_000)
-    ]  # fmt: skip
+    rows = group_rows(1_000)
 
     async def answer(route: Any) -> None:
         body = json.dumps({"unloaded_partitions": [], "groups": rows})
@@ -264,7 +265,7 @@ async def test_a_thousand_groups_have_few_rows_in_the_document(page: Page, conne
     assert await page.texts("td.name a") == ["group-0500"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", slow_except(["light", "dark"], "dark"))
 async def test_the_theme_follows_the_system_and_can_be_changed(page: Page, scheme: str) -> None:
     await page.tab.emulate_media(color_scheme=scheme)
     await page.open()
@@ -275,6 +276,7 @@ async def test_the_theme_follows_the_system_and_can_be_changed(page: Page, schem
     assert await page.tab.evaluate("document.documentElement.dataset.theme") == other
 
 
+@pytest.mark.slow
 async def test_a_chart_is_made_once_for_all_pages(page: Page, broker: BrokerServer, connect: Connect) -> None:
     story = await orders(connect)
     await story.begin()

@@ -28,10 +28,17 @@ T = TypeVar("T")
 
 #: Seconds that one poll waits.
 _POLL: Final = 0.2
-#: Seconds for requests that have no timeout of their own.
-_LIMIT: Final = 10.0
 #: Milliseconds after which a producer gives up: its record has then an unknown outcome.
 _DELIVERY_MS: Final = 60_000
+#: Settings of plain producers. With several requests in flight, librdkafka takes a new epoch when the second one is
+#: refused because the first one was, and sends again what is unacknowledged in other partitions, with new sequence
+#: numbers: records are doubled that no broker can tell (https://github.com/confluentinc/librdkafka/issues/4953).
+_WRITER: Final = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "message.timeout.ms": _DELIVERY_MS,
+    "max.in.flight.requests.per.connection": 1,
+}
 #: Sends of one producer that may be under way.
 _UNDER_WAY: Final = 1000
 _ADD_PARTITIONS_TO_TXN: Final = 24
@@ -62,6 +69,8 @@ class Workload:
         transactional: number of processes with transactions.
         rate: records per second of each producer.
         session_ms: session timeout of the group's members, in milliseconds.
+        limit: seconds for requests that have no timeout of their own. A call of the library that does not return is
+            abandoned after twice as long, with an unknown outcome.
     """
 
     def __init__(
@@ -77,12 +86,14 @@ class Workload:
         transactional: int = 0,
         rate: float = 200.0,
         session_ms: int = 6000,
+        limit: float = 10.0,
     ) -> None:
         self._topic = topic
         self._partitions = range(partitions)
         self._history = history
         self._seed = seed
         self._pause = 1 / rate
+        self._limit = limit
         self._client = {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
@@ -98,7 +109,7 @@ class Workload:
             "isolation.level": "read_committed",
             "session.timeout.ms": session_ms,
             # A member that is left behind in a call that does not return loses its partitions soon.
-            "max.poll.interval.ms": 30_000,
+            "max.poll.interval.ms": max(session_ms, int(3000 * limit)),
             "heartbeat.interval.ms": session_ms // 6,
             "fetch.wait.max.ms": 100,
         }
@@ -211,13 +222,11 @@ class Workload:
         rng = random.Random(f"{self._seed} {process}")
         numbers = itertools.count()
         while self._writing.is_set():
-            producer = Producer(
-                {**self._client, "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": _DELIVERY_MS}
-            )
+            producer = Producer({**self._client, **_WRITER})
             try:
                 for number in itertools.islice(numbers, rng.randrange(500, 5000)):
                     if not self._writing.is_set():
-                        producer.flush(_DELIVERY_MS / 1000 + _LIMIT)
+                        producer.flush(_DELIVERY_MS / 1000 + self._limit)
                         return
                     self._produce(producer, process, f"{process} {number}", rng.choice(self._partitions))
                     producer.poll(self._pause)
@@ -268,7 +277,7 @@ class Workload:
                         positions.update(moved)
                         self._history.complete(operation, Outcome.OK, [poll])
         finally:
-            _close(consumer)
+            self._close(consumer)
 
     def _join(self, process: str) -> None:
         rng = random.Random(f"{self._seed} {process}")
@@ -286,7 +295,7 @@ class Workload:
             moved.update(self._keys(partitions))
             operation = self._history.invoke(process, Kind.COMMITTED)
             try:
-                found = consumer.committed(partitions, _LIMIT)
+                found = consumer.committed(partitions, self._limit)
             except KafkaException as error:
                 self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
             else:
@@ -309,16 +318,17 @@ class Workload:
                 poll, ahead = self._poll(consumer)
                 self._history.complete(operation, Outcome.OK, [poll], rebalanced=frozenset(moved))
                 kept = {partition: offset for partition, offset in ahead.items() if self._key(partition) not in taken}
-                if kept:
-                    self._commit(process, consumer, kept)
+                if kept and not self._commit(process, consumer, kept):
+                    return  # its next poll does not return either, and no other program can end it
                 if len(kept) < len(ahead):
                     return  # records of a revoked partition, which another member may have read and committed by now
                 moved.clear()
                 taken.clear()
         finally:
-            _close(consumer)
+            self._close(consumer)
 
-    def _commit(self, process: str, consumer: Consumer, offsets: dict[int, int]) -> None:
+    def _commit(self, process: str, consumer: Consumer, offsets: dict[int, int]) -> bool:
+        """Commit; whether the call has returned."""
         operation = self._history.invoke(process, Kind.COMMIT)
         asked = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
 
@@ -326,13 +336,14 @@ class Workload:
             return consumer.commit(offsets=asked, asynchronous=False) or []
 
         try:
-            answers = _within(2 * _LIMIT, commit)
+            answers = _within(2 * self._limit, commit)
         except KafkaException as error:
             self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
-            return
+            return bool(error.args[0].code() != KafkaError._TIMED_OUT)
         done = {each.partition: each.offset for each in answers if each.error is None}
         self._history.complete(operation, Outcome.OK, offsets={self._key(each): done[each] for each in done})
         self._reached(done)
+        return True
 
     def _reached(self, offsets: dict[int, int]) -> None:
         """The group has committed these offsets."""
@@ -376,8 +387,12 @@ class Workload:
                     elif error is None and offset is not None and value is not None:
                         found[self._key(partition)].append((offset, value.decode()))
         finally:
-            _close(consumer)
+            self._close(consumer)
         self._history.complete(operation, Outcome.OK, [Poll(found)])
+
+    def _close(self, consumer: Consumer) -> None:
+        with suppress(KafkaException):
+            _within(2 * self._limit, consumer.close)
 
     # Transactions
 
@@ -397,7 +412,7 @@ class Workload:
             )
             consumer = Consumer({**self._member, "group.id": process})
             try:
-                producer.init_transactions(_LIMIT)
+                producer.init_transactions(self._limit)
                 consumer.assign([TopicPartition(self._topic, each, at) for each, at in positions.items()])
                 self._history.do(process, Kind.ASSIGN, keys=[self._key(each) for each in self._partitions])
                 for _ in range(rng.randrange(50, 500)):
@@ -407,7 +422,7 @@ class Workload:
                 pass  # the operation has recorded it
             finally:
                 producer.purge()
-                _close(consumer)
+                self._close(consumer)
                 self._history.do(process, Kind.CRASH)
 
     def _transaction(
@@ -444,7 +459,7 @@ class Workload:
             if ahead:
                 asked = [TopicPartition(self._topic, partition, offset) for partition, offset in ahead.items()]
                 group = consumer.consumer_group_metadata()
-                _within(2 * _LIMIT, partial(producer.send_offsets_to_transaction, asked, group, _LIMIT))
+                _within(2 * self._limit, partial(producer.send_offsets_to_transaction, asked, group, self._limit))
             steps = [poll, *sends]
             outcome = self._end(producer, rng)
         except KafkaException as error:
@@ -462,13 +477,13 @@ class Workload:
     def _end(self, producer: Producer, rng: random.Random) -> Outcome:
         if rng.random() < 0.75:
             try:
-                producer.commit_transaction(_LIMIT)
+                producer.commit_transaction(self._limit)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
                     raise
             else:
                 return Outcome.OK
-        producer.abort_transaction(_LIMIT)
+        producer.abort_transaction(self._limit)
         return Outcome.FAIL
 
 
@@ -493,11 +508,6 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     if not wait([returned], seconds).done:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no return in {seconds:.0f} s"))
     return returned.result()
-
-
-def _close(consumer: Consumer) -> None:
-    with suppress(KafkaException):
-        _within(2 * _LIMIT, consumer.close)
 
 
 def _offset(message: Message) -> int | None:

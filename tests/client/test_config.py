@@ -17,6 +17,11 @@ from barnabas_protocol.records import Codec
 from tests.certificates import Authority
 
 
+class Tokens:
+    async def token(self) -> str:
+        return "a"
+
+
 @pytest.mark.parametrize(
     ("given", "parsed"),
     [
@@ -119,6 +124,23 @@ def test_compression_is_a_codec() -> None:
         ({"client_id": None}, TypeError, "client_id"),
         ({"request_timeout_ms": 0}, ValueError, "request_timeout_ms"),
         ({"security_protocol": "TLS"}, ValueError, "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'"),
+        ({"sasl_oauth_token_provider": Tokens()}, ValueError, 'give security_protocol="SASL_SSL"'),
+        ({"security_protocol": "SASL_SSL", "sasl_oauth_token_provider": 5}, TypeError, "async method token"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_oauth_token_provider": Tokens()},
+            ValueError,
+            'give sasl_mechanism="OAUTHBEARER"',
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            ValueError,
+            "sasl_oauth_token_provider is needed",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_plain_username": "a"},
+            ValueError,
+            "leave it out, the token has the user",
+        ),
         ({"security_protocol": "SASL_SSL"}, ValueError, "sasl_plain_username and sasl_plain_password are needed"),
         (
             {"security_protocol": "SASL_SSL", "sasl_plain_username": "a", "sasl_plain_password": "b\0c"},

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -185,6 +185,46 @@ async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> N
     with pytest.raises(asyncio.CancelledError):
         await starting
     await client.stop()
+
+
+#: More steps of the event loop than any of these stops takes.
+STEPS: Final = 400
+
+
+@pytest.mark.parametrize("kind", ["producer", "transactional producer", "member", "admin"])
+async def test_a_stop_that_is_cancelled_leaves_nothing_behind(broker: FakeBroker, kind: str) -> None:
+    """Cancelled after one step of the event loop, after two, after three, until it ends by itself."""
+    broker.create("t")
+    quick = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 1_000}
+    make: dict[str, Callable[[], Any]] = {
+        "producer": lambda: producer(broker, **quick),
+        "transactional producer": lambda: producer(broker, **quick, transactional_id="x"),
+        "member": lambda: member(broker, "t"),
+        "admin": lambda: Admin(bootstrap_servers=broker.address),
+    }
+    cancelled = True
+    for steps in range(STEPS):
+        before = asyncio.all_tasks() - broker._tasks
+        client = make[kind]()
+        await client.start()
+        if kind == "transactional producer":
+            await client.begin_transaction()
+        if "producer" in kind:
+            await client.send("t", b"x")
+        stopping = asyncio.create_task(client.stop())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        cancelled = stopping.cancel()
+        await asyncio.wait([stopping])
+        assert stopping.cancelled() == cancelled
+        if steps:  # before the first step, it has not begun
+            # What was told to end, and is not waited for, ends with the next steps.
+            await until(lambda before=before: not asyncio.all_tasks() - broker._tasks - before)  # type: ignore[misc]
+        else:
+            await client.stop()
+        if not cancelled:
+            break
+    assert not cancelled, "it takes more steps"
 
 
 # Ends that are bounded.

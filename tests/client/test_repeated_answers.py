@@ -92,6 +92,7 @@ from tests.client.fake_answers import (
 )
 from tests.client.fake_broker import HOST, FakeBroker, brokers
 from tests.client.producers import producer
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 
@@ -473,7 +474,7 @@ APIS: Final = [
 NAMES: Final = [f"{key.name}-{refusal.__name__}-{program.__name__}" for key, refusal, program in APIS]
 
 
-@pytest.mark.parametrize(("key", "refusal", "program"), APIS, ids=NAMES)
+@pytest.mark.parametrize(("key", "refusal", "program"), slow_but_each(3, APIS), ids=NAMES)
 async def test_errors_that_repeat(key: ApiKey, refusal: Refusal, program: Program, lines: Lines) -> None:
     codes = {*SPECIAL, *random.Random(key).sample(CODES, 5)}
     await repeated(key, map(refusal, sorted(codes)), program, lines)

@@ -106,6 +106,8 @@ class Node:
         self.node_id = node_id
         self.directory = directory
         self.settings = list(settings)
+        #: More options of the command.
+        self.flags: tuple[str, ...] = ()
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.output = directory / "broker.log"
@@ -117,6 +119,7 @@ class Node:
         command = [
             *(sys.executable, "-m", "barnabas_broker", "--cluster", self.url, "--node-id", str(self.node_id)),
             *("--port", str(self.port), "--data-dir", str(self.directory / "data")),
+            *self.flags,
         ]
         for setting in self.settings:
             command += ["--set", setting]

@@ -1,18 +1,20 @@
-"""A group of the consumer protocol (KIP-848) on three brokers, and the death of its coordinator.
+"""Groups of the consumer protocol (KIP-848) on three brokers, and the death of their coordinator.
 
-Broker 1 coordinates the group and leads a third of its partitions. It is killed while records are being read.
+Broker 1 coordinates the group and leads a third of its partitions. It is killed while records are being read, and while
+a group migrates between the classic and the consumer protocol.
 """
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import confluent_kafka
 import pytest
 
-from barnabas_client import Admin, Consumer, ConsumerRebalanceListener, TopicPartition
+from barnabas_client import Admin, Consumer, ConsumerRebalanceListener, CooperativeStickyAssignor, TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,6 +26,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(6 * PATIENCE)]
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 6
+GroupProtocol = Literal["classic", "consumer"]
 #: Partitions of __consumer_offsets: one for each broker.
 SHARDS: Final = 3
 SETTINGS: Final = [
@@ -47,10 +50,21 @@ def bootstrap(cluster: Brokers) -> str:
 @pytest.fixture
 async def group(cluster: Brokers) -> str:
     """The name of a group that broker 1 coordinates, and three brokers; 1 and 2 are missed soon after they die."""
+    return await _started(cluster)
+
+
+@pytest.fixture
+async def migrating(cluster: Brokers) -> str:
+    """As `group`, but each of the brokers is missed soon after it dies."""
+    return await _started(cluster, SHORT_LEASE)
+
+
+async def _started(cluster: Brokers, *third: str) -> str:
+    """Start three brokers; `third` are settings of the third one."""
     for node_id in (1, 2):
         cluster.add(node_id, SHORT_LEASE).launch()
     await asyncio.gather(*(node.serving() for node in cluster.nodes.values()))
-    await cluster.add(3).start()
+    await cluster.add(3, *third).start()
     await cluster.live(3)
     assert await create(cluster[1], TOPIC, PARTITIONS, 3) == ErrorCode.NONE
     await cluster.agree("the topic has leaders", partial(spread, topic=TOPIC, partitions=PARTITIONS), TOPIC)
@@ -109,13 +123,20 @@ class Member(Protocol):
 class Ours(ConsumerRebalanceListener):
     """Barnabas's consumer."""
 
-    def __init__(self, cluster: Brokers, group: str, name: str, owners: Owners) -> None:
+    def __init__(
+        self, cluster: Brokers, group: str, name: str, owners: Owners, protocol: GroupProtocol = "consumer"
+    ) -> None:
         self.values: list[int] = []
         self._name, self._owners = name, owners
+        classic: dict[str, Any] = {
+            "partition_assignment_strategy": [CooperativeStickyAssignor()],
+            "heartbeat_interval_ms": 1000,
+        }
         self._consumer: Consumer[Any, Any] = Consumer(
             bootstrap_servers=bootstrap(cluster),
             group_id=group,
-            group_protocol="consumer",
+            group_protocol=protocol,
+            **(classic if protocol == "classic" else {}),
             auto_offset_reset="earliest",
             auto_commit_interval_ms=500,
         )
@@ -148,15 +169,19 @@ class Ours(ConsumerRebalanceListener):
 class Librdkafka:
     """librdkafka's consumer, on a thread of its own."""
 
-    def __init__(self, cluster: Brokers, group: str, name: str, owners: Owners) -> None:
+    def __init__(
+        self, cluster: Brokers, group: str, name: str, owners: Owners, protocol: GroupProtocol = "consumer"
+    ) -> None:
         self.values: list[int] = []
         self._name, self._owners = name, owners
+        classic = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 1000}
         self._stop = threading.Event()
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap(cluster),
                 "group.id": group,
-                "group.protocol": "consumer",
+                "group.protocol": protocol,
+                **(classic if protocol == "classic" else {}),
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 500,
                 "reconnect.backoff.max.ms": 500,
@@ -258,3 +283,81 @@ async def test_the_coordinator_dies_and_members_go_on(
 
 def _moved(metadata: MetadataResponse, group: str) -> bool:
     return leaders(metadata, OFFSETS_TOPIC)[partition_for(group, SHARDS)] in (2, 3)
+
+
+async def _kind_of(cluster: Brokers, group: str) -> str:
+    """The type of the group, as ListGroups has it; "" while no broker lists it."""
+    async with Admin(bootstrap_servers=bootstrap(cluster)) as admin:
+        listed = await admin.list_consumer_groups(raise_errors=False)
+    return next((each.type for each in listed if each.group_id == group), "")
+
+
+@pytest.mark.parametrize("cluster", [SETTINGS], indirect=True)
+@pytest.mark.parametrize("modern", [Ours, Librdkafka])
+async def test_a_group_migrates_and_its_coordinator_dies_meanwhile(
+    cluster: Brokers, migrating: str, modern: type[Ours] | type[Librdkafka]
+) -> None:
+    """A classic group of both libraries is upgraded, and downgraded later. Each time the coordinator is killed."""
+    group, owners, producer = migrating, Owners(), Producer(cluster)
+    members: dict[str, Member] = {}
+    gone: list[Member] = []
+
+    async def join(kind: type[Ours] | type[Librdkafka], name: str, protocol: GroupProtocol) -> None:
+        members[name] = kind(cluster, group, name, owners, protocol)
+        await members[name].start()
+
+    async def leave(name: str) -> None:
+        gone.append(members.pop(name))
+        await gone[-1].stop()
+
+    async def shared() -> bool:
+        owned = Counter(owners.by_partition.values())
+        return owned == dict.fromkeys(members, PARTITIONS // len(members))
+
+    async def all_read() -> bool:
+        read = {value for member in (*members.values(), *gone) for value in member.values}
+        return read == set(range(producer.sent))
+
+    async def is_of(kind: str) -> bool:
+        return await _kind_of(cluster, group) == kind
+
+    async def coordinator() -> int:
+        return leaders(await cluster[2].metadata(OFFSETS_TOPIC), OFFSETS_TOPIC)[partition_for(group, SHARDS)]
+
+    try:
+        await join(Ours, "old-ours", "classic")
+        await join(Librdkafka, "old-librdkafka", "classic")
+        await eventually("the classic members own their share", shared)
+        await eventually("the group is classic", partial(is_of, "classic"))
+        await producer.send(300)
+        await eventually("the first records are read", all_read)
+        # The coordinator dies when the group is upgraded, and the classic members have not rejoined yet.
+        await join(modern, "new", "consumer")
+        producer.begin(300)
+        await eventually("the group is upgraded", partial(is_of, "consumer"))
+        cluster[1].kill()
+        await producer.send(0)
+        await cluster.agree("another broker coordinates", partial(_moved, group=group), OFFSETS_TOPIC)
+        await eventually("three members own their share", shared)
+        await eventually("the group is still upgraded", partial(is_of, "consumer"))
+        await eventually("the records of the upgrade are read", all_read)
+        # The broker comes back, so that the next coordinator may die.
+        await cluster[1].start()
+        await cluster.agree("all replicas are in sync", _in_sync, OFFSETS_TOPIC, TOPIC)
+        dying = await coordinator()
+        producer.begin(300)
+        await leave("new")
+        await eventually("the group is downgraded", partial(is_of, "classic"))
+        cluster[dying].kill()
+        await producer.send(0)
+        await eventually("the classic members own everything again", shared)
+        await eventually("the group is still classic", partial(is_of, "classic"))
+        await eventually("the last records are read", all_read)
+        assert owners.mistakes == []
+    finally:
+        await asyncio.gather(*(member.stop() for member in members.values()))
+
+
+def _in_sync(metadata: MetadataResponse) -> bool:
+    partitions = [partition for topic in metadata.topics for partition in topic.partitions]
+    return len(partitions) == PARTITIONS + SHARDS and all(len(each.isr_nodes) == 3 for each in partitions)

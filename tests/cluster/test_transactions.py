@@ -4,6 +4,8 @@ Partition n of a topic is led by another broker than partition n + 1. Broker 1 c
 """
 
 import asyncio
+import json
+import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -203,6 +205,37 @@ async def test_version_2_adds_partitions_from_every_leader(cluster: Brokers, adm
     assert described.producer_epoch >= 6
     await becomes(admin, name, "CompleteAbort")
     assert await committed(cluster) == each_partition("0", "2", "4")
+
+
+@three_brokers
+async def test_events_of_all_coordinators_are_explained(cluster: Brokers, admin: Admin) -> None:
+    names = [await coordinated_by(cluster, admin, node_id) for node_id in (1, 2, 3)]
+    for name in names:
+        sender = Sender(cluster, name)
+        await sender.init()
+        await sender.send(name)
+        await Sender(cluster, name).init()  # fences it, and aborts its transaction
+
+    async def explained() -> bool:
+        command = (
+            sys.executable,
+            "-m",
+            "barnabas_client.cli",
+            "-b",
+            bootstrap(cluster),
+            "transactions",
+            "explain",
+            "--json",
+        )
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+        out, err = await process.communicate()
+        assert process.returncode == 0, err
+        found = [event for one in json.loads(out) for event in one["data"]]
+        assert {event["cause"] for event in found} <= {"fenced"}
+        return sorted(event["transactional_id"] for event in found) == sorted(names)
+
+    await eventually("the events of all coordinators are there", explained)
 
 
 @three_brokers

@@ -9,6 +9,8 @@ from barnabas_broker.supervisor import free_port
 from tests.compose.engine import ROOT, Engine
 
 BROKERS: Final = ("broker1", "broker2", "broker3")
+#: The brokers of the profile of this name.
+SECURE: Final = ("secure1", "secure2", "secure3")
 #: Names of our own, so that a user's containers, volumes and images stay.
 PROJECT: Final = "barnabas-test"
 IMAGE: Final = "barnabas-test"
@@ -29,9 +31,10 @@ class Stack:
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self.engine = engine
-        self._ports = {broker: free_port() for broker in BROKERS}
+        self._ports = {broker: free_port() for broker in (*BROKERS, *SECURE)}
         build = {} if engine.build_network is None else {"build": {"network": engine.build_network}}
-        own = {broker: {"image": IMAGE, **build} for broker in BROKERS} | {"pipeline": {"image": SPARK_IMAGE, **build}}
+        brokers = (*BROKERS, *SECURE, "secure-setup")
+        own = {broker: {"image": IMAGE, **build} for broker in brokers} | {"pipeline": {"image": SPARK_IMAGE, **build}}
         override = directory / "override.json"
         override.write_text(json.dumps({"services": own}))
         self._files = ["--file", str(ROOT / "docker-compose.yml"), "--file", str(override)]
@@ -50,7 +53,14 @@ class Stack:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"localhost:{port}" for port in self._ports.values())
+        return ",".join(f"localhost:{self._ports[broker]}" for broker in BROKERS)
+
+    @property
+    def secure_servers(self) -> str:
+        return ",".join(f"localhost:{self._ports[broker]}" for broker in SECURE)
+
+    def secure_port(self, broker: str) -> int:
+        return self._ports[broker]
 
     def build(self, service: str) -> None:
         self.compose("--profile", "*", "build", service, timeout=_BUILD)
@@ -58,6 +68,11 @@ class Stack:
     def up(self, *options: str) -> None:
         """Start the containers and wait until all are healthy."""
         self.compose("up", "--wait", "--wait-timeout", str(HEALTHY), *options, timeout=_BUILD)
+
+    def up_secure(self, *options: str) -> None:
+        """Start the containers of the profile `secure`, without the others, and wait until the brokers are healthy."""
+        up = ("up", "--wait", "--wait-timeout", str(HEALTHY), *options, *SECURE)
+        self.compose("--profile", "secure", *up, timeout=_BUILD)
 
     def down(self, *options: str) -> None:
         self.compose("--profile", "*", "down", "--remove-orphans", *options)

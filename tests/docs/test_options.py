@@ -226,7 +226,7 @@ def test_the_page_about_spark_has_every_option_with_its_default() -> None:
 def test_the_page_about_spark_has_every_kafka_option() -> None:
     text = (DOCS / "spark.md").read_text()
     paragraph = text[text.index("Options of the Kafka client start with") :].partition("Defaults are")[0]
-    values = {"PLAINTEXT", "SSL", "kafka."}
+    values = {"PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT", "kafka."}
     shown = [name for name in codes(paragraph) if name not in values]
     assert sorted(shown) == sorted(name.replace("_", ".") for name in inspect.signature(Settings).parameters)
     defaults = text[text.index("except for larger sizes:") :].partition("Any other")[0]

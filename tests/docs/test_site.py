@@ -21,7 +21,7 @@ from barnabas_pipeline.options import KNOWN
 
 ROOT: Final = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.programs, pytest.mark.slow]
+pytestmark = [pytest.mark.programs, pytest.mark.slow, pytest.mark.together]
 
 
 class Page(HTMLParser):

@@ -17,6 +17,7 @@ import pytest
 from barnabas_broker.testing import Broker
 from barnabas_client import Consumer, TopicPartition
 from tests.interop import process
+from tests.sampling import slow
 
 pytestmark = pytest.mark.programs
 
@@ -69,9 +70,9 @@ def test_poll_records(example: Run, fill: Fill, broker: Broker, group: str) -> N
     ("name", "printed"),
     [
         ("poll_records", r"at offset \d+$"),
-        ("rewind_group", r"offset \d+: b'"),
-        ("offset_store_group", r"offset \d+: b'"),
-        ("rewind_on_failure", r"^3 records are processed$"),
+        slow(("rewind_group", r"offset \d+: b'")),
+        slow(("offset_store_group", r"offset \d+: b'")),
+        slow(("rewind_on_failure", r"^3 records are processed$")),
         ("exactly_once", r"in 3 records$"),
     ],
 )
@@ -88,12 +89,12 @@ def test_no_more_records_are_taken_than_asked_for(
     ("name", "files"),
     [
         ("poll_records", ()),
-        ("auto_commit", ()),
-        ("commit_batches", ("--database", "d", "--batch", 10)),
-        ("offset_store_group", ("--store", "s")),
-        ("rewind_on_failure", ()),
-        ("rewind_group", ()),
-        ("exactly_once", ("--database", "d")),
+        slow(("auto_commit", ())),
+        slow(("commit_batches", ("--database", "d", "--batch", 10))),
+        slow(("offset_store_group", ("--store", "s"))),
+        slow(("rewind_on_failure", ())),
+        slow(("rewind_group", ())),
+        slow(("exactly_once", ("--database", "d"))),
         ("parallel_work", ()),
     ],
 )

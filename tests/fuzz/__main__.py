@@ -1,18 +1,21 @@
-"""Attack a broker: ``python -m tests.fuzz --requests 1000000``. It prints the seed, the longest hold and the memory."""
+"""Attack a broker: ``python -m tests.fuzz --requests 1000000``. It prints the seed, the longest hold and the memory.
+
+Ctrl-C ends it early, with what was found until then.
+"""
 
 import argparse
 import asyncio
-import gc
 import logging
 import random
+import signal
 import sys
 import tempfile
 import time
 
 import uvloop
 
-from barnabas_broker.__main__ import COLLECTOR_THRESHOLDS
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http.process import resident_bytes
 from tests.fuzz.attack import TOPICS, Attack, stored
@@ -26,8 +29,6 @@ GARBAGE = 1
 async def _attack(requests: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": folder}), port=0)
-        gc.freeze()
-        gc.set_threshold(*COLLECTOR_THRESHOLDS)
         started = time.monotonic()
         memory: list[int] = []
 
@@ -37,7 +38,10 @@ async def _attack(requests: int, seed: int) -> int:
                 rate = sent / (time.monotonic() - started)
                 print(f"{sent:,} requests, {rate:,.0f}/s, {memory[-1]} MiB", file=sys.stderr, flush=True)
 
-        found = await Attack(broker, seed, watch).run(requests)
+        with bounded():
+            attack = Attack(broker, seed, watch)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, attack.stop)
+            found = await attack.run(requests)
         batches = {topic: stored(broker, topic) for topic in TOPICS}
         await broker.stop()
     for hold in found.holds:

@@ -17,6 +17,7 @@ from heapq import heappush, heapreplace
 from typing import Final, NamedTuple
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.collector import collect_all
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.slices import joined
@@ -63,17 +64,22 @@ class Hold(NamedTuple):
     Attributes:
         seconds: processor time of the loop's thread.
         collector: how much of that the garbage collector took.
+        passed: time that has passed. What is more than `seconds` the thread has waited: for a processor, or the disk.
         number: how many requests had been sent.
         request: the last one of them.
     """
 
     seconds: float
     collector: float
+    passed: float
     number: int
     request: str
 
     def __str__(self) -> str:
-        of = f"{self.seconds * 1000:.0f} ms ({self.collector * 1000:.0f} of the collector)"
+        of = (
+            f"{self.seconds * 1000:.0f} ms ({self.collector * 1000:.0f} of the collector) "
+            f"in {self.passed * 1000:.0f} ms"
+        )
         return f"{of} at request {self.number:,}: {self.request}"
 
 
@@ -132,6 +138,7 @@ class Attack:
         self._left = 0
         self._current = ""
         self._last = time.thread_time()
+        self._passed = time.monotonic()
         self._collecting = self._collected = 0.0
         self._ended = False
 
@@ -139,18 +146,22 @@ class Attack:
         """Send requests over several connections, and return what they have shown."""
         self._left = requests
         await self._create_topics()
-        gc.collect()
+        collect_all()
         gc.callbacks.append(self._collector)
-        self._last = time.thread_time()
+        self._last, self._passed = time.thread_time(), time.monotonic()
         self._turn()
         try:
             await asyncio.gather(*(self._connection() for _ in range(CONNECTIONS)))
         finally:
             self._ended = True
-            gc.collect()
+            collect_all()
             gc.callbacks.remove(self._collector)
         self.found.holds.sort()
         return self.found
+
+    def stop(self) -> None:
+        """Send no more requests: :meth:`run` returns what those before have shown."""
+        self._left = 0
 
     async def _create_topics(self) -> None:
         topics = [
@@ -181,12 +192,13 @@ class Attack:
         if self._ended:
             return
         now, holds = time.thread_time(), self.found.holds
-        hold = Hold(now - self._last, self._collected, self.found.requests, self._current)
+        passed = time.monotonic()
+        hold = Hold(now - self._last, self._collected, passed - self._passed, self.found.requests, self._current)
         if len(holds) < LONGEST:
             heappush(holds, hold)
         elif hold > holds[0]:
             heapreplace(holds, hold)
-        self._last, self._collected = now, 0.0
+        self._last, self._passed, self._collected = now, passed, 0.0
         asyncio.get_running_loop().call_soon(self._turn)
 
     async def _connection(self) -> None:
@@ -204,9 +216,11 @@ class Attack:
         self.found.requests += 1
         if not self.found.requests % 1000:
             self._watch(self.found.requests)
-        began = time.thread_time()
+        began, passed = time.thread_time(), time.monotonic()
         frame = self._request()
-        self._last += time.thread_time() - began  # making the request is not the broker's work
+        # Making the request is not the broker's work.
+        self._last += time.thread_time() - began
+        self._passed += time.monotonic() - passed
         try:
             async with asyncio.timeout(PATIENCE):
                 writer.write(frame + _ASK)

@@ -7,7 +7,7 @@ import gc
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -88,7 +88,15 @@ def crashing(server: Server) -> Iterator[Server]:
 LEAKS = {"kafka-python": [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=LEAKS.get(name, [])) for name in MODULES])
+def clients(*slow: str) -> list[Any]:
+    """The libraries as parameters of the fixture `client`; the tests with those of `slow` are marked so."""
+    return [
+        pytest.param(name, marks=[*LEAKS.get(name, []), *([pytest.mark.slow] if name in slow else [])])
+        for name in MODULES
+    ]
+
+
+@pytest.fixture(params=clients())
 def client(
     request: pytest.FixtureRequest, server: Server, record_property: Callable[[str, object], None]
 ) -> Iterator[Client]:

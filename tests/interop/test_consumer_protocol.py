@@ -112,6 +112,7 @@ def topics(group: Group) -> list[set[str]]:
     return [{each.topic for each in member.assignment()} for member in group.members]
 
 
+@pytest.mark.slow
 def test_a_regular_expression_matches_topics_now_and_later(group: Group, crashing: Server) -> None:
     """The broker matches a pattern, finds a topic that is created later, and knows the group after a kill"""
     later, other = f"{group.topic}-later", f"other-{group.topic}"

@@ -220,6 +220,7 @@ async def test_revoked_partitions_are_committed_first(world: World) -> None:
     assert sorted(first.values + second.values) == sorted(sent)
 
 
+@pytest.mark.slow
 async def test_a_pattern_is_matched_by_the_broker(world: World) -> None:
     first = await world.create(2)
     member = await world.join(pattern=f"{world.topic}(-more)?")
@@ -311,6 +312,7 @@ async def test_a_member_that_is_removed_joins_again(world: World) -> None:
     await world.share([member], partitions)
 
 
+@pytest.mark.slow
 async def test_a_killed_member_is_replaced(world: World) -> None:
     """`barnabas consume --group-protocol consumer` is killed; its session expires."""
     partitions = await world.create(2)

@@ -143,6 +143,12 @@ def create(server: Server, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
+@pytest.fixture(name="server")
+def server_of_quick_groups(quick_groups: Server) -> Server:
+    """A server whose members of the consumer protocol learn soon of a change."""
+    return quick_groups
+
+
 @pytest.fixture
 def play(server: Server, fresh: str) -> Iterator[Callable[[str], Story]]:
     """Make a topic and its group."""

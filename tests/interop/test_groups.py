@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop.clients.base import Admin, Assignor, Client, Code, Partition, Reader, Record, Refused
 from tests.interop.waiting import Members, read, read_until
+from tests.sampling import slow
 
 pytestmark = pytest.mark.interop
 
@@ -54,7 +55,7 @@ def members() -> Iterator[Members]:
     members.close()
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", ["range", slow("roundrobin"), "cooperative-sticky"])
 def test_assignors(client: Client, fresh: str, members: Members, assignor: Assignor) -> None:
     """Rebalance when members join and leave: range, round robin, cooperative sticky"""
     partitions = _fill(client, fresh, 6, 1)

@@ -90,6 +90,27 @@ def test_configs(tool: Tool, fresh: str) -> None:
     assert "consumer.session.timeout.ms=50000" not in tool("kafka-configs", "--describe", *group)
 
 
+def test_quotas(tool: Tool, fresh: str) -> None:
+    user, client = ("--entity-type", "users", "--entity-name", fresh), ("--entity-type", "clients", "--entity-default")
+    tool("kafka-configs", "--alter", *user, "--add-config", "producer_byte_rate=1048576,request_percentage=150.5")
+    described = tool("kafka-configs", "--describe", *user)
+    assert described.startswith(f"Quota configs for user-principal '{fresh}' are ")
+    assert "producer_byte_rate=1048576.0" in described
+    assert "request_percentage=150.5" in described
+    tool("kafka-configs", "--alter", *user, *client, "--add-config", "consumer_byte_rate=2048")
+    described = tool("kafka-configs", "--describe", *user, *client)
+    assert (
+        f"Quota configs for user-principal '{fresh}', the default client-id are consumer_byte_rate=2048.0" in described
+    )
+    tool("kafka-configs", "--alter", *user, "--delete-config", "producer_byte_rate,request_percentage")
+    tool("kafka-configs", "--alter", *user, *client, "--delete-config", "consumer_byte_rate")
+    assert "Quota configs" not in tool("kafka-configs", "--describe", *user)
+    address = ("--entity-type", "ips", "--entity-name", "192.0.2.1")
+    tool("kafka-configs", "--alter", *address, "--add-config", "connection_creation_rate=50")
+    assert "connection_creation_rate=50.0" in tool("kafka-configs", "--describe", *address)
+    tool("kafka-configs", "--alter", *address, "--delete-config", "connection_creation_rate")
+
+
 def test_console_with_keys_idempotence_and_a_group(tool: Tool, fresh: str) -> None:
     tool("kafka-topics", "--create", "--topic", fresh, "--partitions", "3")
     wrote = _write(tool, fresh, 100, "enable.idempotence=true", "acks=all", "compression.type=zstd")

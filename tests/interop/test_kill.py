@@ -108,9 +108,9 @@ def read_back(bootstrap_servers: str, total: int, deadline: float) -> dict[int, 
 @pytest.mark.parametrize(
     ("kills", "flush"),
     [
-        pytest.param(8, False, id="page cache, 8 kills"),
+        pytest.param(3, False, id="page cache, 3 kills"),
         pytest.param(50, False, id="page cache, 50 kills", marks=pytest.mark.slow),
-        pytest.param(4, True, id="fsync, 4 kills"),
+        pytest.param(2, True, id="fsync, 2 kills"),
         pytest.param(8, True, id="fsync, 8 kills", marks=pytest.mark.slow),
     ],
 )

@@ -24,9 +24,17 @@ from tests.interop.test_consumer_protocol import PATIENCE, Group, shared
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(6 * PATIENCE)]
 
-#: The settings of a librdkafka member of the classic protocol.
-COOPERATIVE = {"protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"}
-EAGER = {"protocol": "classic", "partition.assignment.strategy": "range"}
+#: The settings of a librdkafka member of the classic protocol. It learns of a rebalance with its next heartbeat, which
+#: it sends every 3 s by default.
+CLASSIC = {"protocol": "classic", "heartbeat.interval.ms": "500"}
+COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
+EAGER = {**CLASSIC, "partition.assignment.strategy": "range"}
+
+
+@pytest.fixture
+def server(quick_groups: Server) -> Server:
+    """The server that `crashing` may kill."""
+    return quick_groups
 
 
 @pytest.fixture

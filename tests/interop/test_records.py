@@ -4,13 +4,14 @@ import pytest
 
 from tests.interop.clients.base import COMPRESSIONS, Acks, Client, Code, Compression, Partition, Record, Refused
 from tests.interop.waiting import read, read_until
+from tests.sampling import slow, slow_except
 
 pytestmark = pytest.mark.interop
 
 START = 1_700_000_000_000
 
 
-@pytest.mark.parametrize("acks", [0, 1, "all"])
+@pytest.mark.parametrize("acks", [0, slow(1), "all"])
 def test_acks(client: Client, fresh: str, acks: Acks) -> None:
     """Produce with acks 0, 1 and all"""
     client.admin().create_topic(fresh, 1)
@@ -28,7 +29,7 @@ def test_acks(client: Client, fresh: str, acks: Acks) -> None:
     assert [record.value for record in read(reader, 100)] == [b"%d" % number for number in range(100)]
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("compression", slow_except(COMPRESSIONS, "gzip", "zstd"))
 def test_compression(client: Client, fresh: str, compression: Compression) -> None:
     """Compression: none, gzip, snappy, lz4, zstd"""
     client.admin().create_topic(fresh, 1)

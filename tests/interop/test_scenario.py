@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.interop.clients.base import Client, Partition, Record, Sender
+from tests.interop.conftest import clients
 from tests.interop.group import group_of_programs
 from tests.interop.server import Server
 
@@ -44,6 +45,7 @@ class Written:
         return number, b"key-%d" % (number % 500), b"value-" + text * 20, [("number", text), ("number", b"again")]
 
 
+@pytest.mark.parametrize("client", clients("aiokafka", "barnabas", "kafka-python"), indirect=True)
 def test_a_group_survives_leaves_and_kills(client: Client, crashing: Server, fresh: str) -> None:
     """A member leaves, a member and the broker are killed: no record is lost or processed twice"""
     admin = client.admin()

@@ -140,7 +140,8 @@ def test_kafka_python(tls: TlsBroker, fresh: str) -> None:
     producer.flush(LIMIT)
     producer.close()
     consumer = kafka.KafkaConsumer(fresh, auto_offset_reset="earliest", consumer_timeout_ms=LIMIT * 1000, **secure)
-    read = [record.value for record, _ in zip(consumer, LINES, strict=False)]
+    # In this order: a consumer that is asked for one more record waits for its timeout.
+    read = [record.value for _, record in zip(LINES, consumer, strict=False)]
     consumer.close()
     assert read == LINES
 

@@ -5,12 +5,7 @@ Kafka's TransactionalMessageCopier (which its own system tests use), Kafka Strea
 """
 
 import asyncio
-import functools
-import hashlib
 import json
-import os
-import shutil
-import subprocess
 import time
 import uuid
 from collections import defaultdict
@@ -26,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.cache import Unavailable, cached
+from tests.interop.franz_go import BUILD_LIMIT, program
 from tests.interop.kafka_server import KafkaUnavailable, has_tools, jars, kafka_version, start_tool
 from tests.interop.server import Server
 from tests.kafka_python import kafka
@@ -259,41 +254,16 @@ def test_kafka_python_copies_each_record_once(server: Server, fresh: str) -> Non
 # ------------------------------------------------------------------------------------------------------------ franz-go
 
 
-def _build(go: str, folder: Path, timeout: float) -> None:
-    sources = folder / "source"
-    shutil.copytree(FOLDER / "franzgo", sources)
-    environment = {**os.environ, "CGO_ENABLED": "0"}
-    try:
-        done = process.run(
-            [go, "build", "-C", str(sources), "-o", str(folder / "copier"), "."], timeout, environment=environment
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"go has not built the program within {timeout:.0f} s") from error
-    if done.returncode != 0:
-        raise Unavailable(f"go could not build the program: {done.stderr.strip()[-200:]}")
-
-
-@pytest.fixture(scope="module")
-def franz_go() -> Path:
-    """The program franzgo/main.go, built."""
-    go = shutil.which("go")
-    if go is None:
-        missing("franz-go needs go on the PATH", on_this_machine=False)
-    try:
-        sources = b"".join(path.read_bytes() for path in sorted((FOLDER / "franzgo").iterdir()))
-        return cached("franz-go", hashlib.sha256(sources).hexdigest(), functools.partial(_build, go), 400) / "copier"
-    except Unavailable as error:
-        missing(f"{error.reason}: check the network", on_this_machine=False)
-
-
 @pytest.mark.slow  # go builds the program first, which takes minutes
-def test_franz_go_copies_each_record_once(franz_go: Path, server: Server, fresh: str) -> None:
+@pytest.mark.timeout(400 + BUILD_LIMIT)
+def test_franz_go_copies_each_record_once(server: Server, fresh: str) -> None:
     """A GroupTransactSession, which aborts every third transaction."""
+    copier = program("copier")
     source, target = f"{fresh}-in", f"{fresh}-out"
     create(server, source, target)
     values = [b"%d" % number for number in range(1_000)]
     write(server, source, values)
-    done = process.run([str(franz_go), server.bootstrap_servers, source, target, fresh, "1000"], LIMIT)
+    done = process.run([str(copier), server.bootstrap_servers, source, target, fresh, "1000"], LIMIT)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["aborted"] > 0

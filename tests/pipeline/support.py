@@ -61,7 +61,7 @@ def consume(servers: str, topic: str, partitions: int = 3) -> list[ConsumerRecor
             ends = await consumer.end_offsets(tps)
             found: list[ConsumerRecord] = []
             while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                for records in (await consumer.getmany(timeout_ms=50)).values():
                     found.extend(records)
             return sorted(found, key=lambda record: (record.partition, record.offset))
 

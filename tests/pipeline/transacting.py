@@ -52,7 +52,7 @@ def committed_values(servers: str, topic: str) -> list[bytes]:
             ends = await consumer.end_offsets(tps)
             found: list[bytes] = []
             while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-                for records in (await consumer.getmany(timeout_ms=1000)).values():
+                for records in (await consumer.getmany(timeout_ms=50)).values():
                     found += [record.value for record in records if record.value is not None]
             return sorted(found)
 

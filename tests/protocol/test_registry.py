@@ -26,7 +26,6 @@ NOT_DECLARED = {
     "Kafka Streams groups (KIP-1071)": "StreamsGroupHeartbeat StreamsGroupDescribe",
     "delegation tokens (KIP-48)": """
         CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken""",
-    "changes of quotas and SCRAM credentials": "AlterClientQuotas AlterUserScramCredentials",
     "feature levels (KIP-584)": "UpdateFeatures",
     "client metrics (KIP-714)": "GetTelemetrySubscriptions PushTelemetry",
 }

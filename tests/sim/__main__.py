@@ -1,31 +1,42 @@
 """Run the simulation: ``python -m tests.sim --seeds 20000``. It prints seeds that fail; replay one by ``--seed N``.
 
-``--mixed`` runs groups with members of the classic and of the consumer protocol.
+``--protocol`` chooses what the members of the groups use: the classic protocol, the consumer protocol, or both.
 """
 
 import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
-from typing import Any
+from typing import Any, Final
 
-from tests.sim import mixed_bugs
+from tests.sim import consumer_bugs, mixed_bugs
 from tests.sim.bugs import BUGS, OF_TRANSACTIONS
+from tests.sim.consumer_groups import run_consumer_group_seed
 from tests.sim.mixed import run_mixed_seed
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
 
+Plant = Callable[[], AbstractContextManager[Any]]
+#: The planted bugs by protocol.
+_BUGS: Final[Mapping[str, Mapping[str, Plant]]] = {
+    "classic": BUGS,
+    "consumer": consumer_bugs.BUGS,
+    "mixed": mixed_bugs.BUGS,
+}
 
-def _one(task: tuple[int, str | None, bool]) -> tuple[int, str | None]:
-    seed, bug, mixed = task
-    bugs = mixed_bugs.BUGS if mixed else BUGS
-    planted: AbstractContextManager[Any] = bugs[bug]() if bug is not None else nullcontext()
+
+def _one(task: tuple[int, str | None, str]) -> tuple[int, str | None]:
+    seed, bug, protocol = task
+    planted: AbstractContextManager[Any] = _BUGS[protocol][bug]() if bug is not None else nullcontext()
     with planted:
         try:
-            if mixed:
+            if protocol == "mixed":
                 run_mixed_seed(seed)
+            elif protocol == "consumer":
+                run_consumer_group_seed(seed)
             else:
                 run_seed(seed, transactional=bug in OF_TRANSACTIONS)
         except Violation as violation:
@@ -45,11 +56,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run only this seed")
-    parser.add_argument("--mixed", action="store_true", help="members of both group protocols")
-    bugs = sorted({*BUGS, *mixed_bugs.BUGS})
+    parser.add_argument("--protocol", choices=sorted(_BUGS), default="classic", help="of the groups' members")
+    bugs = sorted({bug for some in _BUGS.values() for bug in some})
     parser.add_argument("--bug", choices=bugs, help="plant a bug of such groups, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
+    if arguments.bug is not None and arguments.bug not in _BUGS[arguments.protocol]:
+        parser.error(f"--bug {arguments.bug} is not a bug of --protocol {arguments.protocol}")
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
     else:
@@ -57,7 +70,7 @@ def main() -> int:
     started = time.monotonic()
     ran = failed = 0
     with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_quiet) as pool:
-        for _, violation in pool.imap(_one, ((seed, arguments.bug, arguments.mixed) for seed in seeds), chunksize=5):
+        for _, violation in pool.imap(_one, ((seed, arguments.bug, arguments.protocol) for seed in seeds), chunksize=5):
             ran += 1
             if violation is not None:
                 failed += 1

@@ -173,9 +173,14 @@ class Node:
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",
             loop=Loop(self),
             on_event=self._event,
+            matching=self._match,
         )
         self._tell_topics()
         self.world.note("node %d starts", self.node_id)
+
+    def _match(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Match topics with a regular expression, outside the event loop."""
+        Loop(self).call_later(self.world.between(0.0, 0.5), lambda: done(work()))
 
     def topics_changed(self, topics: Sequence[Topic]) -> None:
         """Learn the topics of the cluster, which the coordinator assigns in groups of the consumer protocol."""
@@ -263,7 +268,7 @@ class Node:
             raise AssertionError(f"{request} in a simulation")
         number = next(self._requests)
         asked = self.world.now
-        known = invariants.snapshot() if isinstance(request, OffsetFetchRequest | OffsetCommitRequest) else None
+        known = invariants.arrives(request)
         self.deferred[number] = (asked, request)
 
         def answered(response: Response) -> None:
@@ -337,6 +342,10 @@ class Node:
             self.moment("rebalance started")
         elif event.type is EventType.JOIN_PHASE_OVER:
             self.moment("join phase over")
+        elif event.type is EventType.MEMBER_REVOKING:
+            self.moment("member has to revoke")
+        elif event.type is EventType.TARGET_ASSIGNED:
+            self.moment("target assigned")
 
     def _drive(self, load: Coroutine[Any, Any, None], life: int) -> None:
         """Run the coroutine of a load, one step at a time."""

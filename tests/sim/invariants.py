@@ -75,6 +75,10 @@ class Invariants:
         """The state at the arrival of a request."""
         return dict(self.last), self.generation
 
+    def arrives(self, request: Request) -> Any:
+        """A request arrives: what :meth:`answered` has to know of this moment."""
+        return self.snapshot() if isinstance(request, OffsetFetchRequest | OffsetCommitRequest) else None
+
     def commit_leaves(self, request: OffsetCommitRequest) -> None:
         """A client sends a commit."""
         self._sent[id(request)] = len(self._kept)

@@ -120,8 +120,12 @@ class Consumer:
     def start(self) -> None:
         """Subscribe and begin to poll."""
         self.world.note("%s starts", self.name)
-        self._take(self._machine.subscribe([TOPIC], self.world.now))
+        self._take(self._subscribe())
         self._poll()
+
+    def _subscribe(self) -> Any:
+        """The effects of subscribing."""
+        return self._machine.subscribe([TOPIC], self.world.now)
 
     def kill(self) -> None:
         """Die without goodbye."""

@@ -211,7 +211,8 @@ class MixedScenario(Scenario):
             machine = hosted.group
             if isinstance(machine, ConsumerGroup):
                 known = machine.members.get(consumer.member_id)
-                if known is None or known.epoch != consumer.epoch:
+                # It may not have received the response with its newest epoch yet.
+                if known is None or consumer.epoch not in (known.epoch, known.previous_epoch):
                     continue
             elif consumer.member_id not in machine.members.by_id or consumer.generation != machine.generation:
                 continue

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -105,7 +105,7 @@ class _Background:
         delay = world.between(0.0005, 0.02) if not world.happens(0.02) else world.between(0.5, 4.0)
         world.after(delay, due)
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         Inline().run_all(work)
 
     def close(self) -> None:

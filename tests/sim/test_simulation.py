@@ -10,7 +10,7 @@ from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 20,000.
-SEEDS = 150
+SEEDS = 75
 ALL_SEEDS = 300
 STEP = 25
 STARTS = [
@@ -23,9 +23,9 @@ BUG_SEEDS = 2000
 BUG_START = {
     "a-failed-fsync-is-taken-for-a-good-one": 1580,
     "a-marker-during-a-replay-is-ignored": 1075,
-    "appends-are-reported-before-they-are-synced": 85,
+    "appends-are-reported-before-they-are-synced": 160,
     "commits-of-any-generation-are-accepted": 1040,
-    "leaders-that-return-watch-no-topics": 156,
+    "leaders-that-return-watch-no-topics": 255,
     "replaced-static-members-are-not-fenced": 35,
     "sync-is-answered-before-it-is-persisted": 20,
 }

@@ -3,7 +3,7 @@ files in memory, a drifting clock and the simulated network."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -18,6 +18,8 @@ from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.handlers.table import join
+from barnabas_broker.quotas.clients import ClientQuotas
+from barnabas_broker.quotas.rates import Window
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
@@ -81,7 +83,7 @@ class _Background:
         world = self._world
         world.loop.call_later(world.between(0.5, 2.0) if world.happens(0.02) else world.between(0.001, 0.02), due)
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         Inline().run_all(work)
 
     def close(self) -> None:
@@ -334,11 +336,14 @@ class Running:
             group_partitions=nothing,
             transactions=nothing,
             transaction_partitions=nothing,
+            quotas=ClientQuotas(Window(), Window()),
+            now=now,
             wall_ms=node.wall_ms,
             lane=lane,
             responses=Budget(-1),
             api_versions=[],
             refusals=nothing,
+            audit=nothing,
         )
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)

@@ -10,7 +10,7 @@ from tests.sim_cluster.scenario import run_seed
 from tests.sim_cluster.world import Violation
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 5,000.
-SEEDS = 75
+SEEDS = 30
 ALL_SEEDS = 150
 STEP = 15
 STARTS = [
@@ -23,8 +23,8 @@ BUG_SEEDS = 200
 BUG_START = {
     "a-proposal-is-forgotten-after-any-change": 130,
     "appends-are-not-fenced": 6,
-    "directories-are-not-compared": 85,
-    "fetches-count-for-the-node-id": 250,
+    "directories-are-not-compared": 150,
+    "fetches-count-for-the-node-id": 320,
     "leader-epochs-are-not-compared": 315,
     "producer-ids-only-follow-the-metadata": 1440,
     "the-first-report-decides": 85,

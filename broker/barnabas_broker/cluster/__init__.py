@@ -1,9 +1,12 @@
 """The cluster's metadata: brokers, topics, configurations; its changes and its storage.
 
-Imported by replication, the handlers, the HTTP endpoint and the composition root; imports only config. Handlers read
-:attr:`.ClusterMetadata.image` and change it with :meth:`.ClusterMetadata.change`; nothing else writes to a store.
+Imported by replication, the handlers, the HTTP endpoint and the composition root; imports only config, quotas and
+security. Handlers read :attr:`.ClusterMetadata.image` and change it with :meth:`.ClusterMetadata.change`; nothing else
+writes to a store.
 
-* :mod:`~.image` (pure): the immutable image, and the events that make a new one; :mod:`~.difference` (pure).
+* :mod:`~.image` (pure): the immutable image, and the events that make a new one; :mod:`~.difference` (pure);
+  :mod:`~.users` (pure): the users of SCRAM in it; :mod:`~.acls` (pure): the ACLs in it; :mod:`~.quotas` (pure): the
+  quotas in it.
 * :mod:`~.controller` (pure) decides: an image and a request in, events or an error out.
 * :mod:`~.metadata`: the current image, and the one way to change it.
 * :mod:`~.store`: the port of metadata stores. Its adapters are :mod:`~.local`, a journal for a single broker, and

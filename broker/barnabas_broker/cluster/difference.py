@@ -1,5 +1,6 @@
 """The difference of two images as events, for a broker that has missed the events. Pure."""
 
+from barnabas_broker.cluster.acls import acl_difference
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
@@ -16,6 +17,7 @@ from barnabas_broker.cluster.image import (
     TopicDeleted,
     TopicInfo,
 )
+from barnabas_broker.cluster.quotas import quota_difference
 
 
 def difference(old: Image, new: Image) -> list[Event]:
@@ -47,6 +49,9 @@ def difference(old: Image, new: Image) -> list[Event]:
     for name, configs in new.group_configs.items():
         if old.group_configs.get(name) != configs:
             events.append(GroupConfigured(name, configs))
+    events += new.users.events_from(old.users)
+    events += acl_difference(old.acls, new.acls)
+    events += quota_difference(old.quotas, new.quotas)
     if old.next_producer_id != new.next_producer_id:
         events.append(ProducerIdsAllocated(new.next_producer_id))
     return events

@@ -4,8 +4,22 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas_broker.cluster import image
+from barnabas_broker.cluster import image, users
+from barnabas_broker.cluster.acls import (
+    ACL_EVENTS,
+    AclCreated,
+    AclDeleted,
+    acl_event_from_fields,
+    acl_event_to_fields,
+)
 from barnabas_broker.cluster.image import Endpoints, Event, LastKnown, PartitionInfo
+from barnabas_broker.cluster.quotas import (
+    QUOTA_EVENTS,
+    ClientQuotaRemoved,
+    ClientQuotaSet,
+    quota_event_from_fields,
+    quota_event_to_fields,
+)
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import PLAINTEXT
 
@@ -27,6 +41,9 @@ _EVENTS: Final[dict[str, type[Any]]] = {
 }
 
 
+#: Events whose fields have a form of their own.
+_OF_USERS: Final = (users.ScramCredentialSet, users.ScramCredentialDeleted, users.ScramSecretSet)
+_NAMES_OF_USERS: Final = frozenset(each.__name__ for each in _OF_USERS)
 _TYPES: Final[dict[str, Any]] = {
     "node_id": int,
     "epoch": int,
@@ -46,6 +63,12 @@ UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError
 def event_to_json(event: Event) -> str:
     """One line of JSON: the event's name under "event", its fields beside it."""
     fields: dict[str, Any] = {"event": type(event).__name__}
+    if isinstance(event, _OF_USERS):
+        return json.dumps(fields | users.fields_to_json(event), separators=(",", ":"))
+    if isinstance(event, AclCreated | AclDeleted):
+        return json.dumps(fields | acl_event_to_fields(event), separators=(",", ":"))
+    if isinstance(event, ClientQuotaSet | ClientQuotaRemoved):
+        return json.dumps(fields | quota_event_to_fields(event), separators=(",", ":"))
     for name in type(event).__slots__:
         value = getattr(event, name)
         if name == "partitions":
@@ -136,7 +159,14 @@ def event_from_json(line: str) -> Event:
     """
     try:
         fields = json.loads(line)
-        cls = _EVENTS[fields.pop("event")]
+        name = fields.pop("event")
+        if name in _NAMES_OF_USERS:
+            return users.event_from_fields(name, fields)
+        if name in ACL_EVENTS:
+            return acl_event_from_fields(name, fields)
+        if name in QUOTA_EVENTS:
+            return quota_event_from_fields(name, fields)
+        cls = _EVENTS[name]
         if "partitions" in fields:
             fields["partitions"] = tuple(_partition_from_json(p) for p in fields["partitions"])
         if "partition" in fields:
@@ -154,4 +184,6 @@ def event_from_json(line: str) -> Event:
         event: Event = cls(**fields)
         return event
     except UNREADABLE as error:
-        raise StoreError(f"not an event: {line[:80]!r} ({error})") from error
+        # Of an event of a user, the text may have a key.
+        start = "" if "Scram" in line[:80] else f" {line[:80]!r}"
+        raise StoreError(f"not an event:{start} ({error})") from error

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.cluster.acls import AclCreated, AclDeleted, AclEvent, Acls, acl_difference
+from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet, QuotaEvent, quota_difference
+from barnabas_broker.cluster.users import ScramCredentialDeleted, ScramCredentialSet, ScramSecretSet, UserEvent, Users
+from barnabas_broker.quotas.entities import Quotas
+
 #: A broker's advertised host and port by listener name; at least one, in the order of the configuration.
 Endpoints = Mapping[str, tuple[str, int]]
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -225,6 +230,9 @@ Event = (
     | BrokerConfigured
     | GroupConfigured
     | ProducerIdsAllocated
+    | UserEvent
+    | AclEvent
+    | QuotaEvent
 )
 
 
@@ -240,6 +248,9 @@ class Image(NamedTuple):
         names: topic names by topic id.
         broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
         group_configs: configurations of groups by group id, without empty ones.
+        users: the users of SCRAM.
+        acls: the ACLs.
+        quotas: the quotas of users, clients and addresses, without entities that have none.
         next_producer_id: the first producer id that is not allocated.
     """
 
@@ -251,6 +262,9 @@ class Image(NamedTuple):
     names: Mapping[bytes, str] = _EMPTY
     broker_configs: Mapping[str, Mapping[str, str]] = _EMPTY
     group_configs: Mapping[str, Mapping[str, str]] = _EMPTY
+    users: Users = Users()
+    acls: Acls = _EMPTY
+    quotas: Quotas = _EMPTY
     next_producer_id: int = 0
 
     def apply(self, event: Event) -> "Image":
@@ -275,6 +289,9 @@ class Image(NamedTuple):
         events += [TopicCreated(t.name, t.topic_id, t.partitions, t.configs) for t in self.topics.values()]
         events += [BrokerConfigured(name, configs) for name, configs in self.broker_configs.items()]
         events += [GroupConfigured(name, configs) for name, configs in self.group_configs.items()]
+        events += self.users.events_from(Users())
+        events += acl_difference({}, self.acls)
+        events += quota_difference({}, self.quotas)
         events.append(ProducerIdsAllocated(self.next_producer_id))
         return events
 
@@ -286,6 +303,7 @@ class _Draft:
         self._base = base
         self._changed: dict[str, Any] = {}
         self._partitions: dict[str, list[PartitionInfo]] = {}
+        self._of_users: list[UserEvent] = []
 
     def _map(self, name: str) -> dict[Any, Any]:
         if name not in self._changed:
@@ -326,6 +344,14 @@ class _Draft:
             case ProducerIdsAllocated():
                 known_id = self._changed.get("next_producer_id", self._base.next_producer_id)
                 self._changed["next_producer_id"] = max(known_id, event.next_id)
+            case ScramCredentialSet() | ScramCredentialDeleted() | ScramSecretSet():
+                self._of_users.append(event)
+            case AclCreated():
+                self._map("acls")[event.binding] = None
+            case AclDeleted():
+                self._map("acls").pop(event.binding, None)
+            case ClientQuotaSet() | ClientQuotaRemoved():
+                self._quota(event)
             case TopicCreated():
                 self._drop(event.name)
                 configs = MappingProxyType(dict(event.configs))
@@ -337,6 +363,18 @@ class _Draft:
                 topic = self._topic(event.name)
                 if topic is not None:
                     self._change(topic, event)
+
+    def _quota(self, event: QuotaEvent) -> None:
+        quotas = self._map("quotas")
+        values = dict(quotas.get(event.entity, _EMPTY))
+        if isinstance(event, ClientQuotaSet):
+            values[event.key] = event.value
+        else:
+            values.pop(event.key, None)
+        if values:
+            quotas[event.entity] = MappingProxyType(values)
+        else:
+            quotas.pop(event.entity, None)
 
     def _change(self, topic: TopicInfo, event: PartitionChanged | PartitionsAdded | TopicConfigured) -> None:
         match event:
@@ -358,6 +396,8 @@ class _Draft:
             self._partitions.pop(name, None)
 
     def finished(self) -> Image:
+        if self._of_users:
+            self._changed["users"] = self._base.users.apply_all(self._of_users)
         for name, partitions in self._partitions.items():
             self._map("topics")[name] = self._map("topics")[name]._replace(partitions=tuple(partitions))
         changed: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Checks of a whole configuration: keys that have no effect or are refused, and keys that depend on each other."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from barnabas_broker.config.keys import (
     ALIASES,
@@ -11,16 +11,19 @@ from barnabas_broker.config.keys import (
     COMPRESSION_TYPE,
     CONSUMER_GROUP_BOUNDS,
     CONTROLLER_LISTENER_NAMES,
+    DYNAMIC_LISTENER_KEYS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_KEYS,
     LISTENERS,
     LOG_DIRS,
+    MECHANISM_KEYS,
+    MECHANISMS,
     PROCESS_ROLES,
     SECURITY_INTER_BROKER_PROTOCOL,
     ConfigError,
     Key,
 )
-from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, SASL_PROTOCOLS, Listener, prefix_of
+from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, Listener, prefix_of
 from barnabas_broker.config.properties import Config
 from barnabas_broker.config.unserved import PREFIXES, UNSERVED, without_effect
 from barnabas_protocol.suggestions import did_you_mean, nearest
@@ -74,6 +77,20 @@ def is_for_broker(name: str) -> bool:
     return known or nearest(name, BROKER_KEYS, _MISTYPED) is not None
 
 
+def known_key(name: str) -> Key[Any] | None:
+    """The key with this name, which may be given for one listener; None if there is none."""
+    return BROKER_KEYS.get(name) or BROKER_KEYS.get(_key_of_listener(name) or "")
+
+
+def dynamic_key_of_listener(name: str, listeners: Iterable[str]) -> Key[Any] | None:
+    """The key that is given for one of these listeners and may be changed at run time; None if it may not."""
+    for each in listeners:
+        key = name.removeprefix(prefix_of(each))
+        if key != name and key in DYNAMIC_LISTENER_KEYS:
+            return BROKER_KEYS[key]
+    return None
+
+
 def same_directory(one: str, other: str) -> bool:
     """Whether two paths name the same directory, which need not exist."""
     return os.path.realpath(one) == os.path.realpath(other)
@@ -94,7 +111,8 @@ def _key_of_listener(name: str) -> str | None:
         return None
     # The name of a listener may contain dots.
     keys = [*LISTENER_KEYS, *(key for key in UNSERVED if key.startswith("ssl.") and _is_refused(key))]
-    return next((key for key in keys if name.endswith(f".{key}")), None)
+    # Of sasl.jaas.config and plain.sasl.jaas.config the longer one counts.
+    return max((key for key in keys if name.endswith(f".{key}")), key=len, default=None)
 
 
 def _is_refused(name: str) -> bool:
@@ -109,8 +127,13 @@ def _check_of_listener(config: Config, name: str, key: str, text: str) -> None:
             leave a listener less secure than it looks.
     """
     names = [each.name for each in config[LISTENERS]] or [PLAINTEXT]
-    if not any(name.startswith(prefix_of(each)) for each in (*names, *config[CONTROLLER_LISTENER_NAMES])):
+    prefixes = [prefix_of(each) for each in (*names, *config[CONTROLLER_LISTENER_NAMES])]
+    rests = [name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)]
+    if not rests:
         raise ConfigError(f"{name}: there is no such listener; listeners has {', '.join(names)}")
+    mechanisms = [f"{each.lower()}.{key}" for each in MECHANISMS] if key in MECHANISM_KEYS else []
+    if not any(rest in (key, *mechanisms) for rest in rests):
+        raise ConfigError(f"{name}: there is no such key of a listener. To do: write listener.name.NAME.{key}")
     if _is_refused(key):
         _check_refused(config, key, text.strip())
         return
@@ -218,11 +241,11 @@ def _reachable(host: str, hostname: str) -> str:
     return hostname if host in _ANYWHERE else host
 
 
-def check_inter_broker(config: Config, listeners: Sequence[Listener], protocols: Mapping[str, str]) -> None:
+def check_inter_broker(config: Config, listeners: Sequence[Listener]) -> None:
     """Check that the listener that brokers use among themselves exists.
 
     Raises:
-        ConfigError: no listener has this name, two keys name it, or a broker of a cluster would have to log in there.
+        ConfigError: no listener has this name, or two keys name it.
     """
     name = config[INTER_BROKER_LISTENER_NAME]
     if INTER_BROKER_LISTENER_NAME.name in config.given and SECURITY_INTER_BROKER_PROTOCOL.name in config.given:
@@ -232,9 +255,4 @@ def check_inter_broker(config: Config, listeners: Sequence[Listener], protocols:
         raise ConfigError(
             f"inter.broker.listener.name={name!r}: must be one of listeners: {', '.join(names)}. To do: set it to the "
             "one by which brokers reach each other"
-        )
-    if config[CLUSTER_URL] and protocols[name] in SASL_PROTOCOLS:
-        raise ConfigError(
-            f"inter.broker.listener.name={name}: it speaks {protocols[name]}, and brokers cannot log in to each other. "
-            "To do: give them a listener with SSL, and ssl.client.auth=required"
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from barnabas_broker.config.listeners import (
     PLAINTEXT,
@@ -37,6 +38,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -119,6 +121,23 @@ TOPIC_KEYS: Final[dict[str, Key[Any]]] = {}
 GROUP_KEYS: Final[dict[str, Key[Any]]] = {}
 #: Keys that a listener may have of its own, as ``listener.name.NAME.KEY``.
 LISTENER_KEYS: Final[set[str]] = set()
+#: Of these, the ones that it may have for one SASL mechanism, as ``listener.name.NAME.MECHANISM.KEY``.
+MECHANISM_KEYS: Final[set[str]] = set()
+#: The SASL mechanisms that are served.
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+#: The class that Kafka's configurations name; ours does the same.
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+#: Likewise for the tokens of OAUTHBEARER: signed ones, by its name since Kafka 4 and before, and others.
+SIGNED_TOKENS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+UNSECURED_TOKENS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -181,6 +200,14 @@ def _assignors(text: str) -> tuple[str, ...]:
     return values
 
 
+def _overrides(text: str) -> str:
+    for part in text.split(",") if text else ():
+        host, _, count = part.rpartition(":")
+        if not host.strip() or not count.strip().isdecimal() or int(count[:12]) > INT_MAX:
+            raise ValueError("must be a list of HOST:CONNECTIONS")
+    return text
+
+
 def _list_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         if not text.strip():
@@ -229,6 +256,41 @@ def _roles(text: str) -> tuple[str, ...]:
     return values
 
 
+def _authorizer(text: str) -> str:
+    if text not in ("", STANDARD_AUTHORIZER):
+        raise ValueError(f"must be {STANDARD_AUTHORIZER} or empty: Barnabas loads no Java classes")
+    return text
+
+
+def _token_handler(text: str) -> str:
+    if text not in ("", *SIGNED_TOKENS, UNSECURED_TOKENS):
+        raise ValueError(f"must be {SIGNED_TOKENS[0]}, {UNSECURED_TOKENS} or empty: Barnabas loads no Java classes")
+    return text
+
+
+def _jwks_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise ValueError(f"not a URL: {error}") from None
+    if text and (parts.username is not None or parts.password is not None):
+        raise ValueError("must have no user and no password, because it is shown")
+    if text and not (
+        (parts.scheme == "file" and host in ("", "localhost") and parts.path.startswith("/"))
+        or (parts.scheme == "https" and host)
+        or (parts.scheme == "http" and host in _LOOPBACK)
+    ):
+        raise ValueError(
+            "must be https://HOST/PATH or file:///PATH: anybody on the way to an http:// address can change the keys"
+        )
+    return text
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().upper() for part in text.split(",") if part.strip())
 
@@ -263,6 +325,11 @@ def _secret(name: str, doc: str) -> Key[str]:
 def _of_listener(key: Key[T]) -> Key[T]:
     LISTENER_KEYS.add(key.name)
     return key
+
+
+def _of_mechanism(key: Key[T]) -> Key[T]:
+    MECHANISM_KEYS.add(key.name)
+    return _of_listener(key)
 
 
 def _topic(name: str, broker: Key[T]) -> Key[T]:
@@ -450,6 +517,26 @@ SSL_PRINCIPAL_MAPPING_RULES = _of_listener(
     )
 )
 
+# Authorization
+AUTHORIZER_CLASS_NAME = _broker(
+    Key(
+        "authorizer.class.name",
+        ConfigType.STRING,
+        "",
+        _authorizer,
+        f"What decides what clients may do. Empty: nothing, all may do everything. {STANDARD_AUTHORIZER}: ACLs.",
+    )
+)
+SUPER_USERS = _text(
+    "super.users",
+    "",
+    "Principals that may do everything, whatever the ACLs say, as User:NAME, separated by semicolons. The brokers of a "
+    "cluster must be among them.",
+)
+ALLOW_EVERYONE_IF_NO_ACL_FOUND = _flag(
+    "allow.everyone.if.no.acl.found", False, "Whether every client may use a resource that no ACL applies to."
+)
+
 # SASL
 _no_mechanisms: tuple[str, ...] = ()
 SASL_ENABLED_MECHANISMS = _of_listener(
@@ -458,15 +545,123 @@ SASL_ENABLED_MECHANISMS = _of_listener(
             "sasl.enabled.mechanisms",
             ConfigType.LIST,
             _no_mechanisms,
-            _list_of("PLAIN"),
-            "The SASL mechanisms that clients may choose: PLAIN.",
+            _list_of(*MECHANISMS),
+            f"The SASL mechanisms that clients may choose: {', '.join(MECHANISMS)}.",
         )
     )
+)
+SASL_MECHANISM_INTER_BROKER_PROTOCOL = _text(
+    "sasl.mechanism.inter.broker.protocol",
+    "GSSAPI",
+    "The SASL mechanism by which brokers log in to each other, if their listener speaks SASL: PLAIN, SCRAM-SHA-256 or "
+    "SCRAM-SHA-512.",
 )
 PLAIN_SASL_JAAS_CONFIG = _secret(
     "plain.sasl.jaas.config",
     "The users of PLAIN and their passwords, as Kafka's PlainLoginModule has them. In Kafka it must be given for a "
     "listener, as listener.name.NAME.plain.sasl.jaas.config.",
+)
+SCRAM_SHA_256_SASL_JAAS_CONFIG = _secret(
+    "scram-sha-256.sasl.jaas.config",
+    "A broker's own user and password for SCRAM-SHA-256, as Kafka's ScramLoginModule has them.",
+)
+SCRAM_SHA_512_SASL_JAAS_CONFIG = _secret("scram-sha-512.sasl.jaas.config", "The same for SCRAM-SHA-512.")
+SASL_JAAS_CONFIG = _secret(
+    "sasl.jaas.config", "A broker's own user and password, for mechanisms that have no such key of their own."
+)
+CONNECTIONS_MAX_REAUTH_MS = _of_mechanism(
+    _long(
+        "connections.max.reauth.ms",
+        0,
+        "Ms after which a client that has logged in must do so again (KIP-368); 0 for never.",
+    )
+)
+OAUTHBEARER_SASL_JAAS_CONFIG = _secret(
+    "oauthbearer.sasl.jaas.config",
+    "Options of OAUTHBEARER, as Kafka's OAuthBearerLoginModule has them: ssl.truststore.location, PEM with the "
+    "authorities of the token provider, and those that begin with unsecuredValidator.",
+)
+SASL_SERVER_CALLBACK_HANDLER_CLASS = _of_mechanism(
+    _broker(
+        Key(
+            "sasl.server.callback.handler.class",
+            ConfigType.CLASS,
+            "",
+            _token_handler,
+            "How the tokens of OAUTHBEARER are checked. Empty, or Kafka's OAuthBearerValidatorCallbackHandler: by "
+            f"their signature. {UNSECURED_TOKENS}: not at all, so that each client may write its own; for tests only.",
+        )
+    )
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = _of_mechanism(
+    _broker(
+        Key(
+            "sasl.oauthbearer.jwks.endpoint.url",
+            ConfigType.STRING,
+            "",
+            _jwks_url,
+            "Where the keys of the token provider are, a JWK set: https://..., or file:///PATH; http:// only on a "
+            "loopback address.",
+        )
+    )
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = _of_mechanism(
+    _long(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        3_600_000,
+        "Ms between two readings of the keys of the token provider. A token with a key that is not known brings one "
+        "sooner.",
+        1,
+    )
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = _of_mechanism(
+    _long(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        100,
+        "Ms until the keys are read again after a failure; twice as long after each further one.",
+        1,
+    )
+)
+SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = _of_mechanism(
+    _long(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        10_000,
+        "The longest such wait, in ms.",
+        1,
+    )
+)
+_no_audiences: tuple[str, ...] = ()
+SASL_OAUTHBEARER_EXPECTED_AUDIENCE = _of_mechanism(
+    _broker(
+        Key(
+            "sasl.oauthbearer.expected.audience",
+            ConfigType.LIST,
+            _no_audiences,
+            _parts,
+            "A token must be for one of these (claim aud). Empty: tokens that are for an audience are refused.",
+        )
+    )
+)
+SASL_OAUTHBEARER_EXPECTED_ISSUER = _of_mechanism(
+    _text(
+        "sasl.oauthbearer.expected.issuer",
+        "",
+        "Who must have made a token (claim iss). Empty: not checked.",
+    )
+)
+SASL_OAUTHBEARER_SCOPE_CLAIM_NAME = _of_mechanism(
+    _text("sasl.oauthbearer.scope.claim.name", "scope", "The claim of a token with its scopes.")
+)
+SASL_OAUTHBEARER_SUB_CLAIM_NAME = _of_mechanism(
+    _text("sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token with the name of the user.")
+)
+SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = _of_mechanism(
+    _int(
+        "sasl.oauthbearer.clock.skew.seconds",
+        30,
+        "By how many seconds the clocks of token provider and broker may differ. A token that is over is refused in "
+        "any case.",
+    )
 )
 SASL_SERVER_MAX_RECEIVE_SIZE = _int(
     "sasl.server.max.receive.size", 524_288, "The largest request of a client that has not authenticated, in bytes."
@@ -507,10 +702,49 @@ CONNECTION_MAX_RESPONSE_BYTES = _int(
     "request. Barnabas' own.",
     1,
 )
-MAX_CONNECTIONS = _int(
-    "max.connections",
-    INT_MAX,
-    "Connections that are served at a time; at most half as many as the process may have descriptors (ulimit -n).",
+MAX_CONNECTIONS = _of_listener(
+    _int(
+        "max.connections",
+        INT_MAX,
+        "Connections that are served at a time; at most half as many as the process may have descriptors (ulimit -n). "
+        "Where brokers have a listener of their own, it has no part in the limit of the broker, only one of its own.",
+    )
+)
+MAX_CONNECTIONS_PER_IP = _int("max.connections.per.ip", INT_MAX, "Connections from one address at a time.")
+MAX_CONNECTIONS_PER_IP_OVERRIDES = _broker(
+    Key(
+        "max.connections.per.ip.overrides",
+        ConfigType.STRING,
+        "",
+        _overrides,
+        "The same for single addresses or hosts, as 127.0.0.1:200,host:100.",
+    )
+)
+MAX_CONNECTION_CREATION_RATE = _of_listener(
+    _int(
+        "max.connection.creation.rate",
+        INT_MAX,
+        "Connections that are accepted in a second; others wait. May be set for a listener as well.",
+    )
+)
+QUOTA_WINDOW_NUM = _int(
+    "quota.window.num", 11, "Samples over which the rates of clients and connections are measured.", 1, 1000
+)
+QUOTA_WINDOW_SIZE_SECONDS = _int("quota.window.size.seconds", 1, "The length of each of these samples, in s.", 1)
+CONTROLLER_QUOTA_WINDOW_NUM = _int(
+    "controller.quota.window.num",
+    11,
+    "Samples of the quota controller_mutation_rate: a client may create and delete at once what it may in all of them.",
+    1,
+)
+CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = _int(
+    "controller.quota.window.size.seconds", 1, "The length of each of these samples, in s.", 1
+)
+EVENT_LOOP_WATCHDOG_MS = _int(
+    "event.loop.watchdog.ms",
+    0,
+    "Ms for which the event loop may be held before a line in the log says by what, to find out why clients wait; "
+    "50 is what the broker promises to keep. 0: not watched. Barnabas' own.",
 )
 FETCH_MAX_BYTES = _int("fetch.max.bytes", 57_671_680, "The most bytes that one Fetch answers.", 1024)
 FETCH_SESSION_SLOTS = _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions that are kept (KIP-227).")
@@ -543,6 +777,21 @@ ETCD_SSL_CERTFILE = _text("etcd.ssl.certfile", "", "This broker's certificate (P
 ETCD_SSL_KEYFILE = _text("etcd.ssl.keyfile", "", "The key (PEM) of that certificate.")
 ETCD_USER = _text("etcd.user", "", "The user name for etcd; empty for no login.")
 ETCD_PASSWORD_FILE = _text("etcd.password.file", "", "A file with the password of that user.")
+HTTP_TOKEN_FILE = _text(
+    "http.token.file", "", "A file with the token that requests over HTTP need; empty for none. Barnabas' own."
+)
+HTTP_SSL_CERTFILE = _text(
+    "http.ssl.certfile", "", "The certificate (PEM) of the page, metrics and health; empty for no TLS. Barnabas' own."
+)
+HTTP_SSL_KEYFILE = _text(
+    "http.ssl.keyfile", "", "The key (PEM) of that certificate; empty if it is in the same file. Barnabas' own."
+)
+HTTP_SSL_CAFILE = _text(
+    "http.ssl.cafile",
+    "",
+    "CA certificates (PEM): with a client certificate that they have signed, a request over HTTP needs no token. "
+    "Barnabas' own.",
+)
 # Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
 BROKER_SESSION_TIMEOUT_MS = _int(
     "broker.session.timeout.ms", 2000, "Ms without a lease renewal after which a broker is fenced.", 1000
@@ -814,14 +1063,10 @@ TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS = _int(
 TRANSACTIONAL_ID_EXPIRATION_MS = _int(
     "transactional.id.expiration.ms", 604_800_000, "Ms after which a transactional id that is not used is deleted.", 1
 )
-ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS = _int(
-    "add.partitions.to.txn.retry.backoff.ms",
-    20,
-    "Ms until a leader asks again to add a partition while the last transaction is being ended.",
-    1,
-)
 ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = _int(
-    "add.partitions.to.txn.retry.backoff.max.ms", 100, "Ms that it asks again; then the client does."
+    "add.partitions.to.txn.retry.backoff.max.ms",
+    100,
+    "Ms that a request waits while the last transaction is being ended; then the client asks again.",
 )
 
 #: Keys with two names, the newer one first. A later source that has either replaces both.
@@ -842,6 +1087,21 @@ DYNAMIC_KEYS: Final = frozenset(
     "log.retention.check.interval.ms",
     "message.max.decompressed.bytes",
 }
+
+#: Keys that may be changed for one listener of one broker, as ``listener.name.NAME.KEY``.
+DYNAMIC_LISTENER_KEYS: Final = frozenset(
+    key.name
+    for key in (
+        SSL_KEYSTORE_TYPE,
+        SSL_KEYSTORE_LOCATION,
+        SSL_KEYSTORE_CERTIFICATE_CHAIN,
+        SSL_KEYSTORE_KEY,
+        SSL_KEY_PASSWORD,
+        SSL_TRUSTSTORE_TYPE,
+        SSL_TRUSTSTORE_LOCATION,
+        SSL_TRUSTSTORE_CERTIFICATES,
+    )
+)
 
 # Topic keys
 CLEANUP_POLICY = _topic("cleanup.policy", LOG_CLEANUP_POLICY)

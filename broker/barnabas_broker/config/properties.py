@@ -87,12 +87,21 @@ class Config:
             (self.given, ConfigSource.STATIC_BROKER_CONFIG),
         )
 
-    def of_listener(self, name: str) -> "Config":
-        """What was given before the start, as it is for the listener `name`: its own keys over those of all."""
-        prefix = prefix_of(name)
-        keys = {key: key.removeprefix(prefix) for key in self.given if key.startswith(prefix)}
-        own = {short: self.given[key] for key, short in keys.items() if short in LISTENER_KEYS}
-        return Config(self.keys, self.given | own)
+    def of_listener(self, name: str, mechanism: str = "") -> "Config":
+        """What was given before the start, as it is for the listener `name`: its own keys over those of all.
+
+        Keys of the listener that were set at run time come first.
+
+        Args:
+            name: the listener.
+            mechanism: of SASL; its own keys on the listener, ``listener.name.NAME.MECHANISM.KEY``, come first.
+        """
+        given = dict(self.given)
+        for prefix in (prefix_of(name), *((f"{prefix_of(name)}{mechanism.lower()}.",) if mechanism else ())):
+            for layer in (self.given, self.dynamic):
+                keys = {key: key.removeprefix(prefix) for key in layer if key.startswith(prefix)}
+                given |= {short: layer[key] for key, short in keys.items() if short in LISTENER_KEYS}
+        return Config(self.keys, given)
 
     def set_static(self, key: Key[Any], text: str) -> None:
         """Set a value before the start, over what was given; it must have been checked before."""

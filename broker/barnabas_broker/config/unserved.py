@@ -39,7 +39,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         "Access and policies",
         "Barnabas loads no Java classes, and without this one clients could do what you forbid",
         """
-        authorizer.class.name | | The class that decides what a principal may do.
         principal.builder.class | \
             org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | \
             The class that turns a connection into a principal.
@@ -91,8 +90,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         controller.quorum.request.timeout.ms | 2000 | How long a request between controllers may take.
         controller.quorum.retry.backoff.ms | 20 | Wait before a request between controllers is repeated.
         controller.quorum.voters | | The controllers, as ID@HOST:PORT; more than one needs cluster.url.
-        controller.quota.window.num | 11 | Windows of the controller's mutation quota.
-        controller.quota.window.size.seconds | 1 | Length of these windows.
         controller.socket.timeout.ms | 30000 | How long a connection to a controller may stay silent.
         broker.heartbeat.interval.ms | 2000 | How often a broker reports to the controller; here the lease is renewed.
         initial.broker.registration.timeout.ms | 60000 | How long the first registration may take.
@@ -147,15 +144,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         max.request.partition.size.limit | \
             2000 | \
             Most partitions in a response of DescribeTopicPartitions; always 2,000.
-        """,
-    ),
-    **_group(
-        "Limits of connections",
-        "only max.connections limits connections",
-        """
-        max.connection.creation.rate | 2147483647 | Most new connections in a second.
-        max.connections.per.ip | 2147483647 | Most connections from one address.
-        max.connections.per.ip.overrides | | The same for single addresses.
         """,
     ),
     **_group(
@@ -285,8 +273,10 @@ UNSERVED: Final[dict[str, Unserved]] = {
     ),
     **_group(
         "Transactions",
-        "two-phase commit is not served, partitions are always verified, and state is read a megabyte at a time",
+        "two-phase commit is not served, partitions are always verified, state is read a megabyte at a time, and a "
+        "coordinator answers when the last transaction is ended, so that no leader asks it again",
         """
+        add.partitions.to.txn.retry.backoff.ms | 20 | Wait until a leader asks again to add a partition.
         transaction.partition.verification.enable | true | Whether writes are checked against the transaction.
         transaction.state.log.load.buffer.size | 5242880 | Bytes read at a time while transactions are loaded.
         transaction.two.phase.commit.enable | false | Whether clients may coordinate transactions themselves.
@@ -318,16 +308,14 @@ UNSERVED: Final[dict[str, Unserved]] = {
     ),
     **_group(
         "SASL and tokens",
-        "of SASL the mechanism PLAIN is served, for clients",
+        "PLAIN, SCRAM and OAUTHBEARER are served, and brokers do not log in to each other by tokens",
         """
-        connections.max.reauth.ms | 0 | Time after which a connection must authenticate again.
         delegation.token.expiry.check.interval.ms | 3600000 | How often expired tokens are removed.
         delegation.token.expiry.time.ms | 86400000 | Life of a token until it is renewed.
         delegation.token.max.lifetime.ms | 604800000 | Life of a token in all.
         delegation.token.secret.key | | The key that signs tokens.
         early.start.listeners | | Listeners that open before the authorizer is ready.
         sasl.client.callback.handler.class | | The class that gives the broker's own credentials.
-        sasl.jaas.config | | Login modules and their options.
         sasl.kerberos.kinit.cmd | /usr/bin/kinit | Path of kinit.
         sasl.kerberos.min.time.before.relogin | 60000 | Shortest time between two logins.
         sasl.kerberos.principal.to.local.rules | DEFAULT | How a Kerberos name becomes a principal.
@@ -345,7 +333,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         sasl.login.retry.backoff.max.ms | 10000 | Longest wait before a login is tried again.
         sasl.login.retry.backoff.ms | 100 | First wait before a login is tried again.
         sasl.mechanism.controller.protocol | GSSAPI | SASL mechanism towards controllers.
-        sasl.mechanism.inter.broker.protocol | GSSAPI | SASL mechanism among brokers.
         sasl.oauthbearer.assertion.algorithm | RS256 | Algorithm that signs an assertion.
         sasl.oauthbearer.assertion.claim.aud | | Audience of an assertion.
         sasl.oauthbearer.assertion.claim.exp.seconds | 300 | Life of an assertion.
@@ -359,15 +346,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         sasl.oauthbearer.assertion.template.file | | File with further claims.
         sasl.oauthbearer.client.credentials.client.id | | Client id for a token.
         sasl.oauthbearer.client.credentials.client.secret | | Client secret for a token.
-        sasl.oauthbearer.clock.skew.seconds | 30 | Difference of clocks that is tolerated.
-        sasl.oauthbearer.expected.audience | | Audiences that are accepted.
-        sasl.oauthbearer.expected.issuer | | The issuer that is accepted.
-        sasl.oauthbearer.jwks.endpoint.refresh.ms | 3600000 | How often keys are read again.
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | \
-            10000 | \
-            Longest wait before they are read again after a failure.
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | 100 | First wait after a failure.
-        sasl.oauthbearer.jwks.endpoint.url | | Where the keys of the token provider are.
         sasl.oauthbearer.jwt.retriever.class | \
             org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever | \
             The class that gets tokens.
@@ -375,15 +353,12 @@ UNSERVED: Final[dict[str, Unserved]] = {
             org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator | \
             The class that checks tokens.
         sasl.oauthbearer.scope | | Scope of a token.
-        sasl.oauthbearer.scope.claim.name | scope | Claim with the scope.
-        sasl.oauthbearer.sub.claim.name | sub | Claim with the subject.
         sasl.oauthbearer.token.endpoint.url | | Where tokens come from.
-        sasl.server.callback.handler.class | | The class that checks credentials.
         """,
     ),
     **_group(
         "Metrics and quotas",
-        "metrics are served over HTTP (--http-port), and there are no quotas",
+        "metrics are served over HTTP (--http-port), and there are no quotas of replication",
         """
         alter.log.dirs.replication.quota.window.num | 11 | Windows of the quota for moves between directories.
         alter.log.dirs.replication.quota.window.size.seconds | 1 | Length of these windows.
@@ -393,8 +368,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         metrics.num.samples | 2 | Samples of a metric.
         metrics.recording.level | INFO | Which metrics are recorded.
         metrics.sample.window.ms | 30000 | Length of a sample.
-        quota.window.num | 11 | Windows of client quotas.
-        quota.window.size.seconds | 1 | Length of these windows.
         replication.quota.window.num | 11 | Windows of replication quotas.
         replication.quota.window.size.seconds | 1 | Length of these windows.
         telemetry.max.bytes | 1048576 | Largest metrics message of a client.
@@ -425,7 +398,7 @@ REMOVED: Final[dict[str, str]] = {
 
 #: Prefixes of keys whose rest is a name: of a listener, a plugin or ZooKeeper's client.
 PREFIXES: Final[dict[str, str]] = {
-    "listener.name.": "only keys of TLS and SASL can be set for a single listener",
+    "listener.name.": "only keys of TLS, SASL and limits of connections can be set for a single listener",
     "rlmm.config.": "tiered storage is not served",
     "rsm.config.": "tiered storage is not served",
     "zookeeper.": "there is no ZooKeeper; brokers coordinate through etcd (cluster.url)",

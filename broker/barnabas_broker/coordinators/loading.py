@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
+from structlog.stdlib import BoundLogger
+
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.coordinators.replay import PartitionReplay
+from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
 async def replay_partition(
@@ -34,3 +37,18 @@ async def replay_partition(
         if not wanted():
             return False
     return True
+
+
+def report_failure(log: BoundLogger, what: str, partition: int, error: Exception) -> None:
+    """Log that a partition cannot be replayed.
+
+    Args:
+        log: of the coordinator.
+        what: is in the partition.
+        partition: which one.
+        error: why. That another broker leads by now is no fault, and the next leader epoch loads it again.
+    """
+    if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        log.info(f"{what} are not loaded: another broker leads the partition by now", partition=partition)
+    else:
+        log.error(f"{what} cannot be loaded", partition=partition, exc_info=error)

@@ -14,7 +14,7 @@ from barnabas_broker.coordinators.ports import Leaderships
 #: Seconds between two comparisons.
 INTERVAL_SECONDS: Final = 0.5
 #: Seconds until the next comparison while partitions of the topic are still being created.
-_CREATION_SECONDS: Final = INTERVAL_SECONDS / 10
+_CREATION_SECONDS: Final = INTERVAL_SECONDS / 50
 
 
 class Coordinator(Protocol):

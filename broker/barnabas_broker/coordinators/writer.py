@@ -13,12 +13,15 @@ from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.records import build_batch
+from barnabas_protocol.records import BatchBuilder
 
 log = logger("coordinator")
 
 #: Bytes of records in a batch: a little less than Kafka's default of ``message.max.bytes``.
 _BATCH_BYTES: Final = 960 * 1024
+#: Records that are appended in one iteration of the loop, at most, unless one call of :meth:`Writer.add` brings more:
+#: encoding them takes up to 10 ms.
+_BATCH_RECORDS: Final = 1_000
 #: Bytes of a record beside its key and value, estimated.
 _OVERHEAD: Final = 24
 
@@ -35,6 +38,9 @@ class Producer(NamedTuple):
     epoch: int
 
 
+_NO_PRODUCER: Final = Producer(-1, -1)
+
+
 class _Batch:
     """Records of one partition that are appended together, and their waiters."""
 
@@ -44,7 +50,7 @@ class _Batch:
         self.partition = partition
         self.producer = producer
         self.verification = verification
-        self.records: list[tuple[bytes, bytes | None, tuple[()], int]] = []
+        self.records: list[tuple[bytes, bytes | None]] = []
         self.waiters: list[Waiter] = []
         self.size = 0
         self.appended_at = 0.0
@@ -60,7 +66,7 @@ class Writer:
         loop: flushes at the end of each iteration.
         timers: for the timeouts of appends.
         now: seconds on a monotonic clock.
-        wall_ms: the time of day, for the records' timestamps.
+        wall_ms: the time of day: the records of a batch have that of their append.
         timeout: seconds after which a waiter gets REQUEST_TIMED_OUT.
     """
 
@@ -99,18 +105,19 @@ class Writer:
         for key, value in records:
             size += len(key) if value is None else len(key) + len(value)
         batch = self._open.get(partition)
-        if batch is None or (batch.size + size > _BATCH_BYTES and batch.records):
+        if batch is None or (
+            batch.records and (batch.size + size > _BATCH_BYTES or len(batch.records) + len(records) > _BATCH_RECORDS)
+        ):
             if batch is not None:
                 self._full.append(batch)
             batch = self._open[partition] = _Batch(partition)
             self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
-        timestamp = self._wall_ms()
-        batch.records += [(key, value, (), timestamp) for key, value in records]
+        batch.records += records
         batch.waiters.append(waiter)
         batch.size += size
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._flush_some)
 
     def add_transactional(
         self,
@@ -136,8 +143,7 @@ class Writer:
             self._full.append(before)
         batch = _Batch(partition, producer, verification)
         self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
-        timestamp = self._wall_ms()
-        batch.records = [(key, value, (), timestamp) for key, value in records]
+        batch.records += records
         batch.waiters.append(waiter)
         self._full.append(batch)
         self.flush()
@@ -149,7 +155,9 @@ class Writer:
         batch = self._open.get(partition)
         if batch is None:
             batch = next(
-                each for each in reversed(self._in_flight) if each.partition == partition and not each.answered
+                each
+                for each in reversed((*self._in_flight, *self._full))
+                if each.partition == partition and not each.answered
             )
         batch.waiters.append(lambda error: callback())
         return True
@@ -164,11 +172,31 @@ class Writer:
         batches = [*self._full, *self._open.values()]
         self._full.clear()
         self._open.clear()
+        self._append(batches)
+
+    def _flush_some(self) -> None:
+        """Append the collected records; if they are many, some of them with the next iterations of the loop."""
+        self._scheduled = False
+        self._full += self._open.values()
+        self._open.clear()
+        count = records = 0
+        for batch in self._full:
+            records += len(batch.records)
+            if count and records > _BATCH_RECORDS:
+                break
+            count += 1
+        batches, self._full = self._full[:count], self._full[count:]
+        if self._full:
+            self._scheduled = True
+            self._loop.call_soon(self._flush_some)
+        self._append(batches)
+
+    def _append(self, batches: list[_Batch]) -> None:
         for batch in batches:
             batch.appended_at = self._now()
             self._in_flight.append(batch)
             try:
-                data = _encode(batch)
+                data = _encode(batch, self._wall_ms())
                 batch.records = []
                 self._log.append(batch.partition, data, partial(self._settle, batch), batch.verification)
             except Exception:
@@ -227,9 +255,9 @@ class Writer:
             waiter(error)
 
 
-def _encode(batch: _Batch) -> bytearray:
+def _encode(batch: _Batch, timestamp_ms: int) -> bytearray:
     """The records as a batch; in a transaction with producer id and epoch, without sequence number, as in Kafka."""
-    if batch.producer is None:
-        return build_batch(batch.records)
-    producer_id, epoch = batch.producer
-    return build_batch(batch.records, transactional=True, producer_id=producer_id, producer_epoch=epoch)
+    builder = BatchBuilder(transactional=batch.producer is not None)
+    for key, value in batch.records:
+        builder.append(key, value, (), timestamp_ms)
+    return builder.close(*(batch.producer or _NO_PRODUCER))

@@ -1,6 +1,6 @@
 """Effects: what a group's state machine asks its shell to do. The machine decides and returns them; the shell acts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -35,10 +35,17 @@ APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
 
 
 class Caller(NamedTuple):
-    """The client that sends a request: its client id, and its address as Kafka prints it ("/127.0.0.1")."""
+    """The client that sends a request.
+
+    Attributes:
+        client_id: its client id.
+        host: its address as Kafka prints it ("/127.0.0.1").
+        may_describe: whether it may describe a topic; None if it may describe all.
+    """
 
     client_id: str
     host: str
+    may_describe: Callable[[str], bool] | None = None
 
 
 class Reply(NamedTuple):

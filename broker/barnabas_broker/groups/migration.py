@@ -34,27 +34,30 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
   heartbeats.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
+    Subscription,
     assignment_of,
     read_assignment,
     read_subscription,
     version_of,
 )
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade
+from barnabas_broker.groups.consumer.group import RECORD_BYTES, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.effects import Effect, EventType, GroupEvent
 from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: Bytes of a member's records beside its subscriptions and its assignment; estimated.
-_MEMBER_BYTES: Final = 600
+#: Reads the subscription of a member, or raises ValueError.
+Read = Callable[[bytes], Subscription]
 
 
 def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) -> ConsumerGroup:
@@ -76,26 +79,41 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
         raise _refusal(group, "the group size exceeds the consumer group maximum size.")
     taken: set[tuple[bytes, int]] = set()
     members = []
-    sent = _sent_by_members(group)
+    # Each is read once: the members of a group may be thousands.
+    read = cache(read_subscription)
+    sent = _sent_by_members(group, read)
     size = 0
     if group.members.protocol is not None:
         for member in group.members:
-            members.append(_upgraded(group, member, settings, sent, taken, now))
-            size += _MEMBER_BYTES + 4 * len(member.assignment)
-            size += 2 * sum(len(name) + len(metadata) for name, metadata in member.protocols)
+            upgraded = _upgraded(group, member, settings, read, sent, taken, now)
+            members.append(upgraded)
+            size += _bytes_of(upgraded, group.group_id)
     if size > settings.max_record_bytes:
         raise _refusal(group, "the records of its members do not fit into one batch.")
     stable = group.state is ClassicGroupState.STABLE
     return ConsumerGroup.upgraded(group.group_id, settings, group.generation, members, stable, now)
 
 
-def _sent_by_members(group: ClassicGroup) -> set[bytes]:
+def _bytes_of(member: ConsumerGroupMember, group_id: str) -> int:
+    """The most bytes that the three records of a member take: itself, its target, and what it owns."""
+    texts = (member.instance_id, member.rack_id, member.client_id, member.client_host, *member.topics)
+    protocols = () if member.classic is None else member.classic.protocols
+    return (
+        3 * (RECORD_BYTES + len(group_id.encode()) + len(member.member_id.encode()))
+        + sum(5 + len((text or "").encode()) for text in texts)
+        + sum(10 + len(name.encode()) + len(metadata) for name, metadata in protocols)
+        # In the target: the id of a topic, and each partition. In what it owns: its epoch as well.
+        + sum(2 * 32 + 3 * 4 * len(partitions) for partitions in member.assigned.values())
+    )
+
+
+def _sent_by_members(group: ClassicGroup, read: Read) -> set[bytes]:
     """The data of the assignor that the members have sent for this generation, and since then."""
     subscriptions = [*group.subscriptions, *(member.metadata(group.members.protocol) for member in group.members)]
     sent = set()
     for subscription in dict.fromkeys(subscriptions):
         with suppress(ValueError):
-            sent.add(read_subscription(subscription).user_data)
+            sent.add(read(subscription).user_data)
     return sent
 
 
@@ -103,13 +121,14 @@ def _upgraded(
     group: ClassicGroup,
     classic: ClassicGroupMember,
     settings: ConsumerGroupSettings,
+    read: Read,
     sent: set[bytes],
     taken: set[tuple[bytes, int]],
     now: float,
 ) -> ConsumerGroupMember:
     """The member of a group of the consumer protocol that a classic member becomes."""
     try:
-        subscription = read_subscription(classic.metadata(group.members.protocol) or classic.protocols[0][1])
+        subscription = read(classic.metadata(group.members.protocol) or classic.protocols[0][1])
         assigned, user_data = read_assignment(classic.assignment)
         for _, metadata in classic.protocols:
             version_of(metadata)

@@ -1,11 +1,12 @@
 """Records of ``__consumer_offsets``: keys and values to and from bytes, as Kafka's own tools read them.
 
-Offset records are encoded and decoded by hand, because there is one for every commit; the tests compare the result with
-the schemas in :mod:`barnabas_protocol.coordinator_records`. Values are written in version 3, offsets with an expiry of
-their own in version 1, as in Kafka 4.x.
+Offset records are encoded and decoded by hand, because there is one for every commit. So are, one way, targets and
+current assignments of members, and what regular expressions match: thousands of members or topics are not rare. The
+tests compare the result with the schemas in :mod:`barnabas_protocol.coordinator_records`. Values are written in version
+3, offsets with an expiry of their own in version 1, as in Kafka 4.x.
 """
 
-from struct import Struct
+from struct import Struct, pack
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
@@ -44,6 +45,23 @@ _INT64: Final = Struct(">q")
 _VALUE_V3: Final = Struct(">hqih")
 _VALUE_V1: Final = Struct(">hqh")
 _TIMES_V1: Final = Struct(">qq")
+#: The version, and the first fields of a current assignment.
+_CURRENT: Final = Struct(">hiib")
+_BYTES: Final = tuple(bytes((number,)) for number in range(0x80))
+
+#: The keys of a member's records and of a regular expression: the group, and the name of what the record is of.
+_NamedKey = (
+    ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+_NAMED_KEYS: Final = (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupRegularExpressionKey,
+)
 
 
 #: The key and the value of each record type of the consumer protocol.
@@ -110,9 +128,78 @@ def group_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         EncodeError: a field is longer than a record allows.
     """
     key, value = record
+    if isinstance(key, _NAMED_KEYS):
+        try:
+            return _key_of(key), None if value is None else _value_of(value)
+        except (ValueError, struct_error):
+            pass  # The schema says what is wrong.
     (record_type,) = type(key).VERSIONS
     head = _INT16.pack(record_type) + encode(key, record_type)
     return head, None if value is None else _INT16.pack(0) + encode(value, 0)
+
+
+def _key_of(key: _NamedKey) -> bytes:
+    (record_type,) = key.VERSIONS
+    name = key.regular_expression if isinstance(key, ConsumerGroupRegularExpressionKey) else key.member_id
+    return _INT16.pack(record_type) + _string(key.group_id) + _string(name)
+
+
+def _value_of(value: Data) -> bytes:
+    if isinstance(value, ConsumerGroupTargetAssignmentMemberValue):
+        parts = [b"\x00\x00", _count(len(value.topic_partitions))]
+        for target in value.topic_partitions:
+            parts += (_topic_id(target.topic_id), _ints(target.partitions), b"\x00")
+    elif isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+        parts = [_CURRENT.pack(0, value.member_epoch, value.previous_member_epoch, value.state)]
+        for owned in (value.assigned_partitions, value.partitions_pending_revocation):
+            parts.append(_count(len(owned)))
+            for each in owned:
+                parts += (_topic_id(each.topic_id), _ints(each.partitions))
+                if each.assignment_epochs is None:
+                    raise ValueError("no epochs")
+                if each.assignment_epochs:
+                    # The one tagged field: number of fields, its tag, its size.
+                    epochs = _ints(each.assignment_epochs)
+                    parts += (b"\x01\x00", _varint(len(epochs)), epochs)
+                else:
+                    parts.append(b"\x00")
+    elif isinstance(value, ConsumerGroupRegularExpressionValue):
+        parts = [b"\x00\x00", _count(len(value.topics))]
+        for name in value.topics:
+            encoded = name.encode()
+            parts += (_count(len(encoded)), encoded)
+        parts.append(_TIMES_V1.pack(value.version, value.timestamp))
+    else:
+        return _INT16.pack(0) + encode(value, 0)
+    parts.append(b"\x00")
+    return b"".join(parts)
+
+
+def _topic_id(topic_id: bytes) -> bytes:
+    if len(topic_id) != 16:
+        raise ValueError(f"topic id of {len(topic_id)} bytes")
+    return topic_id
+
+
+def _ints(numbers: list[int]) -> bytes:
+    """A compact array of INT32."""
+    return _count(len(numbers)) + pack(f">{len(numbers)}i", *numbers)
+
+
+def _count(elements: int) -> bytes:
+    """The number of elements of a compact array that is not null."""
+    return _varint(elements + 1)
+
+
+def _varint(number: int) -> bytes:
+    if number < 0x80:
+        return _BYTES[number]
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def read_consumer_record(record_type: int, key: bytes, value: bytes | None) -> CoordinatorRecord:

@@ -22,18 +22,19 @@ from barnabas_broker.config import (
     TopicConfig,
     show,
 )
-from barnabas_broker.config.keys import DYNAMIC_KEYS
+from barnabas_broker.config.checks import dynamic_key_of_listener, known_key
+from barnabas_broker.config.keys import DYNAMIC_KEYS, DYNAMIC_LISTENER_KEYS, LISTENERS
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topics import check_stays_compacted, check_topic_configs
-from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
-from barnabas_broker.security.acls import AclOperation, Requirement, requires
+from barnabas_broker.security.acls import Requirement, requires
+from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, each
+from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.alter_configs import AlterableConfig as ReplacingConfig
-from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 from barnabas_protocol.messages.alter_configs import AlterConfigsResourceResponse as AlterResult
 from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -46,6 +47,7 @@ from barnabas_protocol.messages.describe_configs import (
 from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
@@ -57,15 +59,14 @@ from barnabas_protocol.messages.list_config_resources import (
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.suggestions import did_you_mean
 
-log = logger("configs")
-
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 
 #: Keys that have no default in Kafka: a key with a coarser unit, or no limit, applies instead.
 _UNSET: Final = frozenset({"log.retention.minutes", "log.retention.ms", "log.roll.ms", "log.flush.interval.ms"})
 
-Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+_Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
 _Result = TypeVar("_Result", AlterResult, IncrementalAlterConfigsResourceResponse)
 _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
 
@@ -82,6 +83,10 @@ def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Answer ListConfigResources: brokers, topics and groups; loggers and client metrics have no configuration here."""
+    if not context.allows_on_cluster(acls.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(
+            throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[]
+        )
     image = context.services.cluster.image
     names: dict[int, list[str]] = {
         _GROUP: list(image.group_configs),
@@ -117,6 +122,7 @@ def _describe(
     services = context.services
     wanted = resource.configuration_keys
     try:
+        _require(context, acls.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         if resource.resource_type == _TOPIC:
             controller.check_topic_name(resource.resource_name)
             topic = services.cluster.image.topics.get(resource.resource_name)
@@ -128,6 +134,8 @@ def _describe(
             _check_broker(services, resource.resource_name)
             rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
             rows = _as_brokers(services.config, resource.resource_name, rows)
+            if resource.resource_name:
+                rows += _rows_of_listeners(services.config, request)
         elif resource.resource_type == _GROUP:
             group = _group_config(services, resource.resource_name)
             rows = _rows(GROUP_KEYS.values(), services.config, group.explain, request, context.version)
@@ -145,6 +153,28 @@ def _describe(
     return result
 
 
+#: The resource and the error of a type of configuration that is not of the cluster.
+_RESOURCES: Final = {
+    _TOPIC: (acls.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    _GROUP: (acls.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+}
+
+
+def _require(context: RequestContext, operation: AclOperation, resource_type: int, name: str) -> None:
+    """Check that the client may carry out an operation on the configuration of a topic, a group or the cluster.
+
+    Raises:
+        KafkaError: it may not.
+    """
+    if resource_type not in _RESOURCES:
+        if resource_type in (_BROKER, _BROKER_LOGGER, _CLIENT_METRICS):
+            context.require_on_cluster(operation)
+        return
+    resource, code, message = _RESOURCES[resource_type]
+    if not context.allows(operation, resource, name):
+        raise KafkaError(code, message)
+
+
 def _as_brokers(
     config: Config, name: str, rows: list[DescribeConfigsResourceResult]
 ) -> list[DescribeConfigsResourceResult]:
@@ -158,6 +188,40 @@ def _as_brokers(
             row.synonyms = [each for each in row.synonyms if each.source == row.config_source]
         elif row.name in _UNSET and row.config_source == ConfigSource.DEFAULT_CONFIG:
             row.value = None
+    return rows
+
+
+def _rows_of_listeners(config: Config, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
+    """What was set at run time for single listeners."""
+    rows = []
+    for name, text in config.dynamic.items():
+        key = _dynamic_key_of_listener(config, name)
+        if key is None:
+            continue
+        layers = [(name, text, ConfigSource.DYNAMIC_BROKER_CONFIG)]
+        layers += [
+            (each, config.given[each], ConfigSource.STATIC_BROKER_CONFIG)
+            for each in (name, key.name)
+            if each in config.given
+        ]
+        layers.append((key.name, show(key.default) or "", ConfigSource.DEFAULT_CONFIG))
+        synonyms = [
+            DescribeConfigsSynonym(name=each, value=None if key.secret else value, source=source)
+            for each, value, source in layers
+        ]
+        rows.append(
+            DescribeConfigsResourceResult(
+                name=name,
+                value=None if key.secret else text,
+                read_only=False,
+                is_default=False,
+                config_source=ConfigSource.DYNAMIC_BROKER_CONFIG,
+                is_sensitive=key.secret,
+                synonyms=synonyms if request.include_synonyms else [],
+                config_type=key.type,
+                documentation=key.doc if request.include_documentation else None,
+            )
+        )
     return rows
 
 
@@ -217,40 +281,41 @@ async def handle_incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Answer IncrementalAlterConfigs, each resource on its own."""
-    changes = [
-        (one.resource_type, one.resource_name, _incremental(one.resource_type, one.configs))
-        for one in request.resources
-    ]
     make = IncrementalAlterConfigsResourceResponse
-    return IncrementalAlterConfigsResponse(responses=await _alter_each(context, changes, request.validate_only, make))
+    responses = await _alter_each(context, request.resources, _incremental, request.validate_only, make)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Answer AlterConfigs: the request replaces the whole configuration of a resource."""
-    changes = [(one.resource_type, one.resource_name, _replace(one.configs)) for one in request.resources]
-    return AlterConfigsResponse(responses=await _alter_each(context, changes, request.validate_only, AlterResult))
+    responses = await _alter_each(context, request.resources, _replace, request.validate_only, AlterResult)
+    return AlterConfigsResponse(responses=responses)
 
 
 async def _alter_each(
     context: RequestContext,
-    changes: Sequence[tuple[int, str, Change]],
+    resources: Sequence[_Resource],
+    change: Callable[[_Resource], Edit],
     validate_only: bool,
     make: type[_Result],
 ) -> list[_Result]:
     """Change each resource on its own; one that is named more than once is refused."""
     results: list[_Result] = []
-    times = Counter((resource_type, name) for resource_type, name, _ in changes)
-    for resource_type, name, change in changes:
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    for resource in resources:
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
+        resource_type, name = resource.resource_type, resource.resource_name
         if times[resource_type, name] > 1:
             code, message = _TWICE
         else:
-            code, message = await _alter(context, resource_type, name, change, validate_only)
+            code, message = await _alter(context, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))
     return results
 
 
-def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
+def _replace(resource: AlterConfigsResource) -> Edit:
+    wanted = resource.configs
+
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         given = {}
         for one in wanted:
@@ -262,8 +327,9 @@ def _replace(wanted: Sequence[ReplacingConfig]) -> Change:
     return change
 
 
-def _incremental(resource_type: int, wanted: Sequence[IncrementalAlterableConfig]) -> Change:
-    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS}.get(resource_type, BROKER_KEYS)
+def _incremental(resource: IncrementalAlterConfigsResource) -> Edit:
+    wanted = resource.configs
+    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS}.get(resource.resource_type, BROKER_KEYS)
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         new = dict(old)
@@ -301,9 +367,13 @@ def _edit_list(key: Key[Any] | None, old: str | None, one: IncrementalAlterableC
 
 
 async def _alter(
-    context: RequestContext, resource_type: int, name: str, change: Change, validate_only: bool
+    context: RequestContext, resource_type: int, name: str, change: Edit, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
     services = context.services
+    try:
+        _require(context, acls.ALTER_CONFIGS, resource_type, name)
+    except KafkaError as error:
+        return error.code, error.message or None
 
     def decide(image: Image) -> tuple[Sequence[Event], tuple[Mapping[str, str], Mapping[str, str]]]:
         event: TopicConfigured | BrokerConfigured | GroupConfigured
@@ -319,7 +389,7 @@ async def _alter(
             _check_broker(services, name)
             old = image.broker_configs.get(name, {})
             event = BrokerConfigured(name, change(old))
-            _check_broker_configs(services.config, event.configs)
+            _check_broker_configs(services, name, event.configs)
         elif resource_type == _GROUP:
             _check_group_name(name)
             old = image.group_configs.get(name, {})
@@ -334,22 +404,28 @@ async def _alter(
     except KafkaError as error:
         return error.code, error.message or None
     if not validate_only:
-        _log_changed(resource_type, name, before, after, context)
+        _audit(resource_type, name, before, after, context)
     return ErrorCode.NONE, None
 
 
-def _log_changed(
+def _audit(
     resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str], context: RequestContext
 ) -> None:
-    """Log which keys of a topic, broker or group have a new value, and which have their default again."""
-    changed = {key: value for key, value in after.items() if before.get(key) != value}
+    """Audit which keys of a topic, broker or group have a new value, and which have their default again."""
+    changed = {key: _shown(key, value) for key, value in after.items() if before.get(key) != value}
     removed = [key for key in before if key not in after]
     if resource_type == _TOPIC:
-        log.info("topic configured", topic=name, set=changed, removed=removed, **context.by)
+        context.changed(Change.TOPIC_CONFIGURED, topic=name, set=changed, removed=removed)
     elif resource_type == _GROUP:
-        log.info("group configured", group=name, set=changed, removed=removed, **context.by)
+        context.changed(Change.GROUP_CONFIGURED, group=name, set=changed, removed=removed)
     else:
-        log.info("broker configured", node_id=name or "all", set=changed, removed=removed, **context.by)
+        context.changed(Change.BROKER_CONFIGURED, node_id=name or "all", set=changed, removed=removed)
+
+
+def _shown(name: str, value: str) -> str:
+    """A value for the log."""
+    key = known_key(name)
+    return "[hidden]" if key is not None and key.secret else value
 
 
 def _check_topic_name(name: str) -> None:
@@ -387,16 +463,53 @@ def _instead(name: str) -> str:
     return f"no such configuration key{did_you_mean(name, BROKER_KEYS)}"
 
 
-def _check_broker_configs(config: Config, values: Mapping[str, str]) -> None:
-    for name, text in values.items():
-        if name not in DYNAMIC_KEYS:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}; {_instead(name)}"
-            )
-        try:
-            config.keys[name].read(text)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+def _check_broker_configs(services: Services, broker: str, values: Mapping[str, str]) -> None:
+    """Check the configuration that was set at run time for a broker, or for all ("").
+
+    Raises:
+        KafkaError: INVALID_REQUEST, a key cannot be changed, or a value cannot be used.
+    """
+    config = services.config
+    of_listeners = False
+    try:
+        for name, text in values.items():
+            if name in DYNAMIC_KEYS:
+                config.keys[name].read(text)
+                continue
+            key = _dynamic_key_of_listener(config, name)
+            if key is None:
+                raise ConfigError(_not_dynamic(name))
+            if not broker:
+                raise ConfigError(
+                    f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+                )
+            try:
+                key.read(text)
+            except ConfigError as error:
+                raise ConfigError(f"{name.removesuffix(key.name)}{error}") from None
+            of_listeners = True
+        # Also if there are none any more: what was given before the start counts again.
+        if services.certificates is not None and (of_listeners or _sets_listeners(config)) and broker:
+            services.certificates.check(values)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _sets_listeners(config: Config) -> bool:
+    return any(_dynamic_key_of_listener(config, name) is not None for name in config.dynamic)
+
+
+def _dynamic_key_of_listener(config: Config, name: str) -> Key[Any] | None:
+    return dynamic_key_of_listener(name, (each.name for each in config[LISTENERS]))
+
+
+def _not_dynamic(name: str) -> str:
+    if name in DYNAMIC_LISTENER_KEYS:
+        return (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"{name}; write listener.name.NAME.{name}"
+        )
+    return f"Cannot update these configs dynamically: {name}; {_instead(name)}"
 
 
 def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
@@ -408,10 +521,17 @@ def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
     )
 
 
+_CHANGES: Final = (Change.TOPIC_CONFIGURED, Change.GROUP_CONFIGURED, Change.BROKER_CONFIGURED)
+
 ROUTES: Final = (
     Route(ApiKey.DESCRIBE_CONFIGS, handle_describe_configs, _authorizes(acls.DESCRIBE_CONFIGS)),
-    Route(ApiKey.ALTER_CONFIGS, handle_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
-    Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, handle_incremental_alter_configs, _authorizes(acls.ALTER_CONFIGS)),
+    Route(ApiKey.ALTER_CONFIGS, handle_alter_configs, _authorizes(acls.ALTER_CONFIGS), changes=_CHANGES),
+    Route(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        handle_incremental_alter_configs,
+        _authorizes(acls.ALTER_CONFIGS),
+        changes=_CHANGES,
+    ),
     Route(
         ApiKey.LIST_CONFIG_RESOURCES, handle_list_config_resources, (requires((acls.DESCRIBE_CONFIGS, acls.CLUSTER)),)
     ),

@@ -1,20 +1,28 @@
 """What a handler knows about the request that it answers, and the services that it may use."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.handlers.lane import Lane
+from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.security.principals import Principal
+from barnabas_broker.security import audit
+from barnabas_broker.security.audit import Audit, Change
+from barnabas_broker.security.authorizer import Access, Authorizer
+from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.server.budget import Budget
+from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.refusals import Feature, Refusals
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.api_versions import ApiVersion
 
 
@@ -32,11 +40,16 @@ class Services:
         group_partitions: loads and unloads the coordinator's partitions.
         transactions: the transaction coordinator.
         transaction_partitions: loads and unloads its partitions.
+        quotas: the quotas of users and clients.
+        now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
         lane: runs what takes long, a slice at a time.
         responses: counts the bytes of responses that are not sent.
         api_versions: what ApiVersions answers, in ascending order of the keys.
         refusals: warns about what is not served.
+        audit: writes to the audit log what clients repeat.
+        authorizer: decides what clients may do; None if all may do everything.
+        certificates: those of the listeners that speak TLS; None without any.
     """
 
     config: Config
@@ -48,11 +61,16 @@ class Services:
     group_partitions: CoordinatorPartitions
     transactions: TransactionCoordinator
     transaction_partitions: CoordinatorPartitions
+    quotas: ClientQuotas
+    now: Callable[[], float]
     wall_ms: Callable[[], int]
     lane: Lane
     responses: Budget
     api_versions: list[ApiVersion]
     refusals: Refusals
+    audit: Audit
+    authorizer: Authorizer | None = None
+    certificates: Certificates | None = None
 
 
 @dataclass(slots=True)
@@ -64,17 +82,63 @@ class RequestContext:
         peer: the client's end of the connection.
         version: the version of the API in the request.
         client_id: the client id in the request's header, "" if there is none.
+        caller: the client, for the group coordinator; made for the first of its requests.
     """
 
     services: Services
     peer: Peer
     version: int
     client_id: str
+    caller: Caller | None = None
+    _access: Access | None = field(default=None, init=False, repr=False)
+
+    @property
+    def access(self) -> Access | None:
+        """What the client may do; None if it may do everything, because no authorizer is configured."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return None
+        access, principal = self._access, self.peer.principal
+        # The principal changes once: when the client logs in.
+        if access is None or access.principal is not principal:
+            access = self._access = authorizer.access(principal, self.peer.host)
+        return access
+
+    def allows(self, operation: AclOperation, resource: AclResourceType, name: str, *, audit: bool = True) -> bool:
+        """Whether the client may carry out an operation on a resource. A refusal is audited, unless it is not one."""
+        access = self.access
+        return access is None or access.allows(operation, resource, name, audit=audit)
+
+    def may_describe(self, topic: str) -> bool:
+        """Whether the client may describe a topic that it has not asked for by name."""
+        return self.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, audit=False)
+
+    def allows_on_cluster(self, operation: AclOperation, *, audit: bool = True) -> bool:
+        """Whether the client may carry out an operation on the cluster."""
+        return self.allows(operation, AclResourceType.CLUSTER, CLUSTER_NAME, audit=audit)
+
+    def require_on_cluster(self, operation: AclOperation) -> None:
+        """Check that the client may carry out an operation on the cluster.
+
+        Raises:
+            KafkaError: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        if not self.allows_on_cluster(operation):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+    def mutation_quota(self, strict_since: int) -> MutationQuota:
+        """What the client may create and delete; more is refused from version `strict_since` of the request on."""
+        strict = self.version >= strict_since
+        return MutationQuota(self.services.quotas.mutations, self.principal.name, self.client_id, strict=strict)
 
     @property
     def principal(self) -> Principal:
         """Who the client is."""
         return self.peer.principal
+
+    def changed(self, change: Change, **what: object) -> None:
+        """Write to the audit log that the client has changed something. The row of the API names the change."""
+        audit.changed(change, **what, **self.by)
 
     def warn_not_served(self, feature: Feature) -> None:
         """Log, once for this client, that it asks for something that the broker does not serve."""
@@ -88,4 +152,5 @@ class RequestContext:
     @property
     def by(self) -> dict[str, str]:
         """The client, for the log lines of changes that it asked for."""
-        return {"client_id": self.client_id, "peer": str(self.peer)}
+        by = {"client_id": self.client_id, "peer": str(self.peer)}
+        return by if self.principal == ANONYMOUS else {"principal": str(self.principal), **by}

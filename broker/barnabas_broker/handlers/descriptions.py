@@ -49,7 +49,7 @@ def handle_describe_topic_partitions(
 
     A cursor must name one of the requested topics.
     """
-    image, cursor = context.services.cluster.image, request.cursor
+    image, cursor, access = context.services.cluster.image, request.cursor, context.access
     asked = [topic.name for topic in request.topics]
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
@@ -63,15 +63,20 @@ def handle_describe_topic_partitions(
             if name < cursor.topic_name:
                 continue
             first = cursor.partition_index if name == cursor.topic_name else 0
+        if access is not None and not access.allows(acls.DESCRIBE, acls.TOPIC, name, audit=bool(asked)):
+            if asked:
+                answer.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        allowed = operations.authorized(access, acls.TOPIC, name)
         topic = image.topics.get(name)
         if topic is None:
-            answer.topics.append(_failed(name, missing_code(name), operations.TOPIC))
+            answer.topics.append(_failed(name, missing_code(name), allowed))
             continue
         if left <= 0:
             answer.next_cursor = ResponseCursor(topic_name=name, partition_index=first)
             break
         shown = topic.partitions[first : first + left]
-        answer.topics.append(_described(image, topic, shown, first))
+        answer.topics.append(_described(image, topic, shown, first, allowed))
         left -= len(shown)
         if first + len(shown) < len(topic.partitions):
             answer.next_cursor = ResponseCursor(topic_name=name, partition_index=first + len(shown))
@@ -86,7 +91,7 @@ def _failed(name: str, code: ErrorCode, allowed: int = operations.NOT_ASKED) -> 
 
 
 def _described(
-    image: Image, topic: TopicInfo, shown: tuple[PartitionInfo, ...], first: int
+    image: Image, topic: TopicInfo, shown: tuple[PartitionInfo, ...], first: int, allowed: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
@@ -107,7 +112,7 @@ def _described(
             )
             for index, p in enumerate(shown, first)
         ],
-        topic_authorized_operations=operations.TOPIC,
+        topic_authorized_operations=allowed,
     )
 
 
@@ -120,6 +125,8 @@ def handle_describe_log_dirs(
     Known deviation: with all partitions, also those that were set aside (`barnabas log strays`), as topics with the
     names of their directories, which are not names of topics in the metadata. Apache Kafka does not show them.
     """
+    if not context.allows_on_cluster(acls.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for where, replica in list(context.services.replicas.all()):
@@ -165,11 +172,14 @@ def handle_alter_replica_log_dirs(
     here = str(replicas.directory.path.absolute())
     present = {where for where, _ in replicas.all()}
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    allowed = context.allows_on_cluster(acls.ALTER)
     for asked in request.dirs:
         for topic in asked.topics:
             for index in topic.partitions:
                 yield
-                if asked.path != here:
+                if not allowed:
+                    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                elif asked.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif TopicPartition(topic.name, index) in present:
                     code = ErrorCode.NONE

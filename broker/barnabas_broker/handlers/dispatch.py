@@ -12,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
+from barnabas_broker.security.audit import Change
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, NotServed, Peer
 from barnabas_broker.server.refusals import feature_of_api, unserved_version
 from barnabas_protocol import codec
@@ -54,11 +56,14 @@ class Route:
         key: the API.
         handler: answers it.
         authorizes: what Kafka's KafkaApis (for changes that brokers forward, ControllerApis) requires of the principal.
-            Stated, not enforced.
+            The handler asks for it.
         versions: the versions that are served, in Kafka's notation; None for all that the message declares.
         decode: reads the request, for an API that has a faster way than its schema.
         encode: writes the response, likewise.
         alone: while a request waits for its response, its connection starts no further one.
+        changes: what the handler changes, and so writes to the audit log (``RequestContext.changed``).
+        exempt: whether the time of a request does not count in the quota of its client (``request_percentage``): what
+            brokers ask of each other, and what has no response.
     """
 
     key: ApiKey
@@ -68,6 +73,8 @@ class Route:
     decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
     encode: Callable[[Any, int, int], Answer] = encode
     alone: bool = False
+    changes: tuple[Change, ...] = ()
+    exempt: Callable[[Any], bool] | None = None
 
     @property
     def served(self) -> Versions:
@@ -100,6 +107,7 @@ class Dispatch:
         self.services = services
         self.routes = routes
         self.metrics = RequestMetrics()
+        self._quotas = services.quotas
         self._now = now
         self._large = large
         #: One thread: decoding takes the interpreter's lock, so that a second one would only delay the event loop.
@@ -129,13 +137,18 @@ class Dispatch:
         context: RequestContext | None = peer.cached
         if context is None or context.version != version or context.client_id != client_id:
             context = peer.cached = RequestContext(self.services, peer, version, client_id or "")
+        charge = Charge(context, route.key, len(frame)) if self._quotas.active else None
         if len(frame) > self._large and key != ApiKey.PRODUCE:
-            work = asyncio.ensure_future(self._decode_and_handle(route, request_class, header, frame, context))
+            work = asyncio.ensure_future(self._decode_and_handle(route, request_class, header, frame, context, charge))
             peer.hold(work)
-            return self._deferred(_handled(work), route, header, peer, metrics, started, long=True)
+            return self._deferred(_handled(work), route, header, peer, metrics, started, charge, long=True)
         request = route.decode(request_class, header, frame)
         try:
             handled = route.handler(context, request)
+            if charge is not None:
+                charge.handled(now() - started, exempt=_exempt(route, request))
+                if isinstance(handled, Response | None):
+                    handled = charge.answer(handled)
             if isinstance(handled, Response):
                 answer = route.encode(handled, version, correlation_id)
                 metrics.answered(handled, now() - started)
@@ -143,7 +156,7 @@ class Dispatch:
             if handled is None:
                 metrics.answered(None, now() - started)
                 return None
-            return self._deferred(handled, route, header, peer, metrics, started, long=bool(peer.works))
+            return self._deferred(handled, route, header, peer, metrics, started, charge, long=bool(peer.works))
         except CloseConnection:
             raise
         except Exception:
@@ -172,17 +185,30 @@ class Dispatch:
         return known
 
     async def _decode_and_handle(
-        self, route: Route, request: type[Request], header: RequestHeader, frame: Buffer, context: RequestContext
+        self,
+        route: Route,
+        request: type[Request],
+        header: RequestHeader,
+        frame: Buffer,
+        context: RequestContext,
+        charge: Charge | None,
     ) -> Handled:
         """Decode a large request in the thread, and call its handler."""
         loop = asyncio.get_running_loop()
-        return route.handler(context, await loop.run_in_executor(self._thread, route.decode, request, header, frame))
+        decoded = await loop.run_in_executor(self._thread, route.decode, request, header, frame)
+        began = self._now()
+        handled = route.handler(context, decoded)
+        if charge is not None:
+            charge.handled(self._now() - began, exempt=_exempt(route, decoded))
+        return handled
 
     async def _encoded(
-        self, handled: Awaitable[Response | None], route: Route, header: RequestHeader
+        self, handled: Awaitable[Response | None], route: Route, header: RequestHeader, charge: Charge | None
     ) -> "_Encoded | None":
         """Wait for a response that may be large, and encode it in the thread."""
         response = await handled
+        if charge is not None:
+            response = charge.answer(response)
         if response is None:
             return None
         loop = asyncio.get_running_loop()
@@ -199,26 +225,25 @@ class Dispatch:
         peer: Peer,
         metrics: ApiMetrics,
         started: float,
+        charge: Charge | None,
         *,
         long: bool,
     ) -> DeferredResponse:
         deferred = DeferredResponse()
         deferred.alone = route.alone
+        version = header.api_version
 
         def done(finished: "asyncio.Future[Response | _Encoded | None]") -> None:
-            self._tasks.discard(finished)
             try:
                 result = finished.result()
+                response: Response | None
                 answer: Answer
-                if result is None:
-                    answer = ()
-                    metrics.answered(None, self._now() - started)
-                elif isinstance(result, _Encoded):
-                    answer = result.answer
-                    metrics.answered(result.response, self._now() - started)
+                if isinstance(result, _Encoded):
+                    response, answer = result
                 else:
-                    answer = route.encode(result, header.api_version, header.correlation_id)
-                    metrics.answered(result, self._now() - started)
+                    response = result if charge is None or long else charge.answer(result)
+                    answer = () if response is None else route.encode(response, version, header.correlation_id)
+                metrics.answered(response, self._now() - started)
             except asyncio.CancelledError:
                 deferred.refuse("the broker is shutting down")
             except (CloseConnection, DecodeError) as error:
@@ -241,8 +266,9 @@ class Dispatch:
         if isinstance(handled, asyncio.Future) and not long:
             pending = handled
         else:
-            pending = asyncio.ensure_future(self._encoded(handled, route, header) if long else handled)
+            pending = asyncio.ensure_future(self._encoded(handled, route, header, charge) if long else handled)
             self._tasks.add(pending)
+            pending.add_done_callback(self._tasks.discard)
         pending.add_done_callback(done)
         return deferred
 
@@ -276,6 +302,10 @@ class _Encoded(NamedTuple):
 
     response: Response
     answer: Answer
+
+
+def _exempt(route: Route, request: Any) -> bool:
+    return route.exempt is not None and route.exempt(request)
 
 
 async def _handled(work: "asyncio.Future[Handled]") -> Response | None:

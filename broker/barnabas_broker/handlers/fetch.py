@@ -4,10 +4,13 @@ The request's session is resolved first, then every partition is read once. If t
 disk, a thread reads the data into the page cache, and all partitions are read again. If there are fewer than
 ``min_bytes`` and no partition has an error, the fetch waits on its partitions until enough is appended or
 ``max_wait_ms`` is over, and reads again.
+
+A consumer that is over its quota gets an empty response, and the time to wait (KIP-219).
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -18,6 +21,7 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.lane import Work
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
+from barnabas_broker.quotas.clients import milliseconds
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
 from barnabas_broker.security import acls
@@ -42,7 +46,9 @@ _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
 #: Aborted transactions that are encoded in one step.
 _ABORTED_STEP: Final = 256
-_NOT_HERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOT_HERE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
 
 
 @stepwise
@@ -82,6 +88,10 @@ class _Reading:
         "_fetch",
         "_follower",
         "_in_memory",
+        "_limited",
+        "_may_read",
+        "_min_bytes",
+        "_most",
         "_replicas",
         "_request",
         "_reserved",
@@ -110,6 +120,16 @@ class _Reading:
         self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
         #: Whether a `read_committed` consumer fetches. Followers fetch everything.
         self._committed = request.isolation_level == _READ_COMMITTED and self._follower[0] < 0
+        #: Whether the client may read a topic; None if it may read all.
+        self._may_read = _reader(context, follows=self._follower[0] >= 0)
+        quotas = context.services.quotas
+        #: Whether a quota may apply.
+        self._limited = quotas.active and self._follower[0] < 0
+        self._most = min(request.max_bytes, context.services.config[FETCH_MAX_BYTES])
+        if self._limited:
+            # What is more than the quota of a whole window would always be held back.
+            self._most = int(min(self._most, quotas.fetches.most(context.principal.name, context.client_id)))
+        self._min_bytes = min(request.min_bytes, self._most)
 
     def read(self) -> Steps[bool]:
         """Read every partition; the consecutive partitions of a topic share an entry of the response.
@@ -120,7 +140,7 @@ class _Reading:
         services = self._context.services
         image, responses = services.cluster.image, services.responses
         topics, last = self._start(), None
-        left = min(self._request.max_bytes, services.config[FETCH_MAX_BYTES])
+        left = self._most
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
             if last is not None:
@@ -136,7 +156,7 @@ class _Reading:
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
         self._again = True
         self._reserve()
-        return at_once or self._size >= self._request.min_bytes
+        return at_once or self._size >= self._min_bytes
 
     def _start(self) -> list[FetchableTopicResponse]:
         self._replicas, self._size, self._in_memory = [], 0, 0
@@ -162,6 +182,8 @@ class _Reading:
     ) -> Steps[PartitionData]:
         try:
             name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
+            if self._may_read is not None and not self._may_read(name):
+                return _nothing(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = self._context.services.replicas.find(name, wanted.partition)
             replica.check_epoch(wanted.leader_epoch)
         except KafkaError as error:
@@ -242,7 +264,7 @@ class _Reading:
     def wait(self) -> "asyncio.Future[FetchResponse]":
         """The response, when enough is available or the time is over."""
         loop = asyncio.get_running_loop()
-        delayed = DelayedFetch(self._request.min_bytes - self._size)
+        delayed = DelayedFetch(self._min_bytes - self._size)
         # It is read again when there is enough: until then it takes no memory.
         replicas, _ = self._replicas, self._start()
         answered: asyncio.Future[FetchResponse] = loop.create_future()
@@ -255,17 +277,22 @@ class _Reading:
                 waiting.append(replica.following if self._follower[0] >= 0 else replica.waiting)
                 waiting[-1].add(delayed)
 
+        services = self._context.services
+
         def woken(_: "asyncio.Future[None]") -> None:
+            began = services.now() if self._limited else 0.0
             timer.cancel()
             for queue in waiting:
                 queue.discard(delayed)
             if answered.done():
                 return
             try:
-                response = self._context.services.lane.run(self.read_again())
+                response = services.lane.run(self.read_again())
                 if isinstance(response, Work):
                     response.add_done_callback(read)
                 else:
+                    if self._limited:
+                        self._context.peer.spent += services.now() - began
                     answered.set_result(response)
             except Exception as error:
                 answered.set_exception(error)
@@ -283,10 +310,42 @@ class _Reading:
         return answered
 
     def response(self) -> FetchResponse:
-        """The response with what was read."""
+        """The response with what was read; without it, if the client is over its quota."""
+        if self._limited:
+            services = self._context.services
+            wait = services.quotas.fetch(
+                self._context.principal.name, self._context.client_id, self._size, services.now()
+            )
+            if wait > 0:
+                session_id = services.fetch_sessions.held_back(self._fetch)
+                self._start()
+                return FetchResponse(
+                    throttle_time_ms=milliseconds(wait),
+                    error_code=ErrorCode.NONE,
+                    session_id=session_id,
+                    responses=[],
+                )
         response = FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=self._topics)
         self._fetch.trim(response)
         return response
+
+
+def _reader(context: RequestContext, *, follows: bool) -> Callable[[str], bool] | None:
+    """Whether a client may read a topic, by its name; None if it may read all, as other brokers may."""
+    access = context.access
+    if access is None or (follows and context.allows_on_cluster(acls.CLUSTER_ACTION)):
+        return None
+    return _none if follows else partial(access.allows, acls.READ, acls.TOPIC)
+
+
+def _follows(request: FetchRequest) -> bool:
+    """Whether a follower fetches."""
+    state = request.replica_state
+    return (request.replica_id if state is None else state.replica_id) >= 0
+
+
+def _none(name: str) -> bool:
+    return False
 
 
 def _nothing(partition: int, code: ErrorCode) -> PartitionData:
@@ -313,5 +372,6 @@ ROUTES: Final = (
         encode=encode_fetch_response,
         # A response is large, and its size is known when there is data: those that wait would all be read at once.
         alone=True,
+        exempt=_follows,
     ),
 )

@@ -26,7 +26,13 @@ SLICE: Final = 0.005
 
 
 class Work(asyncio.Future[T]):
-    """The result of steps that did not end within one slice."""
+    """The result of steps that did not end within one slice.
+
+    Attributes:
+        spent: seconds for which the steps have held the event loop since then.
+    """
+
+    spent = 0.0
 
 
 class Lane:
@@ -54,7 +60,7 @@ class Lane:
         if not isinstance(handled, Work):
             return handled
         peer.hold(handled)
-        return _response(handled)
+        return _response(handled, peer)
 
     def run(self, steps: Steps[T]) -> "T | Work[T]":
         """Run `steps`: at once as far as one slice goes, if no others wait; the rest in turns.
@@ -98,6 +104,7 @@ class Lane:
         if not self._queue:
             return
         steps, future = self._queue[0]
+        began = self._now()
         try:
             if future.done():
                 steps.close()
@@ -111,6 +118,7 @@ class Lane:
             if not future.done():
                 future.set_exception(error)
         finally:
+            future.spent += self._now() - began
             del steps, future  # the traceback of an error has this frame: a reference cycle with the whole request
         self._queue.popleft()
         if self._queue:
@@ -129,9 +137,10 @@ class Lane:
             next(steps)
 
 
-async def _response(work: Work[Handled]) -> Response | None:
+async def _response(work: Work[Handled], peer: Peer) -> Response | None:
     try:
         handled = await work
     finally:
+        peer.spent += work.spent
         del work  # as in Lane._turn
     return handled if isinstance(handled, Response | None) else await handled

@@ -10,9 +10,9 @@ from barnabas_broker.cluster.image import Event, Image, TopicInfo
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
-from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
@@ -36,15 +36,16 @@ from barnabas_protocol.messages.list_partition_reassignments import (
 )
 from barnabas_protocol.registry import ApiKey
 
-log = logger("replicas")
-
-
 #: From this version on, ElectLeaders answers have an error of their own.
 _FIRST_WITH_ERROR: Final = 1
 
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer ElectLeaders: all elections in one change."""
+    try:
+        context.require_on_cluster(acls.ALTER)
+    except KafkaError as error:
+        return await _not_elected(context, request, error)
     if request.election_type not in tuple(ElectionType):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     kind = ElectionType(request.election_type)
@@ -58,7 +59,21 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
             return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
         # As in Kafka: each partition has the error, if the request names any.
         answers = dict.fromkeys(asked or (), error.code)
+    elected = [where for where, code in answers.items() if code is ErrorCode.NONE]
+    for name, index in elected:
+        context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
+        await asyncio.sleep(0)
     return await context.services.lane.enqueue(_elected(answers))
+
+
+async def _not_elected(
+    context: RequestContext, request: ElectLeadersRequest, error: KafkaError
+) -> ElectLeadersResponse:
+    """The response with an error for all, and for each partition that the request names."""
+    asked = [(topic.topic, index) for topic in request.topic_partitions or () for index in topic.partitions]
+    response = await context.services.lane.enqueue(_elected(dict.fromkeys(asked, error.code)))
+    response.error_code = error.code if context.version >= _FIRST_WITH_ERROR else ErrorCode.NONE
+    return response
 
 
 def _elected(answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:
@@ -87,6 +102,24 @@ async def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Answer AlterPartitionReassignments, each partition on its own."""
+    try:
+        context.require_on_cluster(acls.ALTER)
+    except KafkaError as error:
+        refused = [
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=one.partition_index, error_code=error.code, error_message=error.message
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return AlterPartitionReassignmentsResponse(
+            error_code=error.code, error_message=error.message, responses=refused
+        )
     allowed = request.allow_replication_factor_change
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=allowed,
@@ -117,11 +150,10 @@ async def _reassign(
     except KafkaError as error:
         code, message = error.code, error.message or None
     else:
-        log.info(
-            "replicas reassigned" if asked.replicas is not None else "reassignment cancelled",
+        context.changed(
+            Change.REPLICAS_REASSIGNED if asked.replicas is not None else Change.REASSIGNMENT_CANCELLED,
             partition=f"{name}-{asked.partition_index}",
             **({} if asked.replicas is None else {"replicas": list(asked.replicas)}),
-            **context.by,
         )
     return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
 
@@ -131,6 +163,22 @@ def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Steps[ListPartitionReassignmentsResponse]:
     """Answer ListPartitionReassignments: the requested partitions whose replicas are being moved."""
+    try:
+        context.require_on_cluster(acls.DESCRIBE)
+    except KafkaError as error:
+        refused = [
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    OngoingPartitionReassignment(
+                        partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=refused)
     image = context.services.cluster.image
     if request.topics is None:
         asked = [(topic, list(range(len(topic.partitions)))) for topic in image.topics.values()]
@@ -160,11 +208,17 @@ def _moving(topic: TopicInfo, indexes: Sequence[int]) -> list[OngoingPartitionRe
 
 
 ROUTES: Final = (
-    Route(ApiKey.ELECT_LEADERS, handle_elect_leaders, (requires((acls.ALTER, acls.CLUSTER)),)),
+    Route(
+        ApiKey.ELECT_LEADERS,
+        handle_elect_leaders,
+        (requires((acls.ALTER, acls.CLUSTER)),),
+        changes=(Change.LEADER_ELECTED,),
+    ),
     Route(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         handle_alter_partition_reassignments,
         (requires((acls.ALTER, acls.CLUSTER)),),
+        changes=(Change.REPLICAS_REASSIGNED, Change.REASSIGNMENT_CANCELLED),
     ),
     Route(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

@@ -10,17 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from barnabas_broker.config.keys import REQUEST_TIMEOUT_MS
+from barnabas_broker.config.keys import CLUSTER_URL, INTER_BROKER_LISTENER_NAME, REQUEST_TIMEOUT_MS
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.groups import extended
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.steps import Steps
+from barnabas_broker.security.audit import Change
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import (
@@ -40,11 +43,60 @@ Answer = WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]
 
 
 @stepwise
-def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Answer]:
+def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[Handled]:
     """Append the markers of a coordinator on another broker."""
     services = context.services
+    # As in Kafka: administrators may, and brokers.
+    if not context.allows_on_cluster(acls.ALTER, audit=False) and not context.allows_on_cluster(acls.CLUSTER_ACTION):
+        return (yield from _not_written(request))
     timeout = services.config[REQUEST_TIMEOUT_MS] / 1000
-    return (yield from write_markers(services.replicas, services.groups, services.wall_ms(), request, timeout))
+    answer = yield from write_markers(services.replicas, services.groups, services.wall_ms(), request, timeout)
+    if _is_broker(context):
+        return answer
+    return extended(answer, partial(_audit, context, request))
+
+
+def _is_broker(context: RequestContext) -> bool:
+    """Whether the markers come from the transaction coordinator on another broker, not from an administrator."""
+    services, client_id = context.services, context.client_id
+    return (
+        bool(services.config[CLUSTER_URL])
+        and context.listener == services.config[INTER_BROKER_LISTENER_NAME]
+        and any(client_id == client_id_of_coordinator(node_id) for node_id in services.cluster.image.brokers)
+    )
+
+
+def client_id_of_coordinator(node_id: int) -> str:
+    """The client id of the transaction coordinator on a broker, at other brokers."""
+    return f"broker-{node_id}-transactions"
+
+
+def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> None:
+    """Audit the transactions that an administrator has aborted."""
+    aborts = {marker.producer_id for marker in request.markers if not marker.transaction_result}
+    for marker in response.markers:
+        for topic in marker.topics:
+            written = [each.partition_index for each in topic.partitions if each.error_code == ErrorCode.NONE]
+            if written and marker.producer_id in aborts:
+                what = {"producer_id": marker.producer_id, "topic": topic.name, "partitions": written}
+                context.changed(Change.TRANSACTION_ABORTED, **what)
+
+
+def _not_written(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+    """The response to a client that may not write markers."""
+    response = WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
+        response.markers.append(result)
+        for topic in marker.topics:
+            refused = yield from each(
+                topic.partition_indexes,
+                lambda index: WritableTxnMarkerPartitionResult(
+                    partition_index=index, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                ),
+            )
+            result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=refused))
+    return response
 
 
 def write_markers(
@@ -152,5 +204,7 @@ ROUTES: Final = (
         ApiKey.WRITE_TXN_MARKERS,
         handle_write_txn_markers,
         (requires((acls.ALTER, acls.CLUSTER), (acls.CLUSTER_ACTION, acls.CLUSTER)),),
+        changes=(Change.TRANSACTION_ABORTED,),
+        exempt=lambda request: True,
     ),
 )

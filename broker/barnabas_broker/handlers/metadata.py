@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
+from barnabas_broker.config.keys import AUTO_CREATE_TOPICS_ENABLE
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -12,6 +13,7 @@ from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
 from barnabas_broker.server.refusals import SHARE_GROUPS
 from barnabas_broker.steps import Steps, each
 from barnabas_protocol import codec
@@ -21,6 +23,7 @@ from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
     partition_for,
 )
@@ -72,16 +75,30 @@ def handle_metadata(
         topics = context.services.cluster.image.topics
         by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
         missing = [name for name in dict.fromkeys(by_name) if name not in topics]
+        refused: dict[str, KafkaError] = {}
+        if missing and context.access is not None:
+            missing, refused = _creatable(context, missing)
         if missing:
-            return _create_and_answer(context, request, missing)
+            return _create_and_answer(context, request, missing, refused)
+        return (yield from _answer(context, request, refused))
     return (yield from _answer(context, request, {}))
 
 
+def _creatable(context: RequestContext, missing: Sequence[str]) -> tuple[list[str], dict[str, KafkaError]]:
+    """Those missing topics that the client may have created, and the errors of others that it may describe."""
+    described = [name for name in missing if context.allows(acls.DESCRIBE, acls.TOPIC, name, audit=False)]
+    if not context.services.config[AUTO_CREATE_TOPICS_ENABLE] or context.allows_on_cluster(acls.CREATE, audit=False):
+        return described, {}
+    creatable = [name for name in described if context.allows(acls.CREATE, acls.TOPIC, name)]
+    refused = {name: KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in described if name not in creatable}
+    return creatable, refused
+
+
 async def _create_and_answer(
-    context: RequestContext, request: MetadataRequest, missing: Sequence[str]
+    context: RequestContext, request: MetadataRequest, missing: Sequence[str], refused: Mapping[str, KafkaError]
 ) -> MetadataResponse:
-    refused = await create_automatically(context, missing)
-    return await context.services.lane.enqueue(_answer(context, request, refused))
+    failed = await create_automatically(context, missing)
+    return await context.services.lane.enqueue(_answer(context, request, {**refused, **failed}))
 
 
 def _answer(
@@ -89,22 +106,36 @@ def _answer(
 ) -> Steps[MetadataResponse]:
     """The response from the image; `refused` are the topics that could not be created."""
     image, asked = context.services.cluster.image, request.topics
-    reachable = _reachable(context, image)
+    reachable, access = _reachable(context, image), context.access
     if asked is None or (not asked and context.version == 0):
-        topics = yield from each(image.topics.values(), lambda topic: _topic(context, image, reachable, topic, request))
+        topics = []
+        for topic in image.topics.values():
+            # Topics that the client may not describe are left out.
+            if access is None or access.allows(acls.DESCRIBE, acls.TOPIC, topic.name, audit=False):
+                topics.append(_topic(context, image, reachable, topic, request))
+            yield
     else:
         topics = []
         for one in _once(asked):
             yield
             name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
-            topic = image.topics.get(name) if name is not None else None
-            if topic is not None:
-                topics.append(_topic(context, image, reachable, topic, request))
+            known = image.topics.get(name) if name is not None else None
+            if access is not None and name is not None and not access.allows(acls.DESCRIBE, acls.TOPIC, name):
+                # The same whether it exists or not, except by id, which tells nothing.
+                topics.append(_unknown(one.name, one.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif known is not None:
+                topics.append(_topic(context, image, reachable, known, request))
             elif one.topic_id != _NO_ID:
                 topics.append(_unknown(None, one.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 error = refused.get(one.name or "")
                 topics.append(_unknown(one.name, _NO_ID, missing_code(one.name or "") if error is None else error.code))
+    if access is not None and request.include_topic_authorized_operations:
+        for shown in topics:
+            if shown.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                continue
+            shown.topic_authorized_operations = operations.authorized(access, acls.TOPIC, shown.name or "")
+            yield
     asked_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
@@ -114,7 +145,9 @@ def _answer(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
-        cluster_authorized_operations=operations.CLUSTER if asked_operations else operations.NOT_ASKED,
+        cluster_authorized_operations=(
+            operations.authorized_on_cluster(access) if asked_operations else operations.NOT_ASKED
+        ),
     )
 
 
@@ -193,25 +226,36 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
             DescribeClusterBroker(broker_id=b.node_id, host=host, port=port, rack=b.rack)
             for b, host, port in _reachable(context, image).values()
         ],
-        cluster_authorized_operations=operations.CLUSTER if asked else operations.NOT_ASKED,
+        cluster_authorized_operations=(
+            operations.authorized_on_cluster(context.access) if asked else operations.NOT_ASKED
+        ),
     )
 
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 #: The topic that decides who coordinates a key: the leader of the key's partition.
 _COORDINATED_BY: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTIONS_TOPIC}
+#: The resource that a client has to be allowed to describe, and the error if it is not.
+_DESCRIBED: Final = {
+    _GROUP: (acls.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    _TRANSACTION: (acls.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
 #: The internal topics that are created on first use.
-_NEEDED: Final = {_GROUP: (EVENTS_TOPIC, OFFSETS_TOPIC), _TRANSACTION: (TRANSACTIONS_TOPIC,)}
+_NEEDED: Final = {_GROUP: (EVENTS_TOPIC, OFFSETS_TOPIC), _TRANSACTION: (TRANSACTION_EVENTS_TOPIC, TRANSACTIONS_TOPIC)}
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer FindCoordinator; the internal topics are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
+    if request.key_type == _SHARE:
+        context.warn_not_served(SHARE_GROUPS)
     topics = context.services.cluster.image.topics
     missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
-    if missing:
+    if missing and any(_refusal(context, request.key_type, key, audit=False) is ErrorCode.NONE for key in keys):
         await create_automatically(context, missing)
+        for partitions in (context.services.group_partitions, context.services.transaction_partitions):
+            partitions.reconcile()  # or the client's next request may come before this broker has noticed
     found = await context.services.lane.enqueue(each(keys, partial(_coordinator, context, request.key_type)))
     if batched:
         return FindCoordinatorResponse(coordinators=found)
@@ -225,9 +269,20 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     )
 
 
+def _refusal(context: RequestContext, key_type: int, key: str, *, audit: bool = True) -> ErrorCode:
+    """Why a client may not know the coordinator of a key; NONE if it may."""
+    if key_type in _DESCRIBED:
+        resource, refused = _DESCRIBED[key_type]
+        return ErrorCode.NONE if context.allows(acls.DESCRIBE, resource, key, audit=audit) else refused
+    if key_type == _SHARE and not context.allows_on_cluster(acls.CLUSTER_ACTION, audit=audit):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
 def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type == _SHARE:
-        context.warn_not_served(SHARE_GROUPS)
+    refused = _refusal(context, key_type, key)
+    if refused is not ErrorCode.NONE:
+        return _no_coordinator(key, refused, "")
     if key_type not in _COORDINATED_BY:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     services = context.services
@@ -257,6 +312,7 @@ ROUTES: Final = (
             requires((acls.DESCRIBE, acls.CLUSTER), when="the cluster's authorized operations are asked for"),
         ),
         decode=decode_metadata,
+        changes=(Change.TOPIC_CREATED,),
     ),
     Route(
         ApiKey.FIND_COORDINATOR,
@@ -266,6 +322,7 @@ ROUTES: Final = (
             requires((acls.DESCRIBE, acls.TRANSACTIONAL_ID), when="key type 1, a transaction"),
             requires((acls.CLUSTER_ACTION, acls.CLUSTER), when="key type 2, a share partition"),
         ),
+        changes=(Change.TOPIC_CREATED,),
     ),
     Route(
         ApiKey.DESCRIBE_CLUSTER,

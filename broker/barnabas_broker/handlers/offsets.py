@@ -10,11 +10,11 @@ from barnabas_broker.config.keys import CLEANUP_POLICY
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
-from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -40,8 +40,6 @@ from barnabas_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from barnabas_protocol.registry import ApiKey
-
-log = logger("offsets")
 
 LATEST: Final = -1
 _READ_COMMITTED: Final = 1
@@ -71,6 +69,9 @@ def handle_list_offsets(
     for topic in request.topics:
         answer = ListOffsetsTopicResponse(name=topic.name, partitions=[])
         response.topics.append(answer)
+        if not context.allows(acls.DESCRIBE, acls.TOPIC, topic.name):
+            answer.partitions = yield from each(topic.partitions, _not_listed)
+            continue
         times = Counter(partition.partition_index for partition in topic.partitions)
         for partition in {p.partition_index: p for p in topic.partitions}.values():
             twice = times[partition.partition_index] > 1
@@ -81,6 +82,12 @@ def handle_list_offsets(
     looking = asyncio.ensure_future(_look_up_all(response, look_ups))
     context.peer.hold(looking)
     return looking
+
+
+def _not_listed(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 async def _look_up_all(response: ListOffsetsResponse, look_ups: list[_LookUp]) -> ListOffsetsResponse:
@@ -192,8 +199,11 @@ def handle_offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer OffsetForLeaderEpoch, each partition on its own."""
     response = OffsetForLeaderEpochResponse(topics=[])
+    every_topic = context.allows_on_cluster(acls.CLUSTER_ACTION, audit=False)
     for topic in request.topics:
-        ends = yield from each(topic.partitions, partial(_epoch_end, context, topic.topic))
+        allowed = every_topic or context.allows(acls.DESCRIBE, acls.TOPIC, topic.topic)
+        work = partial(_epoch_end, context, topic.topic) if allowed else _no_epoch_end
+        ends = yield from each(topic.partitions, work)
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return response
 
@@ -210,6 +220,10 @@ def _epoch_end(context: RequestContext, topic: str, asked: OffsetForLeaderPartit
     except KafkaError as error:
         answer.error_code = error.code
     return answer
+
+
+def _no_epoch_end(asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 #: A partition's answer, and a future of its followers.
@@ -251,6 +265,8 @@ def _delete_records(
         partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
     )
     try:
+        if not context.allows(acls.DELETE, acls.TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         replica = context.services.replicas.find(topic, asked.partition_index)
@@ -261,7 +277,7 @@ def _delete_records(
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         answer.low_watermark, deleted = context.services.replicas.delete_records(replica, before)
         moved.append((answer, deleted))
-        log.info("records deleted", partition=f"{topic}-{asked.partition_index}", before=before, **context.by)
+        context.changed(Change.RECORDS_DELETED, partition=f"{topic}-{asked.partition_index}", before=before)
     except KafkaError as error:
         answer.error_code = error.code
     return answer
@@ -282,7 +298,12 @@ def _deleted(
 
 ROUTES: Final = (
     Route(ApiKey.LIST_OFFSETS, handle_list_offsets, (requires((acls.DESCRIBE, acls.TOPIC)),)),
-    Route(ApiKey.DELETE_RECORDS, handle_delete_records, (requires((acls.DELETE, acls.TOPIC)),)),
+    Route(
+        ApiKey.DELETE_RECORDS,
+        handle_delete_records,
+        (requires((acls.DELETE, acls.TOPIC)),),
+        changes=(Change.RECORDS_DELETED,),
+    ),
     Route(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         handle_offset_for_leader_epoch,

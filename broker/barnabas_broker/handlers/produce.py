@@ -19,6 +19,7 @@ from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.authorizer import Access
 from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.server.refusals import OLD_MESSAGE_FORMATS
 from barnabas_broker.steps import Steps
@@ -55,6 +56,8 @@ _MAGIC: Final = 16
 _ATTRIBUTES: Final = 22
 
 
+#: No topics that the client may not write to.
+_NOTHING: Final[Mapping[str | bytes, KafkaError]] = {}
 #: Errors that Kafka answers without the log start offset, though it has found the partition.
 _WITHOUT_START: Final = frozenset(
     {
@@ -126,19 +129,25 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
     """
     refusal = _refuse_request(context, request)
     verified: _Verified = {}
+    access = context.access
+    refused = _NOTHING if refusal is not None or access is None else _not_authorized(context, access, request)
     if refusal is None and (transactional := _transactional(request)):
-        refusal = _refuse_transactional(request, transactional)
+        refusal = _refuse_transactional(context, request, transactional)
         if refusal is None:
-            asked, verified = _ask(context, transactional)
+            asked, verified = _ask(context, [each for each in transactional if each[0][0] not in refused])
             if asked:
-                appending = asyncio.ensure_future(_verify_and_append(context, request, asked, verified))
+                appending = asyncio.ensure_future(_verify_and_append(context, request, refused, asked, verified))
                 context.peer.hold(appending)
                 return _respond_when(appending)
-    return context.services.lane.respond(_append_all(context, request, refusal, verified), context.peer)
+    return context.services.lane.respond(_append_all(context, request, refusal, refused, verified), context.peer)
 
 
 def _append_all(
-    context: RequestContext, request: Produce, refusal: KafkaError | None, verified: _Verified
+    context: RequestContext,
+    request: Produce,
+    refusal: KafkaError | None,
+    refused: Mapping[str | bytes, KafkaError],
+    verified: _Verified,
 ) -> Steps[Handled]:
     """Append the batches of a request.
 
@@ -156,6 +165,7 @@ def _append_all(
             partition_responses=[],
         )
         response.responses.append(result)
+        why = refusal or (refused.get(topic) if refused else None)
         for index, records in partitions:
             if began:
                 yield
@@ -163,7 +173,7 @@ def _append_all(
             answer = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=-1)
             result.partition_responses.append(answer)
             allowed = verified.get((topic, index)) if verified else None
-            _append(context, answer, topic, records, request.head.acks, refusal, delayed, checks, allowed)
+            _append(context, answer, topic, records, request.head.acks, why, delayed, checks, allowed)
     if checks:
         # Like all that takes long, it holds up the connection's other requests until it is appended.
         checking = asyncio.ensure_future(_check_and_append(checks))
@@ -193,9 +203,12 @@ def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
     return found
 
 
-def _refuse_transactional(request: Produce, transactional: list[tuple[_Partition, Buffer]]) -> KafkaError | None:
+def _refuse_transactional(
+    context: RequestContext, request: Produce, transactional: list[tuple[_Partition, Buffer]]
+) -> KafkaError | None:
     """Why a request with such batches is refused; None if it is not."""
-    if request.head.transactional_id is None:
+    transactional_id = request.head.transactional_id
+    if transactional_id is None or not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, transactional_id):
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     headers = [read_header(records) for _, records in transactional if records[_MAGIC] == 2]
     if len({(header.producer_id, header.producer_epoch) for header in headers if header.producer_id >= 0}) > 1:
@@ -243,6 +256,7 @@ def _ask(
 async def _verify_and_append(
     context: RequestContext,
     request: Produce,
+    refused: Mapping[str | bytes, KafkaError],
     asked: list[_Asked],
     verified: dict[_Partition, Verification | KafkaError],
 ) -> Handled:
@@ -262,7 +276,7 @@ async def _verify_and_append(
         verified[each.partition] = _verification_error(code, context.version)
         if code in _FINAL:
             each.producers.not_verified(each.producer_id, each.verification)
-    return await context.services.lane.enqueue(_append_all(context, request, None, verified))
+    return await context.services.lane.enqueue(_append_all(context, request, None, refused, verified))
 
 
 def _verification_error(code: ErrorCode, version: int) -> KafkaError:
@@ -338,6 +352,16 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     if request.head.acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.head.acks}: must be -1, 0 or 1.")
     return None
+
+
+def _not_authorized(context: RequestContext, access: Access, request: Produce) -> dict[str | bytes, KafkaError]:
+    """The topics that the client may not write to, as the request names them."""
+    names, refused, writable = context.services.cluster.image.names, {}, access.writable
+    for topic, _ in request.topics:
+        name = topic if isinstance(topic, str) else names.get(topic)
+        if name is not None and name not in writable and not access.allows(acls.WRITE, acls.TOPIC, name):
+            refused[topic] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return refused
 
 
 def _check_codec(records: Buffer, version: int) -> None:
@@ -450,5 +474,6 @@ ROUTES: Final = (
         ),
         decode=decode_produce,
         encode=encode_produce_response,
+        exempt=lambda request: request.head.acks == 0,
     ),
 )

@@ -38,6 +38,9 @@ def handle_describe_producers(
 
 def _producers(context: RequestContext, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
+    if not context.allows(acls.READ, acls.TOPIC, topic):
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
     try:
         states = context.services.replicas.find(topic, index).log.producers.states
     except KafkaError as error:

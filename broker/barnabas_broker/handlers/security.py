@@ -1,34 +1,51 @@
-"""SASL, ACLs, client quotas and SCRAM credentials.
+"""SASL and ACLs.
 
 The exchange of SASL is over before handlers see a request (:mod:`barnabas_broker.server.sasl`): what comes here is out
-of place. The others are not supported; their responses are those of a Kafka broker without them.
+of place. ACLs are part of the cluster's metadata; without an authorizer they are refused, as in Kafka.
 """
 
-from typing import Final
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
+from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.acls import AclCreated, AclDeleted
+from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
+from barnabas_broker.security.bindings import AclBinding, AclFilter, read_binding, read_filter
 from barnabas_broker.security.principals import ANONYMOUS
 from barnabas_broker.server.refusals import SASL
 from barnabas_broker.steps import Steps, each
-from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from barnabas_protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from barnabas_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from barnabas_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from barnabas_protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-    UserName,
+from barnabas_protocol.acls import AclOperation, AclPatternType
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from barnabas_protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from barnabas_protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
 )
 from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.registry import ApiKey
 
+T = TypeVar("T")
+
+#: Bindings that are stored in one step.
+_BATCH: Final = 1_000
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
 _AGAIN: Final = "SaslAuthenticate request received after successful authentication"
@@ -54,61 +71,185 @@ def _warn(context: RequestContext) -> None:
         context.warn_not_served(SASL)
 
 
-def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Answer DescribeAcls."""
-    return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=[]
-    )
-
-
 @stepwise
-def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
-    """Answer CreateAcls, each entry on its own."""
-    refused = yield from each(
-        request.creations,
-        lambda _: AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER),
+def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
+    """Answer DescribeAcls: the bindings that the filter finds, by resource."""
+    response = DescribeAclsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", resources=[])
+    try:
+        context.require_on_cluster(acls.DESCRIBE)
+        _check_switched_on(context)
+        wanted = _filter(request)
+    except KafkaError as error:
+        response.error_code, response.error_message = error.code, error.message
+        return response
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for binding in context.services.cluster.image.acls:
+        yield
+        if not wanted.matches(binding):
+            continue
+        key = binding.resource_type, binding.resource_name, binding.pattern_type
+        if key not in resources:
+            kind, name, pattern = key
+            resources[key] = DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=[])
+        resources[key].acls.append(
+            AclDescription(
+                principal=binding.principal,
+                host=binding.host,
+                operation=binding.operation,
+                permission_type=binding.permission,
+            )
+        )
+    # Before version 1 there are no prefixes (KIP-290).
+    response.resources = [
+        each for each in resources.values() if context.version > 0 or each.pattern_type == AclPatternType.LITERAL
+    ]
+    return response
+
+
+async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Answer CreateAcls, each binding on its own. One that exists already is a success."""
+    results: list[AclCreationResult] = []
+    valid: list[tuple[AclBinding, AclCreationResult]] = []
+    refusal = _refusal(context, acls.ALTER)
+    for number, creation in enumerate(request.creations):
+        result = AclCreationResult(error_code=ErrorCode.NONE, error_message="")
+        results.append(result)
+        try:
+            if refusal is not None:
+                raise refusal
+            valid.append((_binding(creation), result))
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        if number % _BATCH == _BATCH - 1:
+            await asyncio.sleep(0)
+    for some in _batches(valid):
+        bindings = [binding for binding, _ in some]
+
+        def decide(image: Image, bindings: list[AclBinding] = bindings) -> tuple[Sequence[Event], list[AclCreated]]:
+            events = controller.create_acls(image, bindings)
+            return events, events
+
+        try:
+            created = await context.services.cluster.change(decide)
+        except KafkaError as error:
+            for _, result in some:
+                result.error_code, result.error_message = error.code, error.message
+        else:
+            for event in created:
+                context.changed(Change.ACL_CREATED, acl=str(event.binding))
+    return CreateAclsResponse(throttle_time_ms=0, results=results)
+
+
+async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Answer DeleteAcls: the bindings that each filter finds are deleted. All filters see the same bindings."""
+    refusal = _refusal(context, acls.ALTER)
+    present = list(context.services.cluster.image.acls)
+    results = await context.services.lane.enqueue(each(request.filters, partial(_found, present, refusal)))
+    response = DeleteAclsResponse(throttle_time_ms=0, filter_results=[])
+    errors: dict[AclBinding, KafkaError] = {}
+    found = dict.fromkeys(binding for _, matching in results for binding in matching)
+    for bindings in _batches(list(found)):
+
+        def decide(image: Image, bindings: list[AclBinding] = bindings) -> tuple[Sequence[Event], list[AclDeleted]]:
+            events = controller.delete_acls(image, bindings)
+            return events, events
+
+        try:
+            deleted = await context.services.cluster.change(decide)
+        except KafkaError as error:
+            errors |= dict.fromkeys(bindings, error)
+        else:
+            for event in deleted:
+                context.changed(Change.ACL_DELETED, acl=str(event.binding))
+    for wrong, matching in results:
+        response.filter_results.append(
+            DeleteAclsFilterResult(
+                error_code=ErrorCode.NONE if wrong is None else wrong.code,
+                error_message=None if wrong is None else wrong.message,
+                matching_acls=[
+                    _deleted(binding, errors.get(binding))
+                    for binding in matching
+                    if context.version > 0 or binding.pattern_type is AclPatternType.LITERAL
+                ],
+            )
+        )
+        await asyncio.sleep(0)
+    return response
+
+
+def _check_switched_on(context: RequestContext) -> None:
+    """Check that the broker has an authorizer.
+
+    Raises:
+        KafkaError: SECURITY_DISABLED.
+    """
+    if context.services.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)
+
+
+def _refusal(context: RequestContext, operation: AclOperation) -> KafkaError | None:
+    """Why the client may not change the ACLs; None if it may."""
+    try:
+        context.require_on_cluster(operation)
+        _check_switched_on(context)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _batches(items: Sequence[T]) -> Iterator[list[T]]:
+    for start in range(0, len(items), _BATCH):
+        yield list(items[start : start + _BATCH])
+
+
+def _binding(creation: AclCreation) -> AclBinding:
+    return read_binding(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
     )
-    return CreateAclsResponse(throttle_time_ms=0, results=refused)
 
 
-@stepwise
-def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
-    """Answer DeleteAcls, each filter on its own."""
-    refused = yield from each(
-        request.filters,
-        lambda _: DeleteAclsFilterResult(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[]
-        ),
-    )
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=refused)
-
-
-def handle_describe_client_quotas(
-    context: RequestContext, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    """Answer DescribeClientQuotas: there are no quotas."""
-    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", entries=[])
-
-
-@stepwise
-def handle_describe_user_scram_credentials(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answer DescribeUserScramCredentials: no user has credentials."""
-    return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message="",
-        results=(yield from each(request.users or (), _without_credentials)),
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return read_filter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
     )
 
 
-def _without_credentials(user: UserName) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(
-        user=user.name,
-        error_code=ErrorCode.RESOURCE_NOT_FOUND,
-        error_message=f"Attempt to describe a user credential that does not exist: {user.name}",
-        credential_infos=[],
+def _found(
+    present: Sequence[AclBinding], refusal: KafkaError | None, asked: DeleteAclsFilter
+) -> tuple[KafkaError | None, list[AclBinding]]:
+    """The bindings that a filter finds, or why it is refused."""
+    if refusal is not None:
+        return refusal, []
+    try:
+        wanted = _filter(asked)
+    except KafkaError as error:
+        return error.with_traceback(None), []
+    return None, [binding for binding in present if wanted.matches(binding)]
+
+
+def _deleted(binding: AclBinding, error: KafkaError | None) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=binding.resource_type,
+        resource_name=binding.resource_name,
+        pattern_type=binding.pattern_type,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission,
     )
 
 
@@ -116,14 +257,16 @@ ROUTES: Final = (
     Route(ApiKey.SASL_HANDSHAKE, handle_sasl_handshake, ()),
     Route(ApiKey.SASL_AUTHENTICATE, handle_sasl_authenticate, ()),
     Route(ApiKey.DESCRIBE_ACLS, handle_describe_acls, (requires((acls.DESCRIBE, acls.CLUSTER)),)),
-    Route(ApiKey.CREATE_ACLS, handle_create_acls, (requires((acls.ALTER, acls.CLUSTER)),)),
-    Route(ApiKey.DELETE_ACLS, handle_delete_acls, (requires((acls.ALTER, acls.CLUSTER)),)),
     Route(
-        ApiKey.DESCRIBE_CLIENT_QUOTAS, handle_describe_client_quotas, (requires((acls.DESCRIBE_CONFIGS, acls.CLUSTER)),)
+        ApiKey.CREATE_ACLS,
+        handle_create_acls,
+        (requires((acls.ALTER, acls.CLUSTER)),),
+        changes=(Change.ACL_CREATED,),
     ),
     Route(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        handle_describe_user_scram_credentials,
-        (requires((acls.DESCRIBE, acls.CLUSTER)),),
+        ApiKey.DELETE_ACLS,
+        handle_delete_acls,
+        (requires((acls.ALTER, acls.CLUSTER)),),
+        changes=(Change.ACL_DELETED,),
     ),
 )

@@ -21,9 +21,11 @@ from barnabas_broker.handlers import (
     offsets,
     produce,
     producers,
+    quotas,
     security,
     topics,
     transactions,
+    users,
 )
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_protocol.registry import APIS, ApiKey
@@ -42,9 +44,15 @@ MODULES: Final = (
     security,
     producers,
     transactions,
+    users,
+    quotas,
     markers,
     api_versions,
 )
+
+
+#: What clients may ask before it is known who they are; every other row says what it authorizes.
+PUBLIC: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class TableError(Exception):
@@ -59,7 +67,7 @@ def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = A
         declared: the APIs that must have a row, no more and no less.
 
     Raises:
-        TableError: a module has no rows, or an API has none, more than one, or is not declared.
+        TableError: a module has no rows, or an API has none, more than one, is not declared, or authorizes nothing.
     """
     declared = frozenset(declared)
     table: dict[ApiKey, Route] = {}
@@ -75,6 +83,10 @@ def join(modules: Iterable[ModuleType] = MODULES, declared: Iterable[ApiKey] = A
                 )
             if route.key not in declared:
                 raise TableError(f"{route.key.name} has a row in {module.__name__}, but its messages are not declared")
+            if not route.authorizes and route.key not in PUBLIC:
+                raise TableError(
+                    f"{route.key.name} authorizes nothing: state in its row in {module.__name__} what it requires"
+                )
             table[route.key], found[route.key] = route, module.__name__
     missing = sorted(key for key in declared if key not in table)
     if missing:

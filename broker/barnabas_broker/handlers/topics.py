@@ -6,7 +6,7 @@ Apache Kafka lets them: deleting it deletes every committed offset, growing it m
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.cluster import controller
@@ -30,15 +30,18 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.logs import logger
+from barnabas_broker.quotas.clients import MutationQuota
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
+from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
+    TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
 from barnabas_protocol.messages.create_partitions import (
@@ -62,9 +65,24 @@ from barnabas_protocol.messages.delete_topics import (
 )
 from barnabas_protocol.registry import ApiKey
 
-log = logger("topics")
-
 _NO_ID = bytes(16)
+#: The versions from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599); before that, they only wait.
+_STRICT_CREATE: Final = 6
+_STRICT_DELETE: Final = 5
+_STRICT_GROW: Final = 3
+
+
+def _count_once(context: RequestContext, quota: MutationQuota) -> Callable[[int], None]:
+    """Counts the partitions that a change creates or deletes, once, however often it is decided on."""
+    counted = False
+
+    def count(partitions: int) -> None:
+        nonlocal counted
+        if not counted:
+            quota.record(partitions, context.services.now())
+            counted = True
+
+    return count
 
 
 def check_topic_configs(config: Config, overrides: Mapping[str, str | None]) -> dict[str, str]:
@@ -92,7 +110,11 @@ _HOLDS: Final = {
     OFFSETS_TOPIC: "it holds the committed offsets of all groups",
     EVENTS_TOPIC: "it holds what happened to all groups",
     TRANSACTIONS_TOPIC: "it holds the states of all transactions",
+    TRANSACTION_EVENTS_TOPIC: "it holds what happened to slow and aborted transactions",
 }
+
+#: Those that old events are deleted from.
+_EVENTS: Final = frozenset((EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC))
 
 
 def _check_not_internal(name: str, verb: str, instead: str) -> None:
@@ -119,7 +141,7 @@ def check_stays_compacted(config: Config, name: str, overrides: Mapping[str, str
         KafkaError: INVALID_CONFIG: committed offsets would be deleted with old segments.
     """
     policy = TopicConfig(config, overrides, TOPIC_KEYS)[CLEANUP_POLICY]
-    if name in INTERNAL_TOPICS and name != EVENTS_TOPIC and policy != ("compact",):
+    if name in INTERNAL_TOPICS and name not in _EVENTS and policy != ("compact",):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"cleanup.policy of {name} must stay compact: with {show(policy)}, the broker would delete old segments "
@@ -139,36 +161,46 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
         if name not in _HOLDS and (name in _RESERVED or not services.config[AUTO_CREATE_TOPICS_ENABLE]):
             continue
 
-        def decide(image: Image, name: str = name) -> tuple[Sequence[Event], TopicCreated | None]:
+        count = _count_once(context, context.mutation_quota(0))
+
+        def decide(
+            image: Image, name: str = name, count: Callable[[int], None] = count
+        ) -> tuple[Sequence[Event], TopicCreated | None]:
             if name in image.topics:  # another request was first
                 return [], None
             event = _automatic_topic(services.config, image, name)
+            if name not in _HOLDS:
+                count(len(event.partitions))
             return [event], event
 
         try:
             created = await services.cluster.change(decide)
         except KafkaError as error:
+            if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                continue  # it is unknown until the client asks again
             refused[name] = error.with_traceback(None)  # which would have this frame, and so be in a reference cycle
         else:
             if created is not None:
+                await services.replicas.changed()
                 _log_created(context, created, automatic=True)
     return refused
 
 
 def _log_created(context: RequestContext, topic: TopicCreated | TopicInfo, *, automatic: bool) -> None:
-    """Log a new topic. It is automatic if the client only used its name."""
-    log.info(
-        "topic created",
+    """Audit a new topic. It is automatic if the client only used its name."""
+    context.changed(
+        Change.TOPIC_CREATED,
         topic=topic.name,
         partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
         configs=dict(topic.configs),
         automatic=automatic,
-        **context.by,
     )
 
 
-#: Retention of ``__group_events``: 7 days, in ms.
+#: The partitions of ``__transaction_events``: few events are written, and all partitions are read.
+_TRANSACTION_EVENTS_PARTITIONS: Final = 8
+#: Retention of events: 7 days, in ms.
 _EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
@@ -184,6 +216,9 @@ def _automatic_topic(config: Config, image: Image, name: str) -> TopicCreated:
             "segment.bytes": str(config[TRANSACTION_STATE_LOG_SEGMENT_BYTES]),
             "unclean.leader.election.enable": "false",
         }
+    elif name == TRANSACTION_EVENTS_TOPIC:
+        partitions, key = _TRANSACTION_EVENTS_PARTITIONS, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
+        configs = {"compression.type": "producer", "retention.ms": str(_EVENTS_RETENTION_MS)}
     elif name in _HOLDS:
         # The events of a group are in the partition of the same number.
         offsets = image.topics.get(OFFSETS_TOPIC)
@@ -207,15 +242,29 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     """Answer CreateTopics, each topic on its own."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
+    quota = context.mutation_quota(_STRICT_CREATE)
+    any_topic = context.allows_on_cluster(acls.CREATE, audit=False)
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            results.append(await _create(context, topic, request.validate_only))
+            if not any_topic:
+                _require(context, acls.CREATE, topic.name)
+            results.append(await _create(context, topic, request.validate_only, quota))
         except KafkaError as error:
             results.append(_not_created(topic.name, error))
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), topics=results)
+
+
+def _require(context: RequestContext, operation: AclOperation, name: str) -> None:
+    """Check that the client may carry out an operation on a topic.
+
+    Raises:
+        KafkaError: TOPIC_AUTHORIZATION_FAILED.
+    """
+    if not context.allows(operation, acls.TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
@@ -227,7 +276,9 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     )
 
 
-async def _create(context: RequestContext, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+async def _create(
+    context: RequestContext, topic: CreatableTopic, validate_only: bool, quota: MutationQuota
+) -> CreatableTopicResult:
     services = context.services
     assignments = {a.partition_index: a.broker_ids for a in topic.assignments}
     if assignments and (topic.num_partitions != -1 or topic.replication_factor != -1):
@@ -237,6 +288,7 @@ async def _create(context: RequestContext, topic: CreatableTopic, validate_only:
         )
     overrides = check_topic_configs(services.config, {c.name: c.value for c in topic.configs})
     partitions, factor = topic.num_partitions, topic.replication_factor
+    count = _count_once(context, quota)
 
     def decide(image: Image) -> tuple[Sequence[Event], TopicInfo]:
         if topic.name in _RESERVED and topic.name not in image.topics:
@@ -250,12 +302,22 @@ async def _create(context: RequestContext, topic: CreatableTopic, validate_only:
             configs=overrides,
             assignments=assignments,
         )
+        count(len(event.partitions))
         info = TopicInfo(event.name, event.topic_id, event.partitions, event.configs)
         return [] if validate_only else [event], info
 
     info = await services.cluster.change(decide)
     if not validate_only:
+        await services.replicas.changed()
         _log_created(context, info, automatic=False)
+    if not context.allows(acls.DESCRIBE_CONFIGS, acls.TOPIC, info.name, audit=False):
+        return CreatableTopicResult(
+            name=info.name,
+            topic_id=info.topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     config = TopicConfig(services.config, info.configs, TOPIC_KEYS)
     return CreatableTopicResult(
         name=info.name,
@@ -287,14 +349,15 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
         asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     responses = []
+    quota = context.mutation_quota(_STRICT_DELETE)
     for topic in {(one.name, one.topic_id): one for one in asked}.values():
         if times[topic.name, topic.topic_id] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
             responses.append(_not_deleted(topic, error))
         else:
-            responses.append(await _delete(context, topic))
+            responses.append(await _delete(context, topic, quota))
         await asyncio.sleep(0)
-    return DeleteTopicsResponse(responses=responses)
+    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), responses=responses)
 
 
 def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
@@ -303,12 +366,35 @@ def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicRe
     )
 
 
+def _may_not_delete(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult | None:
+    """The result for a topic that the client may not delete; None if it may, or if the topic cannot be known.
+
+    The result has the topic's name only if the client has given it, or may describe the topic.
+    """
+    name = context.services.cluster.image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
+    if name is None or context.allows_on_cluster(acls.DELETE, audit=False):
+        return None
+    described = context.allows(acls.DESCRIBE, acls.TOPIC, name, audit=asked.name is not None)
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    # A topic that the client may describe and that does not exist is unknown, whatever it may delete.
+    exists = name in context.services.cluster.image.topics
+    if described and (not exists or context.allows(acls.DELETE, acls.TOPIC, name)):
+        return None
+    shown = name if described or asked.name is not None else None
+    return _not_deleted(DeleteTopicState(name=shown, topic_id=asked.topic_id), error)
+
+
 #: The first version whose clients know TOPIC_DELETION_DISABLED (KIP-322).
 _TELLS_DISABLED: Final = 3
 
 
-async def _delete(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(context: RequestContext, asked: DeleteTopicState, quota: MutationQuota) -> DeletableTopicResult:
     services, version = context.services, context.version
+    count = _count_once(context, quota)
+
+    refused = _may_not_delete(context, asked)
+    if refused is not None:
+        return refused
 
     def decide(image: Image) -> tuple[Sequence[Event], tuple[str, bytes]]:
         if asked.name is not None and asked.topic_id != _NO_ID:
@@ -324,13 +410,15 @@ async def _delete(context: RequestContext, asked: DeleteTopicState) -> Deletable
         if name in image.topics:
             _check_not_internal(name, "deleted", "Delete groups, or their offsets, instead.")
         event = controller.delete_topic(image, name)
+        count(len(image.topics[name].partitions))
         return [event], (name, image.topics[name].topic_id)
 
     try:
         name, topic_id = await services.cluster.change(decide)
     except KafkaError as error:
         return _not_deleted(asked, error)
-    log.info("topic deleted", topic=name, **context.by)
+    await services.replicas.changed()
+    context.changed(Change.TOPIC_DELETED, topic=name)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
 
 
@@ -340,31 +428,38 @@ async def handle_create_partitions(
     """Answer CreatePartitions, each topic on its own."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
+    quota = context.mutation_quota(_STRICT_GROW)
     for topic in {topic.name: topic for topic in request.topics}.values():
         code, message = ErrorCode.NONE, None
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            await _add_partitions(context, topic, request.validate_only)
+            _require(context, acls.ALTER, topic.name)
+            await _add_partitions(context, topic, request.validate_only, quota)
         except KafkaError as error:
             code, message = error.code, error.message or None
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
         await asyncio.sleep(0)
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), results=results)
 
 
-async def _add_partitions(context: RequestContext, topic: CreatePartitionsTopic, validate_only: bool) -> None:
+async def _add_partitions(
+    context: RequestContext, topic: CreatePartitionsTopic, validate_only: bool, quota: MutationQuota
+) -> None:
+    count = _count_once(context, quota)
     assignments = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
 
     def decide(image: Image) -> tuple[Sequence[Event], None]:
         if topic.name in image.topics:
             _check_not_internal(topic.name, "given more partitions", "A group belongs to a partition by its name.")
         event = controller.add_partitions(image, topic.name, topic.count, assignments)
+        count(len(event.partitions))
         return [] if validate_only else [event], None
 
     await context.services.cluster.change(decide)
     if not validate_only:
-        log.info("partitions added", topic=topic.name, partitions=topic.count, **context.by)
+        await context.services.replicas.changed()
+        context.changed(Change.PARTITIONS_ADDED, topic=topic.name, partitions=topic.count)
 
 
 ROUTES: Final = (
@@ -375,6 +470,7 @@ ROUTES: Final = (
             requires((acls.CREATE, acls.CLUSTER), (acls.CREATE, acls.TOPIC)),
             requires((acls.DESCRIBE_CONFIGS, acls.TOPIC), when="the response shows the topic's configuration"),
         ),
+        changes=(Change.TOPIC_CREATED,),
     ),
     Route(
         ApiKey.DELETE_TOPICS,
@@ -383,6 +479,12 @@ ROUTES: Final = (
             requires((acls.DELETE, acls.CLUSTER), (acls.DELETE, acls.TOPIC)),
             requires((acls.DELETE, acls.CLUSTER), (acls.DESCRIBE, acls.TOPIC), when="a topic is named by its id"),
         ),
+        changes=(Change.TOPIC_DELETED,),
     ),
-    Route(ApiKey.CREATE_PARTITIONS, handle_create_partitions, (requires((acls.ALTER, acls.TOPIC)),)),
+    Route(
+        ApiKey.CREATE_PARTITIONS,
+        handle_create_partitions,
+        (requires((acls.ALTER, acls.TOPIC)),),
+        changes=(Change.PARTITIONS_ADDED,),
+    ),
 )

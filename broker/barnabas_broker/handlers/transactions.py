@@ -21,6 +21,7 @@ from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.transactions.patterns import InvalidPattern, Pattern
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Reply, TransactionState
+from barnabas_protocol.acls import CLUSTER_NAME
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -87,12 +88,17 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     if (request.producer_id == NONE) is not (request.producer_epoch == NONE) or request.transactional_id == "":
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NONE)
     if request.transactional_id is None:
+        if not _may_be_idempotent(context):
+            return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=NONE)
         try:
             producer_id = await context.services.cluster.next_producer_id()
         except KafkaError:
             # Retriable, and what Kafka answers when no block can be had.
             return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_epoch=NONE)
         return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+    if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
     expected = None if request.producer_id == NONE else (request.producer_id, request.producer_epoch)
     reply = await _coordinator(context).init_producer_id(
         request.transactional_id, request.transaction_timeout_ms, expected, context.client_id
@@ -104,15 +110,30 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     )
 
 
+def _may_be_idempotent(context: RequestContext) -> bool:
+    """Whether a client may have a producer id: it is enough that it may write to some topic (KIP-679)."""
+    access = context.access
+    return (
+        access is None
+        or access.allows(acls.IDEMPOTENT_WRITE, acls.CLUSTER, CLUSTER_NAME, audit=False)
+        or access.allows_any(acls.WRITE, acls.TOPIC)
+        or access.allows(acls.IDEMPOTENT_WRITE, acls.CLUSTER, CLUSTER_NAME)
+    )
+
+
 # AddPartitionsToTxn, AddOffsetsToTxn
 
 
 @stepwise
 def handle_add_partitions(
     context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Steps[Awaitable[AddPartitionsToTxnResponse]]:
+) -> Steps[AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]]:
     """Answer AddPartitionsToTxn. Of one transaction all partitions are added, or none is."""
     if context.version >= _FROM_BROKERS:
+        if not context.allows_on_cluster(acls.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(
+                throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
+            )
         asked = list(request.transactions)
     else:
         asked = [
@@ -126,10 +147,17 @@ def handle_add_partitions(
     begun: list[tuple[str, _Codes | asyncio.Future[Reply], Sequence[TopicPartition]]] = []
     for transaction in asked:
         partitions: _Codes = {}
+        who = transaction.transactional_id
         for topic in transaction.topics:
+            refused = ErrorCode.NONE
+            if context.version < _FROM_BROKERS:
+                if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, who):
+                    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                elif not context.allows(acls.WRITE, acls.TOPIC, topic.name):
+                    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             for index in topic.partitions:
                 where = TopicPartition(topic.name, index)
-                partitions[where] = _addable(context, where)
+                partitions[where] = refused or _addable(context, where)
                 yield
         begun.append((transaction.transactional_id, _begin(context, transaction, partitions), list(partitions)))
         yield
@@ -192,6 +220,13 @@ async def _added(
 
 async def handle_add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Answer AddOffsetsToTxn: adds the partition of ``__consumer_offsets`` that the group belongs to."""
+    refused = ErrorCode.NONE
+    if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not context.allows(acls.READ, acls.GROUP, request.group_id):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refused is not ErrorCode.NONE:
+        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=refused)
     where = TopicPartition(OFFSETS_TOPIC, context.services.groups.partition_for(request.group_id))
     reply = await _coordinator(context).add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, [where], 0, context.client_id
@@ -206,6 +241,8 @@ async def handle_add_offsets(context: RequestContext, request: AddOffsetsToTxnRe
 
 async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Answer EndTxn, when the decision is in the log. The markers follow."""
+    if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = SERVER_VERSION if context.version >= _END_SECOND else 0
     reply = await _coordinator(context).end(
         request.transactional_id,
@@ -231,28 +268,38 @@ def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
     """Answer DescribeTransactions."""
-    coordinator = _coordinator(context)
+    coordinator, access = _coordinator(context), context.access
     states = []
     for transactional_id in request.transactional_ids:
-        states.append(_described(coordinator, transactional_id))
+        if access is None or access.allows(acls.DESCRIBE, acls.TRANSACTIONAL_ID, transactional_id):
+            state = _described(coordinator, transactional_id)
+            if access is not None:
+                state.topics = [each for each in state.topics if access.allows(acls.DESCRIBE, acls.TOPIC, each.topic)]
+        else:
+            state = _not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        states.append(state)
         yield
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+
+def _not_described(transactional_id: str, code: ErrorCode) -> DescribedTransaction:
+    return DescribedTransaction(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )
 
 
 def _described(coordinator: TransactionCoordinator, transactional_id: str) -> DescribedTransaction:
     try:
         found = coordinator.describe(transactional_id)
     except KafkaError as error:
-        return DescribedTransaction(
-            error_code=error.code,
-            transactional_id=transactional_id,
-            transaction_state="",
-            transaction_timeout_ms=0,
-            transaction_start_time_ms=0,
-            producer_id=0,
-            producer_epoch=0,
-            topics=[],
-        )
+        return _not_described(transactional_id, error.code)
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(found.partitions):
         topics.setdefault(topic, []).append(index)
@@ -300,6 +347,10 @@ def handle_list_transactions(
             and (not producer_ids or metadata.producer_id in producer_ids)
             and (not request.state_filters or metadata.state in states)
             and (started_before is None or metadata.start_ms < started_before)
+        )
+        # The pattern last: it may take long.
+        wanted = wanted and context.allows(
+            acls.DESCRIBE, acls.TRANSACTIONAL_ID, transaction.transactional_id, audit=False
         )
         if wanted and (pattern is None or (yield from pattern.matches(transaction.transactional_id))):
             response.transaction_states.append(

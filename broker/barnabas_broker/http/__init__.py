@@ -3,5 +3,5 @@
 Imported by the composition root; imports groups, replication, cluster, storage and server.
 
 - :class:`~barnabas_broker.http.view.View`: the parts of the broker that are shown
-- :class:`~barnabas_broker.http.endpoint.Endpoint`: the HTTP server, the only module that needs aiohttp
+- :class:`~barnabas_broker.http.endpoint.Endpoint`: the HTTP server of a broker; it and `responses` need aiohttp
 """

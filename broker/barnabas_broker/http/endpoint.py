@@ -1,12 +1,13 @@
-"""The HTTP server. The only module of the broker that needs aiohttp."""
+"""The HTTP server of a broker. It needs aiohttp."""
 
 import asyncio
 import json
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import xxhash
@@ -14,17 +15,42 @@ from aiohttp import web
 
 from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http import assets
+from barnabas_broker.http.acls import all_acls
+from barnabas_broker.http.brokers import disk_of, one_broker
 from barnabas_broker.http.families import exposition
 from barnabas_broker.http.groups import all_groups, one_group
 from barnabas_broker.http.history import recorded, version_of
+from barnabas_broker.http.hosts import AllowedHosts
+from barnabas_broker.http.login import Login
 from barnabas_broker.http.process import LoopLag
+from barnabas_broker.http.records import RecordReader
+from barnabas_broker.http.responses import (
+    JSON,
+    as_json,
+    number_in,
+    only_for,
+    only_with,
+    page_file,
+    page_or_paths,
+    plainly,
+    records_query,
+    runner,
+    send,
+    send_json,
+    unchanged,
+)
+from barnabas_broker.http.rows import MOST_PARTITIONS
+from barnabas_broker.http.sampler import Sampler
+from barnabas_broker.http.shared import SharedText
 from barnabas_broker.http.text import gather, listing
+from barnabas_broker.http.tls import HttpTls
+from barnabas_broker.http.topics import all_topics, one_topic
+from barnabas_broker.http.transactions import all_transactions
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 
 log = logger("http")
 
-JSON: Final = "application/json; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: What is served, and what it is: the response to ``/``.
 PATHS: Final = {
@@ -34,32 +60,29 @@ PATHS: Final = {
     "/groups/{id}": "a group's members and offsets",
     "/groups/{id}/history": "a group's last events",
     "/groups/{id}/chart": "a group on a time axis, with explanations: since=MS (default: an hour ago)",
+    "/groups/{id}/curves": "a group's lag, commit rate and produce rate over the last hour: since=MS",
+    "/topics": "the topics, with offsets and sizes of the partitions that this broker leads",
+    "/topics/{topic}": "a topic's partitions and configuration",
+    "/topics/{topic}/records": "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
+    "/broker": "this broker: requests, memory, log directory, place in the cluster",
+    "/transactions": "the open transactions, and the partitions that wait for them",
+    "/acls": "what principals may do",
     "/healthz": "200 while the event loop runs",
     "/readyz": "200, or 503 with the reasons why the broker is not ready",
 }
+#: Why records are not shown.
+HIDDEN: Final = (
+    "records are not shown, because this port is open to other machines, or a listener has TLS or logins. "
+    "To do: start the broker with --http-show-records if everyone who can reach the port may read all topics"
+)
 #: Partitions that ``/readyz`` names.
 WAITING_SHOWN: Final = 20
-#: Seconds that a stop waits for responses that are not sent yet.
-GRACE: Final = 1.0
-#: Bytes of a request line: a group id has up to 32,767, percent-encoded three times as many.
-_LONGEST_LINE: Final = 100 * 1024
 #: What a chart shows unless its request says since when: the last hour, in ms.
 CHART_MS: Final = 3_600_000
 #: Charts that are kept to answer further requests for them.
 _CHARTS: Final = 32
 #: Seconds for which a list of groups may be sent to requests with ``Cache-Control: max-age``.
 _LIST_SECONDS: Final = 1.0
-#: The page loads its own files only, and no script or style that is not one of them.
-_POLICY: Final = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Endpoint:
@@ -68,19 +91,39 @@ class Endpoint:
     Args:
         view: the broker's parts.
         listener: a bound socket.
+        hosts: the names that requests may be for.
+        login: what requests need.
+        tls: the certificate; None for plain HTTP.
+        refused: called with the address of a client that has sent a wrong token.
     """
 
-    def __init__(self, view: View, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        view: View,
+        listener: socket.socket,
+        hosts: AllowedHosts,
+        login: Login,
+        tls: HttpTls | None,
+        refused: Callable[[str], None],
+    ) -> None:
         self._view = view
         self._listener = listener
+        self._tls = tls
         self._lag = LoopLag(time.monotonic, asyncio.get_running_loop().call_later)
         self._scrape: asyncio.Task[list[bytes]] | None = None
         self._assets = assets.load()
-        self._list: tuple[float, list[bytes]] | None = None
-        self._listing: asyncio.Task[list[bytes]] | None = None
+        self._sampler = Sampler(view, view.samples)
+        self._reader = RecordReader()
+        self._disk: tuple[int, int] | None = None
+        self._group_list = SharedText(partial(all_groups, view), _LIST_SECONDS)
+        self._topic_list = SharedText(partial(all_topics, view), _LIST_SECONDS)
+        self._transaction_list = SharedText(partial(all_transactions, view), _LIST_SECONDS)
+        self._acl_list = SharedText(partial(all_acls, view), _LIST_SECONDS)
+        self._broker_text = SharedText(self._broker_pieces, _LIST_SECONDS)
         self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
-        app = web.Application(middlewares=[_plainly])
-        app.router.add_get("/page/{file}", self._asset)
+        logged_in = only_with(login, lambda request: refused(request.remote or ""))
+        app = web.Application(middlewares=[plainly(PATHS, _failed), only_for(hosts), logged_in])
+        app.router.add_get("/page/{file}", page_file(self._assets))
         for path, handler in zip(
             PATHS,
             (
@@ -90,26 +133,42 @@ class Endpoint:
                 self._group,
                 self._history,
                 self._chart,
+                self._curves,
+                self._topics,
+                self._topic,
+                self._records,
+                self._broker,
+                self._transactions,
+                self._acls,
                 self._health,
                 self._readiness,
             ),
             strict=True,
         ):
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=GRACE, max_line_size=_LONGEST_LINE
-        )
+        self._runner = runner(app)
 
     async def start(self) -> None:
         """Start to answer."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listener).start()
+        context = None if self._tls is None else self._tls.context
+        await web.SockSite(self._runner, self._listener, ssl_context=context).start()
         self._lag.start()
+        self._sampler.start()
 
     async def stop(self) -> None:
         """Stop to answer."""
         self._lag.stop()
-        for task in (self._scrape, self._listing, *self._charts.values()):
+        self._sampler.stop()
+        for text in (
+            self._group_list,
+            self._topic_list,
+            self._transaction_list,
+            self._acl_list,
+            self._broker_text,
+        ):
+            text.cancel()
+        for task in (self._scrape, *self._charts.values()):
             if task is not None:
                 task.cancel()
         await self._runner.cleanup()
@@ -117,17 +176,8 @@ class Endpoint:
     # Paths
 
     async def _index(self, request: web.Request) -> web.Response:
-        if "text/html" in request.headers.get("Accept", ""):
-            return _file(request, self._assets["index.html"], {"Vary": "Accept, Accept-Encoding"})
-        return _json(
-            {"node_id": self._view.node_id, "version": self._view.version, "paths": PATHS}, 200, {"Vary": "Accept"}
-        )
-
-    async def _asset(self, request: web.Request) -> web.Response:
-        found = self._assets.get(request.match_info["file"])
-        if found is None:
-            raise web.HTTPNotFound
-        return _file(request, found, {"Vary": "Accept-Encoding"})
+        about = {"node_id": self._view.node_id, "version": self._view.version, "paths": PATHS}
+        return page_or_paths(request, self._assets, about)
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         # Requests during a scrape share its result, so that any number of them costs no more than one.
@@ -135,63 +185,47 @@ class Endpoint:
             pieces = gather(exposition(self._view, self._lag), time.perf_counter)
             self._scrape = asyncio.get_running_loop().create_task(pieces)
             self._scrape.add_done_callback(self._scraped)
-        return await _send(request, await asyncio.shield(self._scrape), PROMETHEUS)
+        return await send(request, await asyncio.shield(self._scrape), PROMETHEUS)
 
     def _scraped(self, task: "asyncio.Task[list[bytes]]") -> None:
         self._scrape = None
 
     async def _groups(self, request: web.Request) -> web.StreamResponse:
-        # Pages ask every second or two, and say that a list of this age is good enough for them: any number of pages
-        # then costs no more than one.
-        fresh = (
-            "max-age" not in request.headers.get("Cache-Control", "") or "max-age=0" in request.headers["Cache-Control"]
-        )
-        if fresh or self._list is None or time.monotonic() - self._list[0] > _LIST_SECONDS:
-            if self._listing is None or fresh:
-                pieces = gather(chain(all_groups(self._view), "\n"), time.perf_counter)
-                self._listing = asyncio.get_running_loop().create_task(pieces)
-            task = self._listing
-            try:
-                chunks = await asyncio.shield(task)
-            finally:
-                if self._listing is task:
-                    self._listing = None
-            self._list = (time.monotonic(), chunks)
-        else:
-            chunks = self._list[1]
-        etag = f'"{xxhash.xxh3_64_hexdigest(b"".join(chunks))}"'
-        if _unchanged(request, etag):
+        return await self._listed(request, self._group_list)
+
+    async def _listed(self, request: web.Request, text: SharedText) -> web.StreamResponse:
+        # Pages ask every second or two, and say that a list of this age is good enough for them.
+        control = request.headers.get("Cache-Control", "")
+        chunks, etag = await text.get(fresh="max-age" not in control or "max-age=0" in control)
+        if unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": etag})
-        return await _send(request, chunks, JSON, {"ETag": etag, "Cache-Control": "no-cache"})
+        return await send(request, chunks, JSON, {"ETag": etag, "Cache-Control": "no-cache"})
 
     async def _group(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         hosted = self._view.groups.groups.get(group_id)
         if hosted is None:
             return self._missing(group_id)
-        return await _send_json(request, one_group(self._view, hosted))
+        return await send_json(request, one_group(self._view, hosted))
 
     async def _history(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         events = self._view.history.recent(group_id)
         if not events and group_id not in self._view.groups.groups:
             return self._missing(group_id)
-        return await _send_json(request, listing({"group": group_id}, "events", events))
+        return await send_json(request, listing({"group": group_id}, "events", events))
 
     async def _chart(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         now = self._view.wall_ms()
-        try:
-            since = int(request.query["since"]) if "since" in request.query else now - CHART_MS
-        except ValueError:
-            return _json({"error": "since: must be a time in ms since 1970"}, 400)
+        since = number_in(request, "since", now - CHART_MS)
         if group_id not in self._view.groups.groups and not self._view.history.recent(group_id):
             return self._missing(group_id)
         # Without `since` the chart of a quiet group would change every ms: it begins at a whole minute instead.
         since = max(since - since % 60_000, 0)
         version = version_of(self._view.history.recent(group_id))
         etag = f'"{xxhash.xxh3_64_hexdigest(f"{group_id}/{since}/{version}".encode("utf-8", "replace"))}"'
-        if _unchanged(request, etag):
+        if unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": etag})
         # Several pages may show the same group: each version of its chart is made once.
         task = self._charts.get(etag)
@@ -204,7 +238,7 @@ class Endpoint:
         except Exception:
             self._charts.pop(etag, None)
             raise
-        return await _send(request, [body], JSON, {"ETag": etag, "Cache-Control": "no-cache"})
+        return await send(request, [body], JSON, {"ETag": etag, "Cache-Control": "no-cache"})
 
     async def _make_chart(self, group_id: str, since: int) -> bytes:
         events = await recorded(self._view, group_id, since)
@@ -215,84 +249,95 @@ class Endpoint:
 
         return await asyncio.to_thread(encode)
 
+    async def _curves(self, request: web.Request) -> web.StreamResponse:
+        group_id = request.match_info["id"]
+        since = number_in(request, "since", 0)
+        if group_id not in self._view.groups.groups:
+            return self._missing(group_id)
+        samples = self._view.samples
+        etag = f'"{since}-{samples.newest(group_id)}"'
+        if unchanged(request, etag):
+            return web.Response(status=304, headers={"ETag": etag})
+        body = {"group": group_id, **samples.curves(group_id, since)}
+        return as_json(body, 200, {"ETag": etag, "Cache-Control": "no-cache"})
+
+    async def _topics(self, request: web.Request) -> web.StreamResponse:
+        return await self._listed(request, self._topic_list)
+
+    async def _topic(self, request: web.Request) -> web.StreamResponse:
+        topic = self._view.cluster.image.topics.get(request.match_info["topic"])
+        if topic is None:
+            return _no_topic(request)
+        return await send_json(request, one_topic(self._view, topic))
+
+    async def _records(self, request: web.Request) -> web.StreamResponse:
+        view, name = self._view, request.match_info["topic"]
+        if not view.shows_records:
+            return as_json({"error": HIDDEN}, 403)
+        topic = view.cluster.image.topics.get(name)
+        if topic is None:
+            return _no_topic(request)
+        wanted = records_query(request)
+        numbers = range(len(topic.partitions)) if wanted.partition is None else [wanted.partition]
+        logs = {number: log for number in numbers if (log := view.log(name, number)) is not None}
+        if wanted.partition is not None and not logs:
+            return as_json({"error": f"this broker does not lead partition {wanted.partition} of the topic"}, 404)
+        more = len(logs) > MOST_PARTITIONS
+        logs = dict(islice(logs.items(), MOST_PARTITIONS))
+        if wanted.after is not None:
+            found = await self._reader.after(logs, wanted.after, wanted.most)
+        elif wanted.since is not None:
+            found = await self._reader.since(logs, wanted.since, wanted.most)
+        else:
+            found = await self._reader.last(logs, wanted.most)
+        head = {"topic": name, "time": view.wall_ms(), "partitions": list(logs), "more_partitions": more}
+        return await send_json(
+            request, listing({**head, "next": found.next, "gaps": found.gaps}, "records", found.rows)
+        )
+
+    async def _broker(self, request: web.Request) -> web.StreamResponse:
+        # The system may take long to answer, for instance if the disk is on another machine.
+        self._disk = await asyncio.to_thread(disk_of, self._view.directory.path)
+        return await self._listed(request, self._broker_text)
+
+    def _broker_pieces(self) -> Iterable[str]:
+        return one_broker(self._view, self._lag, self._disk)
+
+    async def _transactions(self, request: web.Request) -> web.StreamResponse:
+        return await self._listed(request, self._transaction_list)
+
+    async def _acls(self, request: web.Request) -> web.StreamResponse:
+        return await self._listed(request, self._acl_list)
+
     def _missing(self, group_id: str) -> web.Response:
         """The response for a group that is not here: 503 while its partition is being loaded, otherwise 404."""
         groups = self._view.groups
         partition = groups.partition_for(group_id)
         if partition in self._view.unloaded():
-            return _json({"error": f"group {group_id} is being loaded"}, 503)
-        return _json({"error": f"this broker has no group {group_id}"}, 404)
+            return as_json({"error": f"group {group_id} is being loaded"}, 503)
+        return as_json({"error": f"this broker has no group {group_id}"}, 404)
 
     async def _health(self, request: web.Request) -> web.Response:
         member = self._view.member()
         cluster = {} if member is None else {"cluster": member}
-        return _json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version, **cluster})
+        return as_json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version, **cluster})
 
     async def _readiness(self, request: web.Request) -> web.Response:
         obstacles = self._view.obstacles()
         if obstacles:
-            return _json({"status": "not ready", "reasons": obstacles}, 503)
+            return as_json({"status": "not ready", "reasons": obstacles}, 503)
         damage, waiting = self._view.damage(), self._view.waiting()
         more: dict[str, Any] = {"damaged": damage} if damage else {}
         if waiting:
             # Still ready: where brokers start one after the other, the awaited ones would never start otherwise.
             more |= {"partitions_without_leader": len(waiting), "waiting": waiting[:WAITING_SHOWN]}
-        return _json({"status": "ready", **more})
+        return as_json({"status": "ready", **more})
 
 
-@web.middleware
-async def _plainly(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every error with one line of JSON; the details go to the log."""
-    try:
-        return await handler(request)
-    except web.HTTPNotFound:
-        return _json({"error": "no such path", "paths": list(PATHS)}, 404)
-    except web.HTTPMethodNotAllowed:
-        return _json({"error": "only GET and HEAD are answered"}, 405, {"Allow": "GET, HEAD"})
-    except web.HTTPException as error:
-        return _json({"error": error.reason}, error.status)
-    except Exception:
-        log.exception("HTTP request failed", path=request.path)
-        return _json({"error": "internal error, see the broker's log"}, 500)
+def _failed(request: web.Request) -> str:
+    log.exception("HTTP request failed", path=request.path)
+    return "internal error, see the broker's log"
 
 
-async def _send_json(request: web.Request, pieces: Iterable[str]) -> web.StreamResponse:
-    """Send a long text of JSON, and the newline that a terminal needs after it."""
-    return await _send(request, await gather(chain(pieces, "\n"), time.perf_counter), JSON)
-
-
-async def _send(
-    request: web.Request, chunks: list[bytes], content_type: str, headers: dict[str, str] | None = None
-) -> web.StreamResponse:
-    """Send chunks, as fast as the client reads them."""
-    response = web.StreamResponse(headers={"Content-Type": content_type, **(headers or {})})
-    response.content_length = sum(map(len, chunks))
-    await response.prepare(request)
-    if request.method != "HEAD":
-        for chunk in chunks:
-            await response.write(chunk)
-    await response.write_eof()
-    return response
-
-
-def _file(request: web.Request, asset: assets.Asset, headers: dict[str, str]) -> web.Response:
-    """The response with a file of the page: compressed if the browser can read that, 304 if it has the file."""
-    more = {**_POLICY, **headers, "ETag": asset.etag, "Cache-Control": "no-cache"}
-    if _unchanged(request, asset.etag):
-        return web.Response(status=304, headers=more)
-    body = asset.plain
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        body = asset.compressed
-        more["Content-Encoding"] = "gzip"
-    return web.Response(body=body, headers={"Content-Type": asset.content_type, **more})
-
-
-def _unchanged(request: web.Request, etag: str) -> bool:
-    """Whether the client has the version with this ETag."""
-    return etag in request.headers.get("If-None-Match", "")
-
-
-def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(
-        body=json.dumps(value).encode() + b"\n", status=status, headers={"Content-Type": JSON, **(headers or {})}
-    )
+def _no_topic(request: web.Request) -> web.Response:
+    return as_json({"error": f"there is no topic {request.match_info['topic']}"}, 404)

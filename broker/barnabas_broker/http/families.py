@@ -266,7 +266,7 @@ def _requests(view: View) -> Iterator[str]:
     yield from one("barnabas_connections", GAUGE, "Connections that are open.", view.server.connections)
     for name, description, value in (
         ("barnabas_connections_accepted_total", "Connections that came.", traffic.accepted),
-        ("barnabas_connections_refused_total", "Connections that were too many (max.connections).", traffic.refused),
+        ("barnabas_connections_refused_total", "Connections over a limit.", traffic.refused),
         (
             "barnabas_connections_dropped_total",
             "Connections closed because a request on them could not be answered.",
@@ -276,6 +276,20 @@ def _requests(view: View) -> Iterator[str]:
         ("barnabas_sent_bytes_total", "Bytes of answers.", traffic.bytes_out),
     ):
         yield from one(name, COUNTER, description, value)
+    yield from _quotas(view)
+
+
+def _quotas(view: View) -> Iterator[str]:
+    kinds = [(labels(quota=key), kind) for key, kind in view.quotas.kinds.items()]
+    counts = [(mark, kind.throttled) for mark, kind in kinds]
+    yield from family("barnabas_quota_throttled_total", COUNTER, "Responses after which a client had to wait.", counts)
+    waits = [(mark, kind.waited) for mark, kind in kinds]
+    yield from family("barnabas_quota_wait_seconds_total", COUNTER, "Seconds that clients had to wait.", waits)
+    measured = [(mark, len(kind)) for mark, kind in kinds]
+    description = "Users and clients whose use is measured, because they have a quota."
+    yield from family("barnabas_quota_clients", GAUGE, description, measured)
+    description = "Connections that had to wait because too many were created."
+    yield from one("barnabas_connections_delayed_total", COUNTER, description, view.server.delayed)
 
 
 def _process(lag: LoopLag) -> Iterator[str]:

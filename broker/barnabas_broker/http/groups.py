@@ -9,8 +9,10 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
+from barnabas_broker.groups.events.score import FLAPPING
 from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
 from barnabas_broker.http.health import health
+from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
 
@@ -38,6 +40,8 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     }
     head = {
         **_head(hosted),
+        **_judged(view, view.cluster.image, hosted),
+        "storm": view.history.storm_score(group.group_id).as_data(),
         "leader": members.leader,
         "seconds_in_state": None if group.state_since is None else round(now - group.state_since, 3),
         "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
@@ -74,6 +78,8 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
     }
     head = {
         **_head(hosted),
+        **_judged(view, image, hosted),
+        "storm": view.history.storm_score(group.group_id).as_data(),
         "assignment_epoch": group.assignment_epoch,
         "assignor": group.assignor,
         "seconds_in_epoch": round(now - group.bumped_at, 3),
@@ -113,6 +119,11 @@ def _head(hosted: HostedGroup) -> dict[str, Any]:
 
 
 def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
+    return {**_head(hosted), "members": len(hosted.group.members), **_judged(view, image, hosted)}
+
+
+def _judged(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
+    """The lag of a group, and its health."""
     lag: int | None = None
     unstable: int | None = None
     newest = 0
@@ -122,17 +133,28 @@ def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
         if position.lag is not None:
             lag = (lag or 0) + position.lag
             unstable = (unstable or 0) + (position.unstable_lag or 0)
-    members = len(hosted.group.members)
+    # Of the newest sample; without lag it is 0, also if the sample is older than the commit.
+    age = view.samples.age(hosted.group.group_id) if lag else None if lag is None else Age(0, True)
+    storm = view.history.storm_score(hosted.group.group_id)
     status, reason = health(
-        members=members,
+        members=len(hosted.group.members),
         lag=lag,
         unstable_lag=unstable,
         rebalancing=_rebalancing(hosted.group, view.now()),
         since_commit=(view.wall_ms() - newest) / 1000 if newest else None,
-        flapping=view.history.is_flapping(hosted.group.group_id),
+        flapping=storm.value >= FLAPPING or view.history.is_flapping(hosted.group.group_id),
+        storm=storm.text,
+        oldest=None if age is None else age.ms / 1000,
     )
-    more = {"members": members, "lag": lag, "unstable_lag": unstable, "health": status, "health_reason": reason}
-    return {**_head(hosted), **more}
+    return {
+        "lag": lag,
+        "unstable_lag": unstable,
+        "lag_ms": None if age is None else age.ms,
+        "lag_ms_exact": age is None or age.exact,
+        "health": status,
+        "health_reason": reason,
+        "storm_score": storm.value,
+    }
 
 
 def _rebalancing(group: ClassicGroup | ConsumerGroup, now: float) -> float | None:

@@ -30,6 +30,8 @@ def health(
     rebalancing: float | None,
     since_commit: float | None,
     flapping: bool,
+    storm: str = "",
+    oldest: float | None = None,
 ) -> Health:
     """Judge a group.
 
@@ -39,18 +41,30 @@ def health(
         unstable_lag: records of the lag that wait for the end of a transaction, None if not known.
         rebalancing: seconds since the rebalance began; None if there is none.
         since_commit: seconds since the newest commit; None if there is none.
-        flapping: whether the group is in a rebalance storm.
+        flapping: whether the group is in a rebalance storm, or has a high storm score.
+        storm: this score in a sentence.
+        oldest: seconds since the oldest record that is not consumed was written; None if not known.
     """
+    behind = f"{lag or 0:,} {'record is' if lag == 1 else 'records are'} not consumed"
+    age = "" if not oldest else f", the oldest for {duration(oldest)}"
     if rebalancing is not None and rebalancing > STUCK_SECONDS:
-        return Health("stuck", f"Its rebalance lasts for {rebalancing:.0f} s.")
+        return Health("stuck", f"Its rebalance lasts for {duration(rebalancing)}.")
     if flapping:
-        return Health("flapping", "It rebalances again and again.")
+        return Health("flapping", f"It rebalances again and again. {storm}".rstrip())
     if not members:
-        return Health("no members", f"{lag:,} records are not consumed." if lag else "")
+        return Health("no members", f"{behind}{age}." if lag else "")
     if unstable_lag and unstable_lag == lag:
-        return Health("waiting", f"read_committed consumers wait for a transaction: {unstable_lag:,} records.")
+        return Health("waiting", f"read_committed consumers wait for a transaction: {behind}{age}.")
     if lag and since_commit is not None and since_commit > COMMIT_SECONDS:
-        return Health("stuck", f"{lag:,} records are not consumed, and the last commit is {since_commit:.0f} s old.")
+        return Health("stuck", f"{behind}, and the last commit was {duration(since_commit)} ago.")
     if lag is not None and lag > LAG:
-        return Health("lagging", f"{lag:,} records are not consumed.")
+        return Health("lagging", f"{behind}{age}.")
     return Health("ok", "")
+
+
+def duration(seconds: float) -> str:
+    """A duration in a sentence."""
+    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"

@@ -109,16 +109,19 @@ def histograms(name: str, description: str, series: Iterable[tuple[Mapping[str, 
 # JSON
 
 
-def listing(head: Mapping[str, Any], name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def listing(head: Mapping[str, Any], name: str, rows: Iterable[Mapping[str, Any] | None]) -> Iterator[str]:
     """A JSON object whose last field is a long list.
 
     Args:
         head: its other fields.
         name: of the list.
-        rows: its items.
+        rows: its items; None for a turn of the event loop, while an item takes long.
     """
     text = json.dumps({**head, name: []})[:-2]
     for row in rows:
+        if row is None:
+            yield ""
+            continue
         yield text + json.dumps(row)
         text = ", "
     yield "]}" if text == ", " else text + "]}"

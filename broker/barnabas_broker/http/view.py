@@ -8,10 +8,14 @@ from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.events.score import Score
 from barnabas_broker.groups.records import Committed
+from barnabas_broker.http.samples import Samples
 from barnabas_broker.metrics import RequestMetrics
+from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory
@@ -28,6 +32,9 @@ class History(Protocol):
 
     def is_flapping(self, group_id: str) -> bool:
         """Whether the group is in a rebalance storm now."""
+
+    def storm_score(self, group_id: str) -> Score:
+        """The storm score of a group now."""
 
 
 class Position(NamedTuple):
@@ -83,6 +90,9 @@ class View:
         history: the events of groups.
         now: the coordinator's clock: monotonic, in seconds.
         wall_ms: the time of day, in ms since 1970.
+        config: of the broker.
+        samples: of the offsets of groups.
+        shows_records: whether the records of topics are shown.
         lifecycle: the broker's registration in a cluster of several; None for a single broker.
         stopping: whether the broker is stopping.
     """
@@ -96,9 +106,13 @@ class View:
     directory: LogDirectory
     server: SocketServer
     requests: RequestMetrics
+    quotas: ClientQuotas
     history: History
     now: Callable[[], float]
     wall_ms: Callable[[], int]
+    config: Config
+    samples: Samples
+    shows_records: bool = False
     lifecycle: BrokerLifecycle | None = None
     stopping: bool = False
 

@@ -1,18 +1,49 @@
-"""Connections to other brokers: of followers, of coordinators. Every request has a timeout."""
+"""Connections to other brokers: of followers, of coordinators. Every request has a timeout.
+
+Where the listener of other brokers speaks SASL, a connection logs in first, and again in good time before its session
+ends (KIP-368).
+"""
 
 import asyncio
+import math
+import secrets
 from collections.abc import Callable
-from typing import Final, cast
+from functools import partial
+from typing import Final, NamedTuple, TypeVar, cast
 
+from barnabas_broker.security.sasl import Credentials
 from barnabas_broker.security.tls import TlsContexts
-from barnabas_protocol.codec import encode_request
-from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.errors import DecodeError, ErrorCode
 from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
-from barnabas_protocol.schema import Request
+from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas_protocol.sasl import SaslError, exchange
+from barnabas_protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
 
 #: The size of a response: ``replica.fetch.response.max.bytes``, or one batch that is larger.
 _MOST_BYTES: Final = 256 * 1024 * 1024
+#: The part of a session after which a connection logs in again.
+_RENEW: Final = 0.85
+
+
+class BrokerSecurity(NamedTuple):
+    """How this broker connects to others.
+
+    Attributes:
+        tls: its certificates; None for plain text.
+        login: by what it logs in; None where it need not.
+    """
+
+    tls: TlsContexts | None = None
+    login: Credentials | None = None
+
+
+#: Plain text, without a login.
+PLAIN_TEXT: Final = BrokerSecurity()
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -20,42 +51,91 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     Args:
         client_id: the client id of this broker.
+        login: by what it logs in; None where it need not.
 
     Attributes:
         lost: why it was closed; None while it is open.
         on_lost: called when it is closed.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, login: Credentials | None = None) -> None:
         self.lost: ConnectionError | None = None
         self.on_lost: Callable[[], object] | None = None
         self._client_id = client_id
         self._framer = Framer(_MOST_BYTES)
         self._exchange: Exchange[asyncio.Future[bytes | bytearray]] = Exchange()
         self._transport: asyncio.Transport | None = None
+        self._login = login
+        self._logging_in = asyncio.Lock()
+        #: When to log in again, on the loop's clock.
+        self._renew_at = math.inf
 
     @classmethod
     async def open(
-        cls, host: str, port: int, client_id: str, timeout: float, tls: TlsContexts | None = None
+        cls, host: str, port: int, client_id: str, timeout: float, security: BrokerSecurity = PLAIN_TEXT
     ) -> "BrokerConnection":
-        """Connect.
+        """Connect, and log in.
 
         Args:
             host: the broker's address.
             port: its port.
             client_id: the client id of this broker.
             timeout: seconds for all of it.
-            tls: the certificates of this broker; None for plain text.
+            security: the certificates of this broker, and by what it logs in.
 
         Raises:
-            OSError: no connection, or not in time (TimeoutError).
+            OSError: no connection, or not in time (TimeoutError); the other broker does not accept the login.
         """
         loop = asyncio.get_running_loop()
+        tls = None if security.tls is None else security.tls.client
         async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(
-                lambda: cls(client_id), host, port, ssl=None if tls is None else tls.client
-            )
+            _, connection = await loop.create_connection(lambda: cls(client_id, security.login), host, port, ssl=tls)
+            if security.login is not None:
+                try:
+                    await connection._log_in(security.login, timeout)
+                except BaseException:
+                    connection.close()
+                    raise
         return connection
+
+    async def _log_in(self, login: Credentials, timeout: float) -> None:
+        """Prove to the other broker who this one is.
+
+        Raises:
+            OSError: it does not accept that, or is not the right one.
+        """
+        request = SaslHandshakeRequest(mechanism=login.mechanism)
+        chosen = await self._ask(request, 1, SaslHandshakeResponse, timeout)
+        _check_login(chosen.error_code, None)
+        messages = exchange(*login, nonce=partial(secrets.token_urlsafe, 24))
+        answer: SaslAuthenticateResponse | None = None
+        try:
+            message = next(messages)
+            while True:
+                began = asyncio.get_running_loop().time()
+                answer = await self._ask(
+                    SaslAuthenticateRequest(auth_bytes=message), 2, SaslAuthenticateResponse, timeout
+                )
+                _check_login(answer.error_code, answer.error_message)
+                lifetime = answer.session_lifetime_ms / 1000
+                self._renew_at = began + lifetime * _RENEW if lifetime > 0 else math.inf
+                message = messages.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            pass
+        except SaslError as error:
+            raise ConnectionError(f"the login failed: {error}") from error
+
+    async def _ask(self, request: Request, version: int, response: type[R], timeout: float) -> R:
+        """Send a request of a login and wait for the response.
+
+        Raises:
+            OSError: the connection was closed, or the response cannot be read.
+        """
+        frame = await self._send(request, version, timeout)
+        try:
+            return decode_response(response, version, frame)
+        except DecodeError as error:
+            raise ConnectionError(f"the login failed: {error}") from error
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -94,6 +174,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Raises:
             OSError: the connection was closed, or the response did not arrive in time (TimeoutError).
         """
+        if self._login is not None and asyncio.get_running_loop().time() >= self._renew_at:
+            async with self._logging_in:
+                if asyncio.get_running_loop().time() >= self._renew_at:
+                    await self._log_in(self._login, timeout)
+        return await self._send(request, version, timeout)
+
+    async def _send(self, request: Request, version: int, timeout: float) -> bytes | bytearray:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection was closed")
         waiter: asyncio.Future[bytes | bytearray] = asyncio.get_running_loop().create_future()
@@ -108,20 +195,33 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
+def _check_login(code: int, message: str | None) -> None:
+    """Check what the other broker says to a login.
+
+    Raises:
+        ConnectionError: it refuses it.
+    """
+    if code != ErrorCode.NONE:
+        raise ConnectionError(f"the login is refused: {message or ErrorCode.of(code).name}")
+
+
 class BrokerConnections:
     """One connection to each broker that something is asked of, opened when it is first needed.
 
     Args:
         client_id: of this broker.
         address: finds the host and port of a broker; None while it is not registered.
-        tls: the certificates of this broker; None for plain text.
+        security: the certificates of this broker, and by what it logs in.
     """
 
     def __init__(
-        self, client_id: str, address: Callable[[int], tuple[str, int] | None], tls: TlsContexts | None = None
+        self,
+        client_id: str,
+        address: Callable[[int], tuple[str, int] | None],
+        security: BrokerSecurity = PLAIN_TEXT,
     ) -> None:
         self._client_id = client_id
-        self._tls = tls
+        self._security = security
         self._address = address
         self._open: dict[int, tuple[tuple[str, int], asyncio.Task[BrokerConnection]]] = {}
 
@@ -138,7 +238,7 @@ class BrokerConnections:
         known = self._open.get(node_id)
         if known is None or known[0] != address:
             self._drop(node_id, known)
-            opening = BrokerConnection.open(*address, self._client_id, timeout, self._tls)
+            opening = BrokerConnection.open(*address, self._client_id, timeout, self._security)
             known = self._open[node_id] = address, asyncio.get_running_loop().create_task(opening)
         try:
             # Others wait for the same connection: it goes on to be opened if this request is cancelled.

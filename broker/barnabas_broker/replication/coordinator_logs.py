@@ -1,10 +1,9 @@
 """The logs of coordinators on this broker's replicas.
 
-The classes implement ports of :mod:`barnabas_broker.coordinators.ports` and :mod:`barnabas_broker.groups.ports`, and
-import nothing of them.
+The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`barnabas_broker.groups.ports` and
+:mod:`barnabas_broker.transactions.ports`, and import nothing of them.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +14,7 @@ from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.producers import NO_SEQUENCE, Verification
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.internal_topics import EVENTS_TOPIC
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
 from barnabas_protocol.wire import Buffer
 
 log = logger("coordinator")
@@ -107,7 +106,7 @@ class CoordinatorTopicLog:
         replica = self._replicas.find(self._topic, partition)
         settled = replica.when_settled()
         if settled is not None:
-            await asyncio.gather(settled, return_exceptions=True)
+            await settled
             replica = self._replicas.find(self._topic, partition)
         end = replica.log.log_end_offset
         while offset < end:
@@ -144,3 +143,26 @@ class GroupEventsLog:
             self._replicas.find(EVENTS_TOPIC, partition).append(batch, self._wall_ms(), internal=True)
         except KafkaError as error:
             log.debug("group events dropped", partition=partition, error=error.code.name)
+
+
+class TransactionEventsLog:
+    """Appends transaction events to the first partition of ``__transaction_events`` that this broker leads.
+
+    An event that cannot be written is dropped.
+
+    Args:
+        replicas: the replicas on this broker.
+        wall_ms: the time of day, in ms.
+    """
+
+    def __init__(self, replicas: ReplicaManager, wall_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+
+    def append(self, batch: bytearray) -> None:
+        """Append a batch of events."""
+        try:
+            partition = min(self._replicas.led(TRANSACTION_EVENTS_TOPIC), default=0)
+            self._replicas.find(TRANSACTION_EVENTS_TOPIC, partition).append(batch, self._wall_ms(), internal=True)
+        except KafkaError as error:
+            log.debug("transaction events dropped", error=error.code.name)

@@ -27,7 +27,7 @@ from barnabas_broker.config.keys import (
     REPLICA_SOCKET_TIMEOUT_MS,
 )
 from barnabas_broker.logs import logger
-from barnabas_broker.replication.connection import BrokerConnection
+from barnabas_broker.replication.connection import PLAIN_TEXT, BrokerConnection, BrokerSecurity
 from barnabas_broker.replication.following import (
     VERSION,
     FetchSessionHandler,
@@ -38,7 +38,6 @@ from barnabas_broker.replication.following import (
     truncation_offset,
 )
 from barnabas_broker.replication.replica import Replica
-from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.checkpoints import id_bytes
 from barnabas_broker.storage.epochs import UNDEFINED
@@ -84,7 +83,7 @@ class ReplicaFetcherManager:
             another broker may have its node id by now.
         directory: the id of this broker's data directory.
         wall_ms: the time of day, in ms.
-        tls: the certificates of this broker; None for plain text.
+        security: the certificates of this broker, and by what it logs in.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class ReplicaFetcherManager:
         broker_epoch: Callable[[], int],
         directory: str,
         wall_ms: Callable[[], int],
-        tls: TlsContexts | None = None,
+        security: BrokerSecurity = PLAIN_TEXT,
     ) -> None:
         self.config = config
         self.node_id = node_id
@@ -105,7 +104,7 @@ class ReplicaFetcherManager:
         self.broker_epoch = broker_epoch
         self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
-        self.tls = tls
+        self.security = security
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._closed = False
@@ -266,7 +265,7 @@ class _ReplicaFetcher:
 
     async def _fetch(self, at: Registered) -> None:
         client_id = f"broker-{self._manager.node_id}-fetcher"
-        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout, self._manager.tls)
+        connection = await BrokerConnection.open(at.host, at.port, client_id, self._timeout, self._manager.security)
         self._process.accepted(at.epoch)
         self._session.reset()
         connection.on_lost = self._changed.set

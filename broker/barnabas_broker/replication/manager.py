@@ -5,6 +5,7 @@
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -31,8 +32,9 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("replication")
 
-#: Replicas that are created in one turn of the event loop.
-CREATED_AT_ONCE: Final = 100
+#: Replicas that are created and deleted in one turn of the event loop, and seconds that this may take.
+CHANGED_AT_ONCE: Final = 100
+CHANGING_SECONDS: Final = 0.005
 #: Seconds until replicas are created for which there was no space.
 RETRY_SECONDS: Final = 1.0
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
@@ -77,9 +79,15 @@ class ReplicaManager:
         self._may_serve = may_serve
         self._replicas: dict[str, dict[int, Replica]] = {}
         self._image = Image(cluster_id="")
-        #: Replicas that are in the image and not created yet: topic and index.
-        self._to_create: list[tuple[str, int]] = []
-        self._creating = False
+        #: What the image wants and is not done yet: replicas to create, by topic and index, and to delete. In order: a
+        #: topic may be created again.
+        self._to_change: deque[tuple[str, int] | Replica] = deque()
+        #: How many of them are to be created.
+        self._to_create: Counter[str] = Counter()
+        self._changing = False
+        #: Whether nothing is left, or only what waits for space.
+        self._idle = True
+        self._changed: list[asyncio.Future[None]] = []
         self._follows: Follows = _follow_none
         self._caught_up: CaughtUp = _keep_isr
 
@@ -117,7 +125,7 @@ class ReplicaManager:
                 case PartitionChanged() if event.name in image.topics:
                     changed.setdefault(event.name, set()).add(event.index)
                 case TopicDeleted():
-                    self._delete_topic(event.name)
+                    self._to_change.extend(self._replicas.pop(event.name, {}).values())
                 case TopicConfigured() if event.name in image.topics:
                     self._configure(image.topics[event.name])
                 case BrokerRegistered():
@@ -131,9 +139,12 @@ class ReplicaManager:
                     for topic in image.topics.values():
                         self._configure(topic)
         for name, indexes in changed.items():
-            self._to_create += [(name, index) for index in self._update(image.topics[name], sorted(indexes))]
-        if not self._creating:
-            self._create_some()
+            missing = self._update(image.topics[name], sorted(indexes))
+            self._to_change.extend((name, index) for index in missing)
+            if missing:
+                self._to_create[name] += len(missing)
+        if not self._changing:
+            self._change_some()
 
     def _topic_config(self, topic: TopicInfo) -> TopicConfig:
         try:
@@ -172,31 +183,62 @@ class ReplicaManager:
             replica = self._replicas[topic.name][index] = Replica(partition_log, info)
             self._assume(replica, info)
 
-    def _create_some(self) -> None:
-        """Create some of the missing replicas, and the others in later turns of the event loop: each costs several
-        file operations, and the lease must be renewed meanwhile."""
-        self._creating = False
-        some = self._to_create[:CREATED_AT_ONCE]
-        late: list[tuple[str, int]] = []
-        del self._to_create[:CREATED_AT_ONCE]
-        for name, index in some:
-            topic = self._image.topics.get(name)
+    def _change_some(self) -> None:
+        """Create and delete some replicas, and the others in later turns of the event loop: each costs several file
+        operations, other requests should not wait, and the lease must be renewed meanwhile."""
+        self._changing, short = False, False
+        end = self._now() + CHANGING_SECONDS
+        try:
+            for _ in range(min(CHANGED_AT_ONCE, len(self._to_change))):
+                change = self._to_change.popleft()
+                if isinstance(change, Replica):
+                    self._delete(change)
+                elif not self._create_queued(*change):
+                    self._to_change.append(change)
+                    short = True
+                if short or self._now() >= end:
+                    break
+        finally:
+            self._idle = short or not self._to_change
+            if self._to_change:
+                self._changing = True
+                loop = asyncio.get_running_loop()
+                loop.call_later(RETRY_SECONDS if short else 0, self._change_some)
+            if self._idle:
+                self._complete_changes()
+
+    def _create_queued(self, name: str, index: int) -> bool:
+        """Create a replica; False if there is no space or no descriptor for it."""
+        topic = self._image.topics.get(name)
+        self._to_create[name] -= 1
+        try:
             # The image may have changed since the partition was queued.
             if topic is not None and index < len(topic.partitions):
-                try:
-                    self._create(topic, self._update(topic, [index]))
-                except KafkaError:
-                    if self.directory.shortage is None:
-                        raise
-                    late.append((name, index))
-        if late:
-            self._to_create += late
-            if len(late) == len(self._to_create):
-                self._creating = True
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._create_some)
-        if self._to_create and not self._creating:
-            self._creating = True
-            asyncio.get_running_loop().call_soon(self._create_some)
+                self._create(topic, self._update(topic, [index]))
+        except KafkaError:
+            if self.directory.shortage is None:
+                raise
+            self._to_create[name] += 1
+            return False
+        finally:
+            if not self._to_create[name]:
+                del self._to_create[name]
+        return True
+
+    def changed(self) -> "asyncio.Future[None]":
+        """A future that is done when the replicas of the image are created and deleted, as far as there is space."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._idle:
+            future.set_result(None)
+        else:
+            self._changed.append(future)
+        return future
+
+    def _complete_changes(self) -> None:
+        changed, self._changed = self._changed, []
+        for future in changed:
+            if not future.done():
+                future.set_result(None)
 
     def _assume(self, replica: Replica, info: PartitionInfo) -> None:
         """Lead or follow, as the partition says."""
@@ -223,13 +265,14 @@ class ReplicaManager:
         self._follows(replica, -1)
         self.directory.delete(replica.log.topic_partition)
 
-    def _delete_topic(self, name: str) -> None:
-        for replica in self._replicas.pop(name, {}).values():
-            self._delete(replica)
-
     def wake_fetches(self) -> None:
         """Answer every fetch that waits, because the broker stops. No more replicas are created."""
+        for change in self._to_change:
+            if isinstance(change, Replica):
+                self._delete(change)
+        self._to_change.clear()
         self._to_create.clear()
+        self._complete_changes()
         for _, replica in self.all():
             replica.wake()
 
@@ -256,7 +299,7 @@ class ReplicaManager:
 
     def creating(self, topic: str) -> bool:
         """Whether replicas of a topic are yet to be created."""
-        return any(name == topic for name, _ in self._to_create)
+        return topic in self._to_create
 
     def led(self, topic: str) -> dict[int, int]:
         """The partitions of a topic that this broker leads, with their leader epochs."""

@@ -64,6 +64,7 @@ class Replica:
     __slots__ = (
         "_acks",
         "_deletions",
+        "_settling",
         "_stable",
         "_uncommitted",
         "following",
@@ -88,6 +89,8 @@ class Replica:
         self._uncommitted: deque[tuple[int, int]] | None = None
         #: Acknowledgements that wait for the high watermark.
         self._acks: OffsetWaiters[None] = OffsetWaiters()
+        #: What :meth:`when_settled` has returned, while it is not done.
+        self._settling: asyncio.Future[None] | None = None
         #: DeleteRecords requests that wait for the low watermark.
         self._deletions: OffsetWaiters[int] = OffsetWaiters()
 
@@ -157,6 +160,7 @@ class Replica:
         reason = "This broker does not lead the partition any more."
         self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        self._settle()
         self.wake()
 
     def wake(self) -> None:
@@ -315,25 +319,37 @@ class Replica:
         return conditions
 
     def replicated(self, offset: int) -> "asyncio.Future[None] | None":
-        """When the record at `offset` is in the logs of the whole ISR.
+        """When the record at `offset` is in the logs of the whole ISR, and this is large enough.
+
+        An ISR that has become too small fails nothing, as in Kafka since 3.7: followers that lag for a moment leave the
+        ISR and return. A producer that was told NOT_ENOUGH_REPLICAS_AFTER_APPEND would send what is in the log again,
+        and librdkafka may do so with a new epoch, with which no broker recognises it.
 
         Returns:
-            None if it is. Otherwise a future, which fails with KafkaError NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR
-            has become too small, NOT_LEADER_OR_FOLLOWER if the leadership is lost.
+            None if it is. Otherwise a future, which fails with KafkaError NOT_LEADER_OR_FOLLOWER if the leadership is
+            lost.
         """
-        if offset < self.log.high_watermark:
-            return None
-        waiter = self._acks.wait(offset + 1)
-        if not self._may_commit:
-            # If the ISR is too small, nothing else would answer it until the ISR grows.
-            self.advance()
-        return waiter
+        return None if offset < self.log.high_watermark else self._acks.wait(offset + 1)
 
     def when_settled(self) -> "asyncio.Future[None] | None":
-        """When the high watermark covers the records of earlier leaders; None if it does."""
-        if self.leading is None or self.settled:
+        """When the high watermark covers the records of earlier leaders, or cannot soon: too few replicas are in sync,
+        or the leadership is lost. None if so now."""
+        if not self._settles:
             return None
-        return self.replicated(self.leading.epoch_start - 1)
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().create_future()
+        return asyncio.shield(self._settling)
+
+    @property
+    def _settles(self) -> bool:
+        """Whether the high watermark is expected to cover the records of earlier leaders, and does not yet."""
+        return not self.settled and len(self.info.isr) >= self.min_isr
+
+    def _settle(self) -> None:
+        """Tell those that wait for :meth:`when_settled` if they need not wait any more."""
+        if self._settling is not None and not self._settles:
+            self._settling.set_result(None)
+            self._settling = None
 
     # Delete records
 
@@ -393,12 +409,6 @@ class Replica:
                 delayed.appended(size)
             if self.waiting_committed:
                 self._count_stable(before, size)
-        if self._acks.reached(mark):
-            if self._may_commit:
-                self._acks.complete(mark, None)
-            elif len(self.info.isr) < self.min_isr:
-                self._acks.fail(
-                    mark,
-                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                    "Messages are written to the log, but to fewer in-sync replicas than required.",
-                )
+        if self._acks.reached(mark) and self._may_commit:
+            self._acks.complete(mark, None)
+        self._settle()

@@ -51,11 +51,12 @@ class CachedPartition:
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
         )
-        if answer.error_code == ErrorCode.NONE:
+        if answer.error_code == ErrorCode.NONE and answer.diverging_epoch is None:
             self.high_watermark = answer.high_watermark
             self.log_start_offset = answer.log_start_offset
         else:
-            self.high_watermark = -1  # so that the next answer without an error counts as new
+            # Of such an answer the client takes nothing else: the next one without an error counts as new.
+            self.high_watermark = -1
         return new
 
 
@@ -182,6 +183,17 @@ class FetchSessionCache:
         # Keep the least recently used first: that is the one to evict.
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return FetchContext(dict(session.partitions), session, incremental=True)
+
+    def held_back(self, fetch: FetchContext) -> int:
+        """The id of the session for a response without partitions, because of a quota.
+
+        As in Kafka, such a response begins no session: the client sends its full request again.
+        """
+        if fetch.session is None or fetch.incremental:
+            return 0 if fetch.session is None else fetch.session.session_id
+        if self._sessions.get(fetch.session.session_id) is fetch.session:
+            self._drop(fetch.session)
+        return 0
 
     def _open(
         self, wanted: dict[tuple[TopicKey, int], CachedPartition], by_id: bool, now: float

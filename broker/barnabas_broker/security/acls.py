@@ -1,41 +1,18 @@
-"""Kafka's ACL operations and resource types, and what a request must be authorized for. Nothing is enforced yet.
+"""Kafka's ACL operations and resource types, and what a request must be authorized for.
 
 Sources: ``org.apache.kafka.common.acl.AclOperation``, ``org.apache.kafka.common.resource.ResourceType``.
 """
 
-from enum import IntEnum
 from typing import NamedTuple
 
-
-class AclOperation(IntEnum):
-    """An operation on a resource, with Kafka's code."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """A type of resource, with Kafka's code."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
+from barnabas_protocol.acls import AclOperation, AclResourceType
 
 
 class Permission(NamedTuple):
-    """An operation on the resource that a request names; of type CLUSTER there is one, ``kafka-cluster``."""
+    """An operation on the resource that a request names; of type CLUSTER there is one, :data:`CLUSTER_NAME`."""
 
     operation: AclOperation
-    resource: ResourceType
+    resource: AclResourceType
 
     def __str__(self) -> str:
         return f"{self.operation.name} on {self.resource.name}"
@@ -53,7 +30,7 @@ class Requirement(NamedTuple):
     when: str = ""
 
 
-def requires(*any_of: tuple[AclOperation, ResourceType], when: str = "") -> Requirement:
+def requires(*any_of: tuple[AclOperation, AclResourceType], when: str = "") -> Requirement:
     """State a requirement in the row of an API.
 
     Args:
@@ -68,5 +45,5 @@ READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperatio
 ALTER, DESCRIBE, CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
 DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 IDEMPOTENT_WRITE = AclOperation.IDEMPOTENT_WRITE
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
-CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
+CLUSTER, TRANSACTIONAL_ID = AclResourceType.CLUSTER, AclResourceType.TRANSACTIONAL_ID

@@ -1,4 +1,4 @@
-"""The name of a certificate: its subject, as text, exactly as Java writes it.
+"""The names of a certificate: its subject, as text, exactly as Java writes it, and its alternative names.
 
 Pure. Kafka's principals are such names, and rules and ACLs compare them as text, so that each character counts: the
 parts in the order of RFC 2253, which is the reverse of the certificate's, types that the RFC does not know as numbers
@@ -17,7 +17,10 @@ LARGEST: Final = 1024 * 1024
 _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
 _OBJECT_ID: Final = 0x06
+_OCTETS: Final = 0x04
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAMES: Final = "2.5.29.17"
 #: Printable, T61, IA5, General, BMP and UTF8 strings: what Java takes for text.
 _TEXTS: Final = frozenset((0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C))
 #: The types that RFC 2253 names.
@@ -50,17 +53,44 @@ def subject(certificate: bytes) -> str:
     Raises:
         ValueError: the bytes are not a certificate.
     """
+    fields = _fields(certificate)
+    names = [list(_values(_expect(each, _SET))) for each in _values(_expect(fields[4], _SEQUENCE))]
+    return ",".join("+".join(map(_attribute, each)) for each in reversed(names))
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """The alternative names of a certificate (DER), each as it is encoded.
+
+    Raises:
+        ValueError: the bytes are not a certificate.
+    """
+    for field in _fields(certificate):
+        if field.tag != _EXTENSIONS:
+            continue
+        for extension in _values(_expect(_value(field.content, 0), _SEQUENCE)):
+            # An id, whether it is critical, and the value in an octet string.
+            parts = list(_values(_expect(extension, _SEQUENCE)))
+            if len(parts) >= 2 and _object_id(_expect(parts[0], _OBJECT_ID)) == _ALTERNATIVE_NAMES:
+                names = _value(_expect(parts[-1], _OCTETS), 0)
+                return frozenset(each.whole for each in _values(_expect(names, _SEQUENCE)))
+    return frozenset()
+
+
+def _fields(certificate: bytes) -> list[_Value]:
+    """Serial number, signature, issuer, validity, subject, and what follows.
+
+    Raises:
+        ValueError: the bytes are not a certificate.
+    """
     if len(certificate) > LARGEST:
         raise ValueError(f"a certificate has at most {LARGEST} bytes")
     body = _expect(_value(_expect(_value(certificate, 0), _SEQUENCE), 0), _SEQUENCE)
     fields = list(_values(body))
     if fields and fields[0].tag == _VERSION:
         del fields[0]
-    # Serial number, signature, issuer, validity, subject.
     if len(fields) < 5:
         raise ValueError("the certificate has no subject")
-    names = [list(_values(_expect(each, _SET))) for each in _values(_expect(fields[4], _SEQUENCE))]
-    return ",".join("+".join(map(_attribute, each)) for each in reversed(names))
+    return fields
 
 
 def _value(data: bytes, at: int) -> _Value:

@@ -4,6 +4,7 @@ Pure. Kafka takes PEM with any white space, such as one long line in a propertie
 characters, so the text is laid out anew.
 """
 
+import base64
 import re
 from typing import Final
 
@@ -52,6 +53,16 @@ def certificates(text: str) -> str:
     if not found:
         raise PemError("it has no certificate (BEGIN CERTIFICATE)")
     return "".join(found)
+
+
+def first_certificate(text: str) -> bytes:
+    """The first certificate of a text (DER): the one that the key belongs to.
+
+    Raises:
+        PemError: there is none.
+    """
+    found = certificates(text).partition("-----BEGIN ")[2].partition("-----\n")[2].partition("-----END ")[0]
+    return base64.b64decode(found)
 
 
 def private_key(text: str) -> str:

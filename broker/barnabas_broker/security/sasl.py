@@ -1,6 +1,9 @@
-"""SASL: the exchange by which a client proves who it is, and the users of the configuration.
+"""SASL: the exchange by which a client proves who it is; PLAIN, and the users of the configuration.
 
-Pure. PLAIN (RFC 4616) is served: the client sends name and password, so use it over TLS. Users and passwords are in the
+Pure. An exchange is a generator: it yields the broker's answers, receives the client's messages, and returns who the
+client is. It begins with an empty answer, before the first message. SCRAM is in :mod:`barnabas_broker.security.scram`.
+
+With PLAIN (RFC 4616) the client sends name and password, so use it over TLS. Its users and passwords are in the
 configuration, as in Kafka: ``listener.name.NAME.plain.sasl.jaas.config`` with a ``PlainLoginModule``.
 
 An unknown user and a wrong password are the same to the client, in the answer and in the time that it takes.
@@ -8,23 +11,14 @@ An unknown user and a wrong password are the same to the client, in the answer a
 
 import hashlib
 import hmac
-import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Final, NamedTuple
 
-PLAIN: Final = "PLAIN"
-#: The mechanisms that are served.
-MECHANISMS: Final = (PLAIN,)
+from barnabas_protocol.jaas import parse_jaas
 
 #: The class that Kafka's configurations name for PLAIN.
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _WRONG: Final = "Authentication failed: Invalid username or password"
-_MODULE: Final = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", re.ASCII | re.IGNORECASE)
-_OPTION: Final = re.compile(
-    r"""\s*([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""", re.DOTALL
-)
-_END: Final = re.compile(r"\s*;\s*")
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 #: What the options of users begin with.
 _USER: Final = "user_"
 
@@ -35,42 +29,42 @@ class AuthenticationFailed(Exception):
     Args:
         message: Kafka's words.
         user: whom the client said to be; "" if it is not known.
+        reason: what the log says in place of the message; without secrets as well.
     """
 
-    def __init__(self, message: str, user: str = "") -> None:
+    def __init__(self, message: str, user: str = "", reason: str = "") -> None:
         super().__init__(message)
         self.user = user
+        self.reason = reason or message
 
 
-class Login(NamedTuple):
-    """A JAAS configuration: the name of a module, and its options."""
+class Authenticated(NamedTuple):
+    """A client that has proved who it is.
 
-    module: str
-    options: Mapping[str, str]
-
-
-def parse_jaas(text: str) -> Login:
-    """Read a JAAS configuration of one module: ``MODULE required name="value" ...;``.
-
-    Raises:
-        ValueError: what is expected instead; no part of the text, because it has passwords.
+    Attributes:
+        user: who it is.
+        answer: the broker's last message.
+        expires_ms: when what it has proved this with ends, in ms since 1970; None for never.
     """
-    head = _MODULE.match(text)
-    if head is None:
-        raise ValueError('must be MODULE required name="value" ...;')
-    options: dict[str, str] = {}
-    at = head.end()
-    while (found := _OPTION.match(text, at)) is not None:
-        name, double, single, bare = found.groups()
-        quoted = double if double is not None else single
-        options[name] = bare if quoted is None else _ESCAPE.sub(r"\1", quoted)
-        at = found.end()
-    end = _END.match(text, at)
-    if end is None or end.end() != len(text):
-        raise ValueError(
-            f'must be MODULE required name="value" ...; with the semicolon last, after {len(options)} options'
-        )
-    return Login(head[1], options)
+
+    user: str
+    answer: bytes = b""
+    expires_ms: int | None = None
+
+
+#: Yields the broker's messages, receives the client's, returns who the client is; raises :exc:`AuthenticationFailed`.
+Exchange = Generator[bytes, bytes, Authenticated]
+
+
+class Credentials(NamedTuple):
+    """By what a broker logs in to another one."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.mechanism!r}, {self.user!r})"
 
 
 class PlainUsers:
@@ -135,6 +129,11 @@ class PlainUsers:
                 "Authentication failed: Client requested an authorization id that is different from username", user
             )
         return user
+
+
+def plain(users: PlainUsers) -> Exchange:
+    """The exchange of PLAIN: one message with everything."""
+    return Authenticated(users.authenticate((yield b"")))
 
 
 def _digest(password: str) -> bytes:

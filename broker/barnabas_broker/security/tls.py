@@ -1,24 +1,27 @@
 """TLS contexts from PEM files: of a listener, and of this broker as a client of others.
 
-A :class:`TlsContexts` belongs to one listener. It reads its files at the start and when :meth:`~TlsContexts.reload` is
-called; what cannot be used is refused, and the contexts before stay. A connection keeps the context that it began with.
+A :class:`TlsContexts` belongs to one listener. It reads its files at the start and when :meth:`~TlsContexts.reload` or
+:meth:`~TlsContexts.change` is called; what cannot be used is refused, and the contexts before stay. A connection keeps
+the context that it began with.
 
 Only TLS 1.2 and 1.3, without compression and renegotiation. A trusted certificate need not be a root, as in Java.
 """
 
 import os
 import ssl
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.security.names import subject
-from barnabas_broker.security.pem import PemError, certificates, decode, private_key
+from barnabas_broker.security.names import alternative_names, subject
+from barnabas_broker.security.pem import LARGEST, PemError, certificates, decode, first_certificate, private_key
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal, PrincipalRules
+from barnabas_protocol.printable import printable
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -54,6 +57,22 @@ class Store:
     def place(self) -> str:
         """What messages call it."""
         return f"{self.key}={self.location}" if self.location else self.key
+
+    def check_file(self) -> None:
+        """Check that reading the file ends: a client may have named it.
+
+        Raises:
+            TlsError: it cannot be read, is not a file, or is too large.
+        """
+        if not self.location:
+            return
+        try:
+            found = os.stat(self.location)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a path"
+            raise TlsError(f"{self.place}: it cannot be read: {reason}") from error
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            raise TlsError(f"{self.place}: it must be a file of at most {LARGEST} bytes")
 
     def read(self) -> str:
         """The text.
@@ -152,6 +171,7 @@ class TlsContexts:
         settings: the keys.
         server: the context of connections that are accepted.
         client: the context of connections to the same listener of other brokers.
+        certificate: this broker's certificate (DER).
 
     Raises:
         TlsError: a file or a key cannot be used.
@@ -159,7 +179,7 @@ class TlsContexts:
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
-        self.server, self.client = _contexts(settings)
+        self.server, self.client, self.certificate = _contexts(settings)
 
     def reload(self) -> None:
         """Read the files again. Open connections keep what they have.
@@ -167,7 +187,60 @@ class TlsContexts:
         Raises:
             TlsError: a file cannot be used; all stays as it is.
         """
-        self.server, self.client = _contexts(self.settings)
+        self.server, self.client, self.certificate = _contexts(self.settings)
+
+    def check(self, settings: TlsSettings, *, between_brokers: bool) -> "TlsContexts":
+        """Check other settings, which clients that trust this listener now must trust as well.
+
+        As in Kafka, the certificate must be for the same name and for all alternative names, a trust store cannot be
+        added, and brokers with the present settings must be able to connect to one with the others, and the reverse.
+
+        Args:
+            settings: the other settings.
+            between_brokers: whether brokers connect to this listener.
+
+        Returns:
+            The contexts of the other settings.
+
+        Raises:
+            TlsError: they cannot take the place of the present ones.
+        """
+        for store in (settings.chain, settings.key, settings.trust):
+            store.check_file()
+        other = TlsContexts(settings)
+        where = f"the listener {settings.listener}"
+        if settings.trust.given and not self.settings.trust.given:
+            raise TlsError(f"{where} has no trust store, and none can be added while it is open")
+        try:
+            before, after = subject(self.certificate), subject(other.certificate)
+            lost = alternative_names(self.certificate) - alternative_names(other.certificate)
+        except ValueError as error:
+            raise TlsError(f"{settings.chain.place}: {error}") from error
+        if before.lower() != after.lower():
+            raise TlsError(
+                f"the certificate of {where} is for {printable(before)}, and the new one for {printable(after)}. To "
+                "do: give one for the same name, or restart"
+            )
+        if lost:
+            raise TlsError(
+                f"the new certificate of {where} lacks {len(lost)} of the alternative names of the present one. To do: "
+                "give one with all of them, or restart"
+            )
+        if between_brokers and settings.trust.given:
+            for client, server in ((self, other), (other, self)):
+                try:
+                    _shake_hands(client.client, server.server)
+                except ssl.SSLError as error:
+                    raise TlsError(
+                        f"brokers with the present and with the new certificates of {where} could not connect to each "
+                        f"other: {_why(error)}. To do: give a trust store that has the authorities of both first"
+                    ) from error
+        return other
+
+    def change(self, other: "TlsContexts") -> None:
+        """Take the place of these contexts by `other` ones. Open connections keep what they have."""
+        self.settings, self.certificate = other.settings, other.certificate
+        self.server, self.client = other.server, other.client
 
     def principal(self, connection: ssl.SSLObject) -> Principal:
         """The principal of a connection whose handshake is complete.
@@ -186,9 +259,30 @@ class TlsContexts:
             raise NoRuleApplies(str(error)) from error
 
 
-def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    server = _prepare(_Context(ssl.PROTOCOL_TLS_SERVER), settings)
-    client = _prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings)
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """A handshake in memory, without the check of host names.
+
+    Raises:
+        ssl.SSLError: it fails.
+    """
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    checks, client.check_hostname = client.check_hostname, False
+    try:
+        ends = [client.wrap_bio(here, there), server.wrap_bio(there, here, server_side=True)]
+    finally:
+        client.check_hostname = checks
+    # Each turn brings one flight of messages; TLS 1.2 has four of them.
+    for _ in range(5):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+
+
+def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext, bytes]:
+    # A file is read once, so that both contexts have the same.
+    chain = settings.chain.read() if settings.chain.given else ""
+    server = _prepare(_Context(ssl.PROTOCOL_TLS_SERVER), settings, chain)
+    client = _prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings, chain)
     client.check_hostname = settings.check_names
     if settings.client_auth != "none" and not settings.trust.given:
         raise TlsError(
@@ -205,10 +299,10 @@ def _contexts(settings: TlsSettings) -> tuple[ssl.SSLContext, ssl.SSLContext]:
             raise TlsError(f"{settings.trust.place}: {_reason(error)}. To do: give PEM with certificates") from error
     else:
         client.load_default_certs()
-    return server, client
+    return server, client, first_certificate(chain)
 
 
-def _prepare(context: ssl.SSLContext, settings: TlsSettings) -> ssl.SSLContext:
+def _prepare(context: ssl.SSLContext, settings: TlsSettings, chain: str) -> ssl.SSLContext:
     """Give a context the versions, the certificate and the key."""
     versions = [_VERSIONS[name] for name in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -220,7 +314,6 @@ def _prepare(context: ssl.SSLContext, settings: TlsSettings) -> ssl.SSLContext:
             "PEM file with key and certificates"
         )
     # A file has both, and is read once, so that they fit while it is being replaced.
-    chain = settings.chain.read()
     key = settings.key.read() if settings.key.given else chain
     try:
         with _file(private_key(key) + certificates(chain)) as path:
@@ -247,6 +340,12 @@ def _file(text: str) -> Iterator[str]:
         file.write(text)
         file.flush()
         yield file.name
+
+
+def _why(error: ssl.SSLError) -> str:
+    """Why a handshake failed here."""
+    inner = error.error if isinstance(error, HandshakeFailed) else error
+    return inner.verify_message if isinstance(inner, ssl.SSLCertVerificationError) else _reason(inner)
 
 
 def _reason(error: Exception) -> str:

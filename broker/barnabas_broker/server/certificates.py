@@ -1,9 +1,14 @@
-"""The certificates of all listeners that speak TLS: read from the configuration at the start, and again on request."""
+"""The certificates of all listeners that speak TLS: read from the configuration at the start, and again on request.
+
+They change in two ways: on SIGHUP the files are read again, whatever names their certificates have; and with
+IncrementalAlterConfigs the keys of a single listener change while the broker runs, checked as Kafka does (KIP-226).
+"""
 
 from collections.abc import Mapping
 
 from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config.keys import (
+    INTER_BROKER_LISTENER_NAME,
     SSL_CLIENT_AUTH,
     SSL_ENABLED_PROTOCOLS,
     SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
@@ -36,6 +41,8 @@ class Certificates:
     """
 
     def __init__(self, config: Config, protocols: Mapping[str, str]) -> None:
+        self._config = config
+        self._protocols = protocols
         try:
             self._contexts = {
                 name: TlsContexts(tls_settings(_of_listener(config, name, protocol), name))
@@ -51,6 +58,58 @@ class Certificates:
     def of(self, name: str) -> TlsContexts | None:
         """The contexts of the listener `name`; None if it speaks plain text."""
         return self._contexts.get(name)
+
+    def check(self, values: Mapping[str, str]) -> None:
+        """Check the keys of listeners that shall be set at run time. A listener that stays as it is, is not checked.
+
+        Args:
+            values: all that are set, by name; others are left out.
+
+        Raises:
+            ConfigError: a listener cannot have them.
+        """
+        for name, contexts in self._contexts.items():
+            other = self._settings(name, values)
+            if other != contexts.settings:
+                try:
+                    contexts.check(other, between_brokers=self._between_brokers(name))
+                except TlsError as error:
+                    raise ConfigError(str(error)) from error
+
+    def apply(self, *, compare: bool) -> None:
+        """Take the keys that are set at run time, and read the files of those listeners again.
+
+        A listener whose keys or files cannot be used keeps what it has, and an error is logged.
+
+        Args:
+            compare: whether the certificates must be able to take the place of the present ones. At the start they
+                need not: they were checked when they were set, and no
+                client waits for an answer.
+        """
+        values = self._config.dynamic
+        for name, contexts in self._contexts.items():
+            try:
+                other = self._settings(name, values)
+                if other == contexts.settings and not any(key.startswith(prefix_of(name)) for key in values):
+                    continue
+                between = self._between_brokers(name)
+                contexts.change(contexts.check(other, between_brokers=between) if compare else TlsContexts(other))
+            except (ConfigError, TlsError) as error:
+                log.error("certificates not reloaded, the earlier ones stay", listener=name, reason=str(error))
+            else:
+                log.info("certificates reloaded", listener=name)
+
+    def _between_brokers(self, name: str) -> bool:
+        return name == self._config[INTER_BROKER_LISTENER_NAME]
+
+    def _settings(self, name: str, values: Mapping[str, str]) -> TlsSettings:
+        """The settings of a listener with these values set at run time.
+
+        Raises:
+            ConfigError: keys contradict each other.
+        """
+        config = Config(self._config.keys, self._config.given, values)
+        return tls_settings(_of_listener(config, name, self._protocols[name]), name)
 
     def reload(self) -> None:
         """Read all files again. A listener whose files cannot be used keeps what it has, and an error is logged."""

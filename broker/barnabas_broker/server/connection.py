@@ -6,7 +6,8 @@ yet keeps its place in the queue, and the responses after it wait. Responses tha
 Backpressure: no further request is started while the transport's write buffer is over its mark, while
 :data:`MAX_IN_FLIGHT` requests wait for their responses, or while responses of many bytes wait for an earlier one; the
 socket is not read while requests at hand are not started, nor while there is no room for a large request: the bytes of
-all connections have a :class:`~barnabas_broker.server.budget.Budget`, and so have the responses.
+all connections have a :class:`~barnabas_broker.server.budget.Budget`, and so have the responses. Nor is it read, or a
+request started, while the client has to wait because of a quota (:meth:`Peer.mute`).
 A frame over ``socket.request.max.bytes`` is refused before it is buffered. The parts of a response that are in files
 are read piece by piece, as the peer reads them.
 
@@ -28,8 +29,10 @@ from barnabas_broker.config import PLAINTEXT
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
+from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
+from barnabas_broker.server.turns import Turns
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer, FrameTooLarge
 from barnabas_protocol.hot import Unread
@@ -45,8 +48,10 @@ FLUSH_BYTES: Final = 256 * 1024
 WRITE_MARK: Final = 1024 * 1024
 #: Bytes that are read from a file at a time: few enough to be in the processor's cache when they are sent.
 PIECE: Final = 256 * 1024
-#: Bytes that a connection may send before other connections get their turn.
+#: Bytes of large responses that a connection may send before others get their turn, and those that all connections may
+#: send in one turn of the event loop.
 TURN: Final = 4 * 1024 * 1024
+ALL_TURNS: Final = 16 * 1024 * 1024
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 #: More follows: the kernel need not send a packet for this alone (Linux).
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -138,10 +143,13 @@ class Peer:
         principal: who it is.
         cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
-        released: called when `works` has become empty. The connection sets it.
+        muted: ends the time in which nothing is read, because of a quota; None without. See :meth:`mute`.
+        spent: seconds for which its requests held the event loop after their handlers had returned; the dispatcher
+            takes them.
+        released: called when `works` has become empty, or it is no longer muted. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "port", "principal", "released", "software", "works")
+    __slots__ = ("cached", "host", "listener", "muted", "port", "principal", "released", "software", "spent", "works")
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
@@ -151,6 +159,8 @@ class Peer:
         self.software = ""
         self.cached: Any = None
         self.works: set[asyncio.Future[Any]] = set()
+        self.muted: asyncio.TimerHandle | None = None
+        self.spent = 0.0
         self.released: Callable[[], None] = _nothing
 
     def __str__(self) -> str:
@@ -163,6 +173,20 @@ class Peer:
         """
         self.works.add(work)
         work.add_done_callback(self._release)
+
+    def mute(self, seconds: float) -> None:
+        """Start no further request and read nothing for `seconds`; a longer time that has begun goes on."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if self.muted is not None:
+            if self.muted.when() >= until:
+                return
+            self.muted.cancel()
+        self.muted = loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self.muted = None
+        self.released()
 
     def _release(self, work: "asyncio.Future[Any]") -> None:
         self.works.discard(work)
@@ -219,6 +243,8 @@ class ConnectionOwner(Protocol):
         max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
+        turns: shares the event loop's time for large responses among all connections.
+        identified: called with a client whose certificate says who it is.
     """
 
     dispatch: Dispatcher
@@ -229,9 +255,11 @@ class ConnectionOwner(Protocol):
     max_response_bytes: int
     requests: Budget
     responses: Budget
+    turns: Turns
+    identified: Callable[[Peer], None]
 
-    def admit(self, connection: "Connection") -> bool:
-        """Register a new connection; False if there are too many."""
+    def admit(self, connection: "Connection") -> None:
+        """Register a new connection."""
 
     def forget(self, connection: "Connection") -> None:
         """Unregister a connection that is lost."""
@@ -245,9 +273,11 @@ class Connection(asyncio.BufferedProtocol):
         listener: the name of the listener.
         identify: the principal of a TLS connection; None for plain text.
         login: what a client has to get through before its requests are served; None if it need not log in.
+        place: its place in the counts of connections, which it leaves when it is lost; None if it has none.
 
     Attributes:
         peer: the client.
+        made: whether it was ever open.
         active: when the client last sent or read bytes, on the server's clock.
         began: when the request that has arrived in part began, or was read on after a pause; None if there is none.
     """
@@ -258,8 +288,11 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = PLAINTEXT,
         identify: Callable[[ssl.SSLObject], Principal] | None = None,
         login: "Login | None" = None,
+        place: Place | None = None,
     ) -> None:
         self.server = server
+        self.made = False
+        self._place = place
         self.peer = Peer("?", 0, listener)
         self._identify = identify
         self.active = 0.0
@@ -297,17 +330,19 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not derive from asyncio's, they only have the same methods.
         self._transport = cast(asyncio.Transport, transport)
+        self.made = True
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.peer = Peer(str(name[0]), int(name[1]), self.peer.listener)
         self.peer.released = self._work
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
         self.active = self.server.now()
-        if not self.server.admit(self):
-            self._transport.abort()
-        elif self._identify is not None:
+        self.server.admit(self)
+        if self._identify is not None:
             try:
                 self.peer.principal = self._identify(transport.get_extra_info("ssl_object"))
+                if self.peer.principal is not ANONYMOUS:
+                    self.server.identified(self.peer)
             except NoRuleApplies as error:
                 self._refuse(str(error))
                 self._transport.abort()
@@ -318,9 +353,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._place is not None:
+            self._place.leave()
         self.peer.cached = None
         # These end reference cycles: its buffers are freed now, not when the collector runs.
         self.peer.released = _nothing
+        if self.peer.muted is not None:
+            self.peer.muted.cancel()
         if self._gate is not None:
             self._gate.close()
             self._gate, self._dispatch = None, self.server.dispatch
@@ -375,8 +414,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request waits for its response, or a response for the peer to read it."""
-        return bool(self._pending or self._backlog or self._unsent or not self._writable)
+        """Whether a request waits for its response, or a response for the peer to read it.
+
+        What a quota keeps waiting does not count: the connection may be closed meanwhile, as in Kafka.
+        """
+        waiting = self._backlog and self.peer.muted is None
+        return bool(self._pending or waiting or self._unsent or not self._writable)
 
     @property
     def reading(self) -> bool:
@@ -405,8 +448,8 @@ class Connection(asyncio.BufferedProtocol):
                 elif (
                     backlog
                     and self._writable
-                    and not (peer.works or self._unsent or self._ending)
-                    and (not pending or self._may_queue())
+                    and not (peer.works or peer.muted or self._unsent or self._ending)
+                    and (not pending or self._may_queue(pending))
                 ):
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
@@ -450,6 +493,8 @@ class Connection(asyncio.BufferedProtocol):
             self._count()
         if self._ending:
             self._end_if_answered()
+        elif peer.muted is not None:
+            self._rest(transport)
         elif (not backlog and self._has_room()) is not self._reading:
             self._reading = not self._reading
             if self._reading:
@@ -459,11 +504,24 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
 
-    def _may_queue(self) -> bool:
+    def _rest(self, transport: asyncio.Transport) -> None:
+        """Read nothing while the connection is muted, and count no bytes of requests that are carried out."""
+        if self._reading:
+            self._reading = False
+            transport.pause_reading()
+        if not self.peer.works:
+            self._large = sum(len(frame) for frame in self._backlog if len(frame) > LARGE)
+            left = min(self._framer.room + self._large, self._charged)
+            if left < self._charged:
+                self.server.requests.give(self._charged - left)
+                self._charged = left
+                self.server.requests.finish(self)
+
+    def _may_queue(self, pending: deque[DeferredResponse]) -> bool:
         """Whether another request may be started while responses are pending."""
-        last = self._pending[-1]
+        last = pending[-1]
         return (
-            len(self._pending) < MAX_IN_FLIGHT
+            len(pending) < MAX_IN_FLIGHT
             and not (last.alone and last.answer is None)
             # A connection without such responses goes on whatever the others hold: what they wait for may be on it.
             and (
@@ -508,18 +566,20 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(deferred.reason)
         elif self._transport is not None:
             pending = self._pending
-            first = bool(pending) and pending[0] is deferred
-            if not first:
-                self._hold(deferred)
-            if first or (pending and deferred.alone):
+            if pending and pending[0] is deferred:
                 self._work()
             else:
-                self._count()
+                self._hold(deferred)
+                if pending and deferred.alone:
+                    self._work()
 
     def _hold(self, deferred: DeferredResponse) -> None:
         """Count a response that is ready and waits for an earlier one."""
-        deferred.held = _in_memory(deferred.answer or ())
-        self._ready += deferred.held
+        answer = deferred.answer or ()
+        deferred.held = held = len(answer[0]) if len(answer) == 1 and type(answer[0]) is bytes else _in_memory(answer)
+        self._ready += held
+        self._counted += held
+        self.server.responses.add(held)
 
     def _send(self, transport: asyncio.Transport, out: Sequence[Buffer | Unread], size: int) -> None:
         self._traffic.bytes_out += size
@@ -544,14 +604,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pump(self, transport: asyncio.Transport) -> None:
         """Send what is unsent for as long as the peer keeps up and no other connection has to wait for long."""
-        unsent, left = self._unsent, TURN
+        unsent, turns, left = self._unsent, self.server.turns, TURN
         try:
             while unsent and self._writable and not transport.is_closing():
-                if left <= 0:
-                    asyncio.get_running_loop().call_soon(self._go_on)
+                if left <= 0 or turns.left <= 0:
+                    turns.wait(self._go_on)
                     return
                 direct = self._direct_socket(transport)
-                left -= self._pass_on(transport) if direct is None else self._push(direct)
+                sent = self._pass_on(transport) if direct is None else self._push(direct)
+                left -= sent
+                turns.spend(sent)
         except ConnectionError:
             transport.abort()
         except OSError as error:
@@ -654,9 +716,10 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection; the reason is logged."""
         self._refuse(reason)
 
-    def authenticated(self) -> None:
-        """The client has proved who it is: serve its requests."""
-        self._gate, self._dispatch = None, self.server.dispatch
+    def authenticated(self, *, again: bool) -> None:
+        """The client has proved who it is: serve its requests. With `again` its gate stays, and passes them on."""
+        if not again:
+            self._gate, self._dispatch = None, self.server.dispatch
         self._framer.max_bytes = self.server.max_request_bytes
 
     def end(self) -> None:

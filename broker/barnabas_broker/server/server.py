@@ -4,26 +4,33 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Final
 
-from barnabas_broker.config import PLAINTEXT, Config
+from barnabas_broker.config import PLAINTEXT, Config, ConfigError
 from barnabas_broker.config.keys import (
     CONNECTION_MAX_RESPONSE_BYTES,
     CONNECTIONS_MAX_IDLE_MS,
+    INTER_BROKER_LISTENER_NAME,
+    MAX_CONNECTION_CREATION_RATE,
     MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     QUEUED_MAX_REQUEST_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
+from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas, ListenerLimits, canonical
 from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
+from barnabas_broker.server.acceptor import Acceptor, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
-from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
+from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeLane, TlsListener
+from barnabas_broker.server.turns import Turns
 from barnabas_broker.shortages import most_descriptors
 
 log = logger("server")
@@ -41,6 +48,44 @@ def _not_logged_in(connection: ssl.SSLObject) -> Principal:
     return ANONYMOUS
 
 
+def _ignore(peer: Peer) -> None:
+    """Do nothing with a client that is known."""
+
+
+def connection_limits(config: Config, listeners: Iterable[str]) -> ConnectionLimits:
+    """The limits of connections, on these listeners.
+
+    Raises:
+        ConfigError: a host of max.connections.per.ip.overrides does not exist, or every connection would be refused.
+    """
+    names = list(listeners)
+    between = config[INTER_BROKER_LISTENER_NAME]
+    overrides: dict[str, int] = {}
+    for part in filter(None, config[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
+        host, _, count = part.strip().rpartition(":")
+        try:
+            found = socket.getaddrinfo(host.strip().strip("[]"), None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"{MAX_CONNECTIONS_PER_IP_OVERRIDES.name}: {host!r} is not found: {error}") from None
+        overrides |= {canonical(str(address[0])): int(count) for *_, address in found}
+    if not config[MAX_CONNECTIONS_PER_IP] and not overrides:
+        more = MAX_CONNECTIONS_PER_IP_OVERRIDES.name
+        raise ConfigError(f"{MAX_CONNECTIONS_PER_IP.name}=0 refuses all connections. To do: set {more}")
+    limits = {}
+    for name in names:
+        own = config.of_listener(name)
+        limits[name] = ListenerLimits(own[MAX_CONNECTIONS], own[MAX_CONNECTION_CREATION_RATE])
+    return ConnectionLimits(
+        # The other half of the descriptors is for files: a broker that cannot open any loses partitions.
+        connections=min(config[MAX_CONNECTIONS], max(most_descriptors() // 2, 1)),
+        rate=config[MAX_CONNECTION_CREATION_RATE],
+        per_ip=config[MAX_CONNECTIONS_PER_IP],
+        overrides=overrides,
+        listeners=limits,
+        protected=between if between in names and len(names) > 1 else None,
+    )
+
+
 class SocketServer:
     """Accepts connections on the broker's listeners.
 
@@ -50,6 +95,8 @@ class SocketServer:
         now: a monotonic clock, in seconds.
         refusals: warns about what is not served.
         responses: counts the bytes of responses that are not sent.
+        quotas: the limits of connections.
+        identified: called with a client whose certificate says who it is.
 
     Attributes:
         dispatch: answers requests.
@@ -60,6 +107,7 @@ class SocketServer:
         max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
+        turns: shares the event loop's time for large responses among all connections.
     """
 
     def __init__(
@@ -69,7 +117,10 @@ class SocketServer:
         now: Callable[[], float],
         refusals: Refusals,
         responses: Budget,
+        quotas: ConnectionQuotas,
+        identified: Callable[[Peer], None] = _ignore,
     ) -> None:
+        self.identified = identified
         self.dispatch = dispatch
         self.now = now
         self.refusals = refusals
@@ -78,11 +129,15 @@ class SocketServer:
         self.max_response_bytes = config[CONNECTION_MAX_RESPONSE_BYTES]
         self.requests = Budget(config[QUEUED_MAX_REQUEST_BYTES])
         self.responses = responses
-        #: The other half of the descriptors is for files: a broker that cannot open any loses partitions.
-        self._max_connections = min(config[MAX_CONNECTIONS], max(most_descriptors() // 2, 1))
+        self.turns = Turns(ALL_TURNS)
+        self._quotas = quotas
+        self._refused = RefusedConnections(self.traffic, now)
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
-        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._acceptors: list[Acceptor] = []
+        self._tls: list[TlsListener] = []
+        #: Connections that are being made.
+        self._beginning: set[asyncio.Task[None]] = set()
         self._handshakes = HandshakeLane()
         #: The connection that goes on while others wait for memory, and since when.
         self._ahead: Waiter | None = None
@@ -105,19 +160,38 @@ class SocketServer:
             tls: its certificates; None for plain text.
             login: what clients have to get through first; None if they need not log in.
         """
+        begin: Callable[[socket.socket, str, Place], None]
         if tls is None:
-            loop = asyncio.get_running_loop()
-            server = await loop.create_server(
-                partial(Connection, self, name, None, login), sock=listener, backlog=BACKLOG
-            )
-            self._listeners.append(server)
+            make = partial(self._make, name, None, login)
+            begin = partial(self._begin, make)
         else:
-            make = partial(Connection, self, name, tls.principal if login is None else _not_logged_in, login)
-            self._listeners.append(
-                TlsListener(listener, tls, make, self._admits, self.traffic, self._handshakes, BACKLOG)
-            )
+            make = partial(self._make, name, tls.principal if login is None else _not_logged_in, login)
+            shaking = TlsListener(tls, make, self.traffic, self._handshakes)
+            self._tls.append(shaking)
+            begin = shaking.begin
+        self._acceptors.append(Acceptor(listener, name, self._quotas, self._refused, self.now, begin, BACKLOG))
         if self._sweeper is None:
             self._sweep_again()
+
+    def _make(
+        self, name: str, identify: Callable[[ssl.SSLObject], Principal] | None, login: Login | None, place: Place
+    ) -> Connection:
+        return Connection(self, name, identify, login, place)
+
+    def _begin(self, make: Callable[[Place], Connection], accepted: socket.socket, peer: str, place: Place) -> None:
+        """Make a connection of an accepted socket."""
+        task = asyncio.get_running_loop().create_task(self._connect(make(place), accepted, place))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    async def _connect(self, connection: Connection, accepted: socket.socket, place: Place) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        except OSError:  # the peer is gone already
+            accepted.close()
+        finally:
+            if not connection.made:
+                place.leave()
 
     @property
     def connections(self) -> int:
@@ -125,9 +199,14 @@ class SocketServer:
         return len(self._connections)
 
     @property
+    def delayed(self) -> int:
+        """How often a connection had to wait because too many were created."""
+        return self._quotas.delayed
+
+    @property
     def handshakes(self) -> int:
         """The number of connections whose TLS handshake is not complete."""
-        return sum(len(each.pending) for each in self._listeners if isinstance(each, TlsListener))
+        return sum(len(each.pending) for each in self._tls)
 
     @property
     def peers(self) -> list[Peer]:
@@ -145,26 +224,18 @@ class SocketServer:
             connection.abort()
         return len(closing)
 
-    def admit(self, connection: Connection) -> bool:
-        """Register a new connection; False if ``max.connections`` are open."""
+    def admit(self, connection: Connection) -> None:
+        """Register a new connection. If there are too many with it, because it is one of a broker, another is closed:
+        the one that was used least recently."""
         self.traffic.accepted += 1
-        if len(self._connections) >= self._max_connections:
-            self._too_many(str(connection.peer))
-            return False
         self._connections.add(connection)
-        return True
-
-    def _admits(self, peer: str) -> bool:
-        """Whether a handshake may begin: together with those that have begun there are not too many connections."""
-        if len(self._connections) + self.handshakes < self._max_connections:
-            return True
-        self.traffic.accepted += 1
-        self._too_many(peer)
-        return False
-
-    def _too_many(self, peer: str) -> None:
-        self.traffic.refused += 1
-        log.warning("connection refused", peer=peer, reason=f"max.connections={self._max_connections}")
+        if self._quotas.exceeded:
+            protected = self._quotas.limits.protected
+            others = [each for each in self._connections if each.peer.listener != protected]
+            if others:
+                oldest = min(others, key=lambda each: each.active)
+                self._refused.add(oldest.peer.host, oldest.peer.port, "max.connections, for a connection of a broker")
+                oldest.abort()
 
     def forget(self, connection: Connection) -> None:
         """Unregister a connection that is lost."""
@@ -178,6 +249,8 @@ class SocketServer:
         A request must arrive within the same time, and in :data:`FRAME_SECONDS` while others wait for its memory.
         """
         now = self.now()
+        self._refused.tick()
+        self._quotas.tick(now)
         ahead = self.requests.ahead
         if ahead is not self._ahead:
             self._ahead, self._ahead_since = ahead, now
@@ -209,8 +282,12 @@ class SocketServer:
         Args:
             grace: seconds to wait for responses and for peers to read them; connections are aborted after that.
         """
-        for listener in self._listeners:
-            listener.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for each in self._tls:
+            each.close()
+        for task in self._beginning:
+            task.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._emptied.clear()

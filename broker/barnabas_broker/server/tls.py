@@ -1,4 +1,4 @@
-"""A listener that speaks TLS: accepts connections, and lets few of them have their handshakes at a time.
+"""A listener that speaks TLS: few of its connections have their handshakes at a time.
 
 A handshake takes the processor a millisecond or more, in which the event loop does nothing else. A hundred clients that
 connect at once would keep all others waiting for all of it. So the broker waits for a client's first byte without TLS,
@@ -9,7 +9,6 @@ with the peer and the reason. It has :data:`HANDSHAKE_SECONDS` for it, and count
 """
 
 import asyncio
-import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from typing import Final
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
+from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.connection import Connection
 
 log = logger("server")
@@ -30,13 +30,8 @@ SHUTDOWN_SECONDS: Final = 1.0
 #: Handshakes that go on together, and the seconds after which a slow one lets another begin.
 AT_ONCE: Final = 2
 TURN_SECONDS: Final = 0.01
-#: Connections that are accepted before others get their turn.
-ACCEPTS: Final = 64
-#: Seconds until connections are accepted again after descriptors or memory were used up.
-PAUSE_SECONDS: Final = 1.0
 #: The first byte of a TLS handshake.
 _HANDSHAKE: Final = b"\x16"
-_NOTHING_LEFT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 #: What clients of the broker most often do wrong, by OpenSSL's name for it.
 _REASONS: Final = {
@@ -82,16 +77,13 @@ class HandshakeLane:
 
 
 class TlsListener:
-    """Accepts TLS connections on a bound socket.
+    """Makes TLS connections of the sockets that an acceptor hands to :meth:`begin`.
 
     Args:
-        listener: the socket, bound.
         contexts: the certificates.
         make: makes the protocol of a connection.
-        admits: whether another connection may be open.
         traffic: the counters of all connections.
         lane: the order of handshakes, the same for all listeners.
-        backlog: connections that may wait to be accepted.
         seconds: from the connection to the end of its handshake.
 
     Attributes:
@@ -100,66 +92,41 @@ class TlsListener:
 
     def __init__(
         self,
-        listener: socket.socket,
         contexts: TlsContexts,
-        make: Callable[[], Connection],
-        admits: Callable[[str], bool],
+        make: Callable[[Place], Connection],
         traffic: Traffic,
         lane: HandshakeLane,
-        backlog: int,
         seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.pending: set[asyncio.Task[None]] = set()
-        self._listener = listener
         self._contexts = contexts
         self._make = make
-        self._admits = admits
         self._traffic = traffic
         self._lane = lane
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._pause: asyncio.TimerHandle | None = None
-        listener.setblocking(False)
-        listener.listen(backlog)
-        self._resume()
+
+    def begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
+        """Make a connection of an accepted socket, or close it."""
+        task = self._loop.create_task(self._begin(accepted, peer, place))
+        self.pending.add(task)
+        task.add_done_callback(self.pending.discard)
 
     def close(self) -> None:
-        """Accept nothing more, and drop what has not completed its handshake."""
-        if self._pause is not None:
-            self._pause.cancel()
-        self._loop.remove_reader(self._listener.fileno())
-        self._listener.close()
+        """Drop what has not completed its handshake. May be called twice."""
         for task in self.pending:
             task.cancel()
 
-    def _resume(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+    async def _begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
+        connection = self._make(place)
+        try:
+            await self._connect(accepted, peer, connection)
+        finally:
+            # Otherwise it leaves its place when it is lost.
+            if not connection.made:
+                place.leave()
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS):
-            try:
-                accepted, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _NOTHING_LEFT:
-                    raise
-                log.warning("connections wait", reason=str(error))
-                self._loop.remove_reader(self._listener.fileno())
-                self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
-                return
-            accepted.setblocking(False)
-            peer = f"{address[0]}:{address[1]}"
-            if not self._admits(peer):
-                accepted.close()
-                continue
-            task = self._loop.create_task(self._begin(accepted, peer))
-            self.pending.add(task)
-            task.add_done_callback(self.pending.discard)
-
-    async def _begin(self, accepted: socket.socket, peer: str) -> None:
-        """Make a connection of an accepted socket, or close it."""
+    async def _connect(self, accepted: socket.socket, peer: str, connection: Connection) -> None:
         # The loop closes the socket of a failed handshake at once, and the peer still has to learn why.
         with closing(accepted.dup()) as spare:
             try:
@@ -168,7 +135,7 @@ class TlsListener:
                     if first == _HANDSHAKE:
                         async with self._lane.turn():
                             await self._loop.connect_accepted_socket(
-                                self._make,
+                                lambda: connection,
                                 accepted,
                                 ssl=self._contexts.server,
                                 ssl_handshake_timeout=2 * self._seconds,  # the one above comes first

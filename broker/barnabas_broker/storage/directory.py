@@ -52,8 +52,6 @@ _HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
 _NO_TOPIC_ID: Final = bytes(16)
 #: Milliseconds between checks for expired producers (``producer.id.expiration.check.interval.ms``).
 _EXPIRATION_CHECK_MS: Final = 600_000
-#: Logs that are synced at the same time at the end: each needs file descriptors.
-_CLOSED_TOGETHER: Final = 256
 
 
 class LogDirectoryError(Exception):
@@ -548,12 +546,19 @@ class LogDirectory:
             OSError: the disk failed.
         """
         logs = list(self.logs.values())
+        changed: list[Log] = []
+
+        def syncs() -> Iterator[Callable[[], None]]:
+            for each in logs:
+                sync = each.finish()
+                if sync is not None:
+                    changed.append(each)
+                    yield sync
+
         try:
-            for first in range(0, 0 if self._disk.failure else len(logs), _CLOSED_TOGETHER):
-                some = logs[first : first + _CLOSED_TOGETHER]
-                finished = [(each, sync) for each in some if (sync := each.finish()) is not None]
-                self._disk.background.run_all([sync for _, sync in finished])
-                for each, _ in finished:
+            if self._disk.failure is None:
+                self._disk.background.run_all(syncs())
+                for each in changed:
                     each.flusher.all_synced()
         finally:
             for each in logs:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +25,8 @@ OPEN_SEGMENTS: Final = 128
 #: Threads that wait for the disk.
 _THREADS: Final = 4
 _SYNC_THREADS: Final = 16
+#: Calls that wait for one of these threads, or are carried out.
+_BEGUN: Final = 256
 
 
 class Background(Protocol):
@@ -36,8 +38,12 @@ class Background(Protocol):
         After :meth:`close` neither is called.
         """
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
-        """Call all of them, several at a time, and wait; the first exception is raised when all have ended."""
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
+        """Call all of them, several at a time, and wait. The iterator makes the next ones while others are called.
+
+        Raises:
+            Exception: the first exception, when all that were begun have ended. No others are begun then.
+        """
 
     def close(self) -> None:
         """Wait until all work has ended."""
@@ -76,12 +82,16 @@ class Threads:
 
         self._executor.submit(work).add_done_callback(finished)
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         # More threads than for background work: file systems join calls of fsync that wait at the same time.
         with ThreadPoolExecutor(_SYNC_THREADS, "storage") as pool:
-            futures = [pool.submit(one) for one in work]
-        for future in futures:
-            future.result()
+            begun: deque[ThreadFuture[object]] = deque()
+            for one in work:
+                begun.append(pool.submit(one))
+                if len(begun) > _BEGUN:
+                    begun.popleft().result()
+            for future in begun:
+                future.result()
 
     def close(self) -> None:
         self._closed = True
@@ -98,7 +108,7 @@ class Inline:
             result = error
         done(result)
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         for one in work:
             one()
 

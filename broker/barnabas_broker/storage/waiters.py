@@ -57,12 +57,6 @@ class OffsetWaiters(Generic[T]):
             if not future.done():
                 future.set_result(result)
 
-    def fail(self, mark: int, code: ErrorCode, message: str) -> None:
-        """Fail the futures that wait for `mark` or less, each with a :class:`KafkaError`."""
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= mark:
-            _fail(waiting.popleft()[1], code, message)
-
     def fail_after(self, mark: int, code: ErrorCode, message: str) -> None:
         """Fail the futures that wait for more than `mark`, each with a :class:`KafkaError`."""
         waiting = self._waiting

@@ -18,6 +18,7 @@ from barnabas_broker.testing.faults import Faults
 from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, HostLink, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
 from barnabas_broker.testing.requests import SeenRequest
+from barnabas_broker.testing.secure import LibrdkafkaSettings, Mechanism, Secured, Security
 
 #: The keys that differ from Kafka's defaults, because tests are short and have one broker.
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
@@ -43,6 +44,12 @@ class Broker:
         host: the address to listen on. Default: "127.0.0.1".
         port: the TCP port to listen on; 0 picks a free one, which the broker then keeps. Default: 0.
         data_dir: the folder of its log. Default: None, for a temporary folder that :meth:`close` removes.
+        security: what clients speak: "PLAINTEXT", "SSL" for TLS, "SASL_SSL" to log in over TLS, or "SASL_PLAINTEXT".
+            Certificates are made with trustme (``pip install 'barnabas[testing]'``). Default: "PLAINTEXT".
+        users: the passwords of the users who log in, by name, for PLAIN and both mechanisms of SCRAM. Default: None.
+
+    Raises:
+        ValueError: an argument is not valid; the text says what would be right.
 
     Attributes:
         faults: injects faults.
@@ -56,12 +63,17 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | os.PathLike[str] | None = None,
+        security: Security = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.faults = Faults(self)
+        self._secured = Secured(security, users or {})
         self._process = process
         self._config = {**TEST_DEFAULTS, **{key: _text(value) for key, value in (config or {}).items()}}
         if self._config.keys() & {"log.dir", "log.dirs"}:
             raise ValueError("log.dir and log.dirs are not accepted: give the folder as data_dir")
+        if security != "PLAINTEXT" and "listeners" in self._config:
+            raise ValueError("security and listeners are given: give one of them")
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -109,7 +121,7 @@ class Broker:
             self._discard()
             link = self._link = self._open()
             self._closer = weakref.finalize(self, link.close)
-            config = {"log.dirs": str(self.data_dir), **self._config}
+            config = {"log.dirs": str(self.data_dir), **self._security_keys(), **self._config}
             history = {group: each["events"] for group, each in self._history.items()}
             count = self._requests[-1].number if self._requests else 0
             command = {
@@ -119,6 +131,8 @@ class Broker:
                 "port": self._port,
                 "count": count,
                 "history": history,
+                "security": self._secured.security,
+                "users": self._secured.users,
             }
             try:
                 started = call(link, command, START_SECONDS)
@@ -231,6 +245,56 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The value for ``bootstrap.servers``: HOST:PORT."""
         return f"{self._host}:{self.port}"
+
+    def confluent_settings(self, user: str | None = None, mechanism: Mechanism = "SCRAM-SHA-512") -> LibrdkafkaSettings:
+        """The settings with which a client of confluent-kafka connects: the address, certificates, and a user.
+
+        Args:
+            user: one of `users`; the first one if None.
+            mechanism: how it logs in.
+
+        Raises:
+            ValueError: there is no such user.
+            BrokerError: it was never started.
+        """
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            **self._secured.librdkafka(self._files, user, mechanism),
+        }
+
+    def client_settings(self, user: str | None = None, mechanism: Mechanism = "SCRAM-SHA-512") -> dict[str, Any]:
+        """The same for clients of aiokafka, kafka-python and `barnabas`: keyword arguments.
+
+        Args:
+            user: one of `users`; the first one if None.
+            mechanism: how it logs in.
+
+        Raises:
+            ValueError: there is no such user.
+            BrokerError: it was never started.
+        """
+        return {"bootstrap_servers": self.bootstrap_servers, **self._secured.python(self._files, user, mechanism)}
+
+    @property
+    def cafile(self) -> Path:
+        """The PEM file with the certificate that clients trust, for a broker with TLS.
+
+        Raises:
+            BrokerError: it has no TLS, or was never started.
+        """
+        if not self._secured.encrypted:
+            raise BrokerError('the broker has no TLS: start it with security="SSL" or "SASL_SSL"')
+        return self._files / "ca.pem"
+
+    @property
+    def _files(self) -> Path:
+        """The folder of its certificates."""
+        if self._folder is None:
+            raise BrokerError("the broker has no certificates before it is started")
+        return self._folder / "tls"
+
+    def _security_keys(self) -> dict[str, str]:
+        return self._secured.keys(self._host, self._files)
 
     @property
     def pid(self) -> int | None:

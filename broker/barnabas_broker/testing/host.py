@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.config import BROKER_KEYS, PLAINTEXT, Config, Listener
 from barnabas_broker.config.checks import check_config
+from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
@@ -35,6 +36,8 @@ class BrokerHost:
         self._broker: WatchedBroker | None = None
         self._given: dict[str, str] = {}
         self._where = ("127.0.0.1", 0)
+        self._security = PLAINTEXT
+        self._users: dict[str, str] = {}
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
@@ -71,7 +74,14 @@ class BrokerHost:
             return {"failed": f"{command['do']}: {type(error).__name__}: {error}", "kind": "broker"}
 
     async def start(
-        self, config: dict[str, str], host: str, port: int, count: int, history: dict[str, list[EventRecord]]
+        self,
+        config: dict[str, str],
+        host: str,
+        port: int,
+        count: int,
+        history: dict[str, list[EventRecord]],
+        security: str,
+        users: dict[str, str],
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -81,11 +91,14 @@ class BrokerHost:
             port: 0 picks a free one.
             count: the number of requests before this start.
             history: the events of every group before this start.
+            security: what the listener speaks.
+            users: passwords of users for SCRAM.
 
         Returns:
             The port, and warnings about the configuration.
         """
         self._given, self._where = config, (host, port)
+        self._security, self._users = security, users
         self._log.count, self._past = count, history
         warnings = check_config(Config(BROKER_KEYS, config))
         await self._start()
@@ -94,7 +107,10 @@ class BrokerHost:
 
     async def _start(self) -> None:
         config = Config(BROKER_KEYS, dict(self._given))
-        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules)
+        if self._security != PLAINTEXT:
+            config.set_static(LISTENERS, str(Listener(self._security, *self._where)))
+            config.set_static(SECURITY_INTER_BROKER_PROTOCOL, self._security)
+        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules, self._users)
         self._where = (self._where[0], self._broker.port)
 
     @property

@@ -1,21 +1,31 @@
-"""The sections of a failed test's report about the broker that it used."""
+"""The sections of a failed test's report about the broker that it used, and the timelines of its groups as files."""
 
+import re
+import time
 from collections.abc import Iterator
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from barnabas_broker.groups.events.chart import chart
+from barnabas_broker.http.report import report
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.requests import listing
 
 #: Lines of a section at most.
 _MOST_LINES: Final = 60
+#: Groups whose timeline is written to a file.
+_MOST_FILES: Final = 20
+#: Characters of a group's name in the name of its file at most.
+_MOST_CHARACTERS: Final = 60
 
 
-def sections(broker: Broker, since: float) -> Iterator[tuple[str, str]]:
+def sections(broker: Broker, since: float, file: Path) -> Iterator[tuple[str, str]]:
     """Titles and texts: the requests, the explanations of the groups that they name, the broker's log lines.
 
     Args:
         broker: the broker that the test used.
         since: the start of the test, in seconds since 1970.
+        file: what the names of the files with timelines begin with.
     """
     requests = [request for request in broker.requests if request.time >= since]
     state = "" if broker.running else " (the broker is not running)"
@@ -23,12 +33,30 @@ def sections(broker: Broker, since: float) -> Iterator[tuple[str, str]]:
         yield f"kafka requests{state}", listing(requests)
     else:
         yield f"kafka requests{state}", "The broker received no request from this test."
-    for group in sorted({request.group for request in requests if request.group is not None}):
+    histories = broker.group_history
+    groups = sorted({request.group for request in requests if request.group is not None})
+    for number, group in enumerate(groups):
         explanation = broker.explain(group, since)
         if explanation:
-            yield f"kafka group {group}", _last(explanation)
+            text = _last(explanation)
+            if number < _MOST_FILES:
+                name = re.sub(r"[^a-zA-Z0-9._-]+", "-", group).strip("-.")[:_MOST_CHARACTERS]
+                text += "\n" + _timeline(group, histories.get(group, []), since, file, f"{number}-{name}")
+            yield f"kafka group {group}", text
     if broker.log_lines:
         yield "kafka broker log", _last("\n".join(broker.log_lines))
+
+
+def _timeline(group: str, events: list[dict[str, Any]], since: float, file: Path, name: str) -> str:
+    """Write the timeline of a group; the line about it."""
+    start = int(since * 1000)
+    made = {"since": start, **chart([event for event in events if event["time"] >= start])}
+    target = file.with_name(f"{file.name}-{name}.html")
+    try:
+        target.write_text(report(group, made, time_ms=time.time_ns() // 1_000_000), encoding="utf-8")
+    except OSError as error:
+        return f"Its timeline cannot be written to {target}: {error.strerror}"
+    return f"Its timeline, for a browser: {target}"
 
 
 def _last(text: str) -> str:

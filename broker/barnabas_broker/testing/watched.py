@@ -1,7 +1,7 @@
 """A broker whose requests are recorded, and meet faults, on their way to the handlers."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from barnabas_broker.broker import BrokerServer
@@ -34,7 +34,9 @@ class WatchedBroker:
         self._tap = tap
 
     @classmethod
-    async def start(cls, config: Config, host: str, port: int, log: RequestLog, rules: Rules) -> Self:
+    async def start(
+        cls, config: Config, host: str, port: int, log: RequestLog, rules: Rules, users: Mapping[str, str]
+    ) -> Self:
         """Start a broker, and wait until its group coordinator has loaded.
 
         Args:
@@ -43,6 +45,7 @@ class WatchedBroker:
             port: the port to listen on; 0 picks a free one.
             log: where requests are recorded.
             rules: the faults that they meet.
+            users: passwords of users for SCRAM.
 
         Raises:
             BrokerError: the broker cannot start.
@@ -53,7 +56,7 @@ class WatchedBroker:
             taps.append(Tap(dispatch, log, rules))
             return taps[0]
 
-        broker = await BrokerServer.start(config, host, port, wrap_dispatcher=wrap)
+        broker = await BrokerServer.start(config, host, port, wrap_dispatcher=wrap, users=users)
         watched = cls(broker, taps[0])
         try:
             # The first member of a group should not have to retry because the coordinator is still loading.

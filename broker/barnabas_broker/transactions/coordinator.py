@@ -8,12 +8,12 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 from barnabas_broker.config import Config, Key
 from barnabas_broker.config.keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
-    ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS,
     REQUEST_TIMEOUT_MS,
     TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
@@ -21,15 +21,16 @@ from barnabas_broker.config.keys import (
     TRANSACTION_STATE_LOG_NUM_PARTITIONS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
-from barnabas_broker.coordinators.loading import replay_partition
+from barnabas_broker.coordinators.loading import replay_partition, report_failure
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.durations import seconds
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.events import EventRecord, encode_event, ended_event, slow_event
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
-from barnabas_broker.transactions.ports import Leader, Peers, WriteMarkers
+from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
     NONE,
@@ -58,6 +59,7 @@ from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas_protocol.records import build_batch
 from barnabas_protocol.wire import MAX_STRING
 
 log = logger("transactions")
@@ -106,15 +108,33 @@ class HostedTransaction:
         machine: its state machine.
         client: who used it last, for the log; "" after the coordinator has moved.
         warned: whether the open transaction was reported as slow.
+        held: requests that wait until the change that is under way is done, in their order; None if there are none.
     """
 
-    __slots__ = ("client", "home", "machine", "warned")
+    __slots__ = ("client", "held", "home", "machine", "warned")
 
     def __init__(self, home: HostedPartition, machine: Transaction) -> None:
         self.home = home
         self.machine = machine
         self.client = ""
         self.warned = False
+        self.held: list[HeldRequest] | None = None
+
+
+class HeldRequest(NamedTuple):
+    """A request that came while the last transaction was being ended.
+
+    Attributes:
+        reply: its answer.
+        step: the call of the machine.
+        until: seconds on the monotonic clock; then it is answered CONCURRENT_TRANSACTIONS.
+        timer: for that time.
+    """
+
+    reply: Future[Reply]
+    step: Step
+    until: float
+    timer: asyncio.TimerHandle
 
 
 class TransactionMetrics:
@@ -145,6 +165,7 @@ class TransactionCoordinator:
         write: writes the markers of partitions that this broker leads.
         peers: the other brokers.
         next_producer_id: a producer id that was never used; it raises KafkaError if there is none now.
+        events: the log of ``__transaction_events``.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
 
@@ -163,6 +184,7 @@ class TransactionCoordinator:
         write: WriteMarkers,
         peers: Peers,
         next_producer_id: Callable[[], Awaitable[int]],
+        events: EventsLog,
         *,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
@@ -174,6 +196,9 @@ class TransactionCoordinator:
         self._leader = leader
         self._peers = peers
         self._next_producer_id = next_producer_id
+        self._events = events
+        #: Events that are written in the next iteration of the loop.
+        self._unwritten: list[EventRecord] = []
         self._now = now
         self._wall_ms = wall_ms
         self._configured_partitions = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
@@ -187,6 +212,8 @@ class TransactionCoordinator:
         self.metrics = TransactionMetrics()
         #: Calls that wait for a producer id or for another broker.
         self._tasks: set[asyncio.Task[None]] = set()
+        #: The transactional ids with requests that are held.
+        self._holding: set[HostedTransaction] = set()
         self._closed = False
         self._handles: dict[str, asyncio.Handle] = {}
         self._every(TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS, self._check_open)
@@ -400,19 +427,69 @@ class TransactionCoordinator:
         except KafkaError as error:
             _failed(reply, error.code)
 
-    def _take(self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int) -> None:
-        """Take a step of a machine, with a fresh producer id if it needs one, and carry out its effects."""
+    def _take(
+        self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int, until: float = inf
+    ) -> None:
+        """Take a step of a machine, with a fresh producer id if it needs one, and carry out its effects.
+
+        Args:
+            hosted: whose machine.
+            reply: the answer of the request; None if there is no request.
+            step: the step.
+            fresh: a producer id, or -1.
+            until: when a request that was held before is answered.
+        """
         effects = step(hosted, fresh)
-        if len(effects) == 1 and isinstance(effects[0], NeedProducerId):
-            self._with_producer_id(reply, lambda fresh: self._take_if_wanted(hosted, reply, step, fresh))
+        first = effects[0] if len(effects) == 1 else None
+        if isinstance(first, NeedProducerId):
+            self._with_producer_id(reply, lambda fresh: self._take_if_wanted(hosted, reply, step, fresh, until))
+        elif (
+            reply is not None
+            and isinstance(first, Reply)
+            and first.error is ErrorCode.CONCURRENT_TRANSACTIONS
+            and hosted.machine.changing
+        ):
+            self._hold(hosted, reply, step, until)
         else:
             self._act(hosted, effects)
 
-    def _take_if_wanted(self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int) -> None:
+    def _take_if_wanted(
+        self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int, until: float = inf
+    ) -> None:
         if self._wanted(hosted):
-            self._take(hosted, reply, step, fresh)
+            self._take(hosted, reply, step, fresh, until)
         else:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    # Requests that come while the last transaction is being ended
+
+    def _hold(self, hosted: HostedTransaction, reply: Future[Reply], step: Step, until: float) -> None:
+        """Keep a request until the change is done, which takes some ms. Refused, the client would wait longer: 20 ms,
+        and then more. Apache Kafka holds such requests for as long, but only those of leaders."""
+        now = self._now()
+        until = min(until, now + self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000)
+        timer = self._loop.call_later(max(until - now, 0.0), self._refuse_held, hosted, reply)
+        if hosted.held is None:
+            hosted.held = []
+            self._holding.add(hosted)
+        hosted.held.append(HeldRequest(reply, step, until, timer))
+
+    def _refuse_held(self, hosted: HostedTransaction, reply: Future[Reply]) -> None:
+        """Give up: the change takes long."""
+        hosted.held = [each for each in hosted.held or () if each.reply is not reply] or None
+        if hosted.held is None:
+            self._holding.discard(hosted)
+        _failed(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _release(self, hosted: HostedTransaction) -> None:
+        """Take the steps of requests that were held; the first one may begin a change, and the others wait again."""
+        held, hosted.held = hosted.held or [], None
+        self._holding.discard(hosted)
+        for each in held:
+            each.timer.cancel()
+            if not each.reply.done():
+                again = partial(self._take_if_wanted, hosted, each.reply, each.step, until=each.until)
+                self._guard(each.reply, again)
 
     def _with_producer_id(self, reply: Future[Reply] | None, then: Callable[[int], None]) -> None:
         """Get a producer id, then go on."""
@@ -480,23 +557,14 @@ class TransactionCoordinator:
         add: bool,
         answered: Future[Mapping[TopicPartition, ErrorCode]],
     ) -> None:
-        """Ask the coordinator; while markers of the last transaction are being written, for a while again."""
+        """Ask the coordinator. While markers of the last transaction are being written, it takes its time to answer."""
         codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            until = self._now() + self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000
-            backoff = self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS] / 1000
-            while True:
-                if leader == self._node_id:
-                    reply = await self.add_partitions(
-                        transactional_id, producer_id, epoch, partitions, SERVER_VERSION, ""
-                    )
-                    codes = dict.fromkeys(partitions, _for_producers(reply.error))
-                else:
-                    codes = await self._ask_peer(leader, transactional_id, producer_id, epoch, partitions, add)
-                busy = add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-                if not busy or self._now() + backoff > until or self._closed:
-                    break
-                await asyncio.sleep(backoff)
+            if leader == self._node_id:
+                reply = await self.add_partitions(transactional_id, producer_id, epoch, partitions, SERVER_VERSION, "")
+                codes = dict.fromkeys(partitions, _for_producers(reply.error))
+            else:
+                codes = await self._ask_peer(leader, transactional_id, producer_id, epoch, partitions, add)
         finally:
             if not answered.done():
                 answered.set_result(codes)
@@ -567,6 +635,10 @@ class TransactionCoordinator:
             hosted.home.open[machine.transactional_id] = hosted
         elif hosted.home.open.pop(machine.transactional_id, None) is not None:
             hosted.warned = False
+        if hosted.held is not None and not machine.changing:
+            # At once: a request that came in between would be served before older ones, and an EndTxn that was
+            # repeated would end the transaction after the one that it is about.
+            self._release(hosted)
 
     def _persist(self, hosted: HostedTransaction, effect: Persist) -> None:
         machine = hosted.machine
@@ -600,6 +672,8 @@ class TransactionCoordinator:
 
     def _ended(self, hosted: HostedTransaction, effect: Ended) -> None:
         self.metrics.ended["commit" if effect.committed else "abort", effect.cause.value] += 1
+        if hosted.warned or effect.cause is not Cause.CLIENT:
+            self._publish(ended_event(hosted.machine.transactional_id, effect, hosted.client, self._wall_ms()))
         if effect.committed:
             return
         report = log.warning if effect.cause is Cause.TIMEOUT else log.info
@@ -614,6 +688,18 @@ class TransactionCoordinator:
             error=effect.error.name,
             client_id=hosted.client,
         )
+
+    def _publish(self, event: EventRecord) -> None:
+        """Write an event, with the others of this iteration of the loop."""
+        self._unwritten.append(event)
+        if len(self._unwritten) == 1:
+            self._loop.call_soon(self._write_events)
+
+    def _write_events(self) -> None:
+        events, self._unwritten = self._unwritten, []
+        records = [(each["transactional_id"].encode(), encode_event(each), (), each["time"]) for each in events]
+        if records:
+            self._events.append(build_batch(records))
 
     def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, object]:
         """A transaction, for a log line."""
@@ -660,6 +746,7 @@ class TransactionCoordinator:
             elif not hosted.warned and now - machine.metadata.start_ms > max(machine.timeout_ms * _LONG, _LONG_MS):
                 hosted.warned = True
                 self.metrics.slow += 1
+                self._publish(slow_event(machine.transactional_id, machine.metadata, hosted.client, now))
                 log.warning(
                     "transaction is open for long: read_committed consumers get no later records of its partitions",
                     **self._facts(hosted, machine.metadata),
@@ -706,9 +793,9 @@ class TransactionCoordinator:
             replay = TransactionReplay(partial(_report_corruption, index), self._log.start_offset(index))
             if not await replay_partition(self._log, index, replay, wanted):
                 return
-        except Exception:
+        except Exception as error:
             # Without its log the partition's transactions cannot be coordinated: clients get NOT_COORDINATOR.
-            log.exception("transactions cannot be loaded", partition=index)
+            report_failure(log, "transactions", index, error)
             if wanted():
                 del self.partitions[index]
             return
@@ -751,6 +838,8 @@ class TransactionCoordinator:
             return
         # All requests that wait for the log wait for the writer.
         self._writer.drop(index, ErrorCode.NOT_COORDINATOR)
+        for hosted in [each for each in self._holding if each.home is home]:
+            self._release(hosted)
         report = log.info if home.transactions else log.debug
         report("unloaded transactions", partition=index, transactional_ids=len(home.transactions))
         self._free(home)
@@ -770,6 +859,7 @@ class TransactionCoordinator:
             handle.cancel()
         await self.markers.close()
         self._writer.flush()
+        self._write_events()
         waiting = []
         for index in list(self.partitions):
             settled: Future[None] = self._loop.create_future()

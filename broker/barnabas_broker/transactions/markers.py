@@ -155,6 +155,8 @@ class MarkerSender:
             else:
                 self._queues.setdefault(leader, deque()).append(_Part(marker, some, attempts))
                 if leader not in self._workers:
+                    # It starts before the answer to EndTxn is sent. If it started afterwards, the client's next
+                    # transaction would often find this one without its markers, and wait to try again.
                     self._workers[leader] = asyncio.get_running_loop().create_task(self._work(leader))
 
     def _wait(self, part: _Part, reason: str) -> None:

@@ -13,6 +13,13 @@ Leader = Callable[[TopicPartition], int | None]
 WriteMarkers = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
 
+class EventsLog(Protocol):
+    """The partitions of ``__transaction_events``. Its appends are not confirmed."""
+
+    def append(self, batch: bytearray) -> None:
+        """Append a batch to any partition that this broker leads, or drop it if that fails."""
+
+
 class Peers(Protocol):
     """The other brokers."""
 

@@ -13,9 +13,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
+from barnabas_client.admin import acls as acl_messages
 from barnabas_client.admin import messages, transactions
+from barnabas_client.admin.acls import AclBinding, AclBindingFilter, AclResult
 from barnabas_client.admin.driver import CoordinatorType, Driver
 from barnabas_client.admin.messages import Offsets, PartitionResults
+from barnabas_client.admin.quotas import (
+    ClientQuotaAlteration,
+    ClientQuotaResult,
+    ClientQuotas,
+    alter_quotas_request,
+    altered_quotas,
+    describe_quotas_request,
+    described_quotas,
+)
 from barnabas_client.admin.refusals import not_mentioned, raise_first, refusal
 from barnabas_client.admin.types import (
     AlterConfigOp,
@@ -43,6 +54,16 @@ from barnabas_client.admin.types import (
     TransactionListing,
     TransactionListings,
 )
+from barnabas_client.admin.users import (
+    UserResult,
+    UserScramCredentialDeletion,
+    UserScramCredentials,
+    UserScramCredentialUpsertion,
+    alter_users_request,
+    altered_users,
+    describe_users_request,
+    described_users,
+)
 from barnabas_client.checks import offsets_of
 from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SaslMechanism, SecurityProtocol, parse_servers
 from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
@@ -51,18 +72,25 @@ from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import OFFSETS_BY_NAME
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
-from barnabas_client.tasks import end
+from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasResponse
 from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from barnabas_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from barnabas_protocol.messages.create_acls import CreateAclsResponse
 from barnabas_protocol.messages.create_partitions import CreatePartitionsResponse
 from barnabas_protocol.messages.create_topics import CreateTopicsResponse
+from barnabas_protocol.messages.delete_acls import DeleteAclsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.delete_records import DeleteRecordsResponse
 from barnabas_protocol.messages.delete_topics import DeleteTopicsResponse
+from barnabas_protocol.messages.describe_acls import DescribeAclsResponse
+from barnabas_protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.describe_configs import DescribeConfigsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -70,6 +98,7 @@ from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest,
 from barnabas_protocol.messages.describe_producers import DescribeProducersResponse
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
 from barnabas_protocol.messages.end_txn import EndTxnResponse
 from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
@@ -121,10 +150,12 @@ class Admin:
         ssl_keyfile: a PEM file with the key of that certificate. Default: None.
         ssl_password: the password of an encrypted key. Default: None.
         ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
-        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256" or "SCRAM-SHA-512". Default:
-            "PLAIN".
-        sasl_plain_username: the user, for all mechanisms. Default: None.
+        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256", "SCRAM-SHA-512", or
+            "OAUTHBEARER", which sends a token. Default: "PLAIN".
+        sasl_plain_username: the user, for all mechanisms but OAUTHBEARER. Default: None.
         sasl_plain_password: the user's password. Default: None.
+        sasl_oauth_token_provider: gives the tokens of OAUTHBEARER; see
+            :class:`~barnabas_client.tokens.AbstractTokenProvider`. Default: None.
 
     Raises:
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
@@ -150,6 +181,7 @@ class Admin:
         sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
         sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
         sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
+        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
     ) -> None:
         self._config = ClientConfig(
             servers=parse_servers(bootstrap_servers),
@@ -169,6 +201,7 @@ class Admin:
             sasl_mechanism=sasl_mechanism,
             sasl_plain_username=sasl_plain_username,
             sasl_plain_password=sasl_plain_password,
+            sasl_oauth_token_provider=sasl_oauth_token_provider,
         )
         self._state = Lifecycle.NEW
         self._home = Home("admin client")
@@ -196,7 +229,7 @@ class Admin:
             if self._state is not Lifecycle.STARTING:
                 raise _closed_while_starting()
         except BaseException as error:
-            await self._network.close()
+            await uninterrupted(self._network.close())
             caller = asyncio.current_task()
             if self._state is Lifecycle.STARTING:
                 self._state = Lifecycle.NEW
@@ -213,10 +246,12 @@ class Admin:
             return
         self._home.check()
         before, self._state = self._state, Lifecycle.CLOSED
-        if before is Lifecycle.STARTING:
-            await end(self._starting)
-        if before is not Lifecycle.NEW:
-            await self._network.close()
+        try:
+            if before is Lifecycle.STARTING:
+                await end(self._starting)
+        finally:
+            if before is not Lifecycle.NEW:
+                await uninterrupted(self._network.close())
 
     async def stop(self) -> None:
         """Disconnect, as :meth:`close`."""
@@ -991,6 +1026,129 @@ class Admin:
             raise_first(results)
         return results
 
+    # Users.
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[UserScramCredentials]:
+        """The users of SCRAM, by name, with their mechanisms.
+
+        Args:
+            users: their names; all if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a user does not exist (RESOURCE_NOT_FOUND) or is named twice, or the broker refused it.
+        """
+        names = None if users is None else _names("describe_user_scram_credentials", users)
+        response = await self._running().ask_controller(
+            describe_users_request(names),
+            DescribeUserScramCredentialsResponse,
+            lambda response: (response.error_code,),
+            self._milliseconds(timeout_ms),
+        )
+        found = described_users(response)
+        if raise_errors:
+            raise_first(found)
+        return found
+
+    async def alter_user_scram_credentials(
+        self,
+        alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> list[UserResult]:
+        """Set and delete the credentials of users. Brokers accept one change of a user at a time.
+
+        Args:
+            alterations: what to set and what to delete.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other users were changed; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a credential to delete does not exist (RESOURCE_NOT_FOUND), a user is there twice
+                (DUPLICATE_RESOURCE), or the broker refused it.
+        """
+        driver, wanted = self._running(), list(alterations)
+        # In a thread: the hash function runs thousands of times for each user.
+        request = await asyncio.to_thread(
+            alter_users_request,
+            [one for one in wanted if isinstance(one, UserScramCredentialDeletion)],
+            [one for one in wanted if isinstance(one, UserScramCredentialUpsertion)],
+        )
+        response = await driver.ask_controller(
+            request,
+            AlterUserScramCredentialsResponse,
+            lambda response: (one.error_code for one in response.results),
+            self._milliseconds(timeout_ms),
+        )
+        results = altered_users(response)
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    # Quotas.
+
+    async def describe_client_quotas(
+        self,
+        entity: Mapping[str, str | None] | None = None,
+        *,
+        any_of: Iterable[str] = (),
+        strict: bool = False,
+        timeout_ms: int | None = None,
+    ) -> list[ClientQuotas]:
+        """The quotas of users, clients and addresses (KIP-546).
+
+        Args:
+            entity: names by type, "user", "client-id" or "ip", that an entity must have; None is the default of the
+                type. All if `entity` is None.
+            any_of: types of which an entity must have any name.
+            strict: leave out entities that have other types as well.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: the broker refused it.
+        """
+        response = await self._running().ask_controller(
+            describe_quotas_request(entity or {}, any_of, strict=strict),
+            DescribeClientQuotasResponse,
+            lambda response: (response.error_code,),
+            self._milliseconds(timeout_ms),
+        )
+        return described_quotas(response)
+
+    async def alter_client_quotas(
+        self,
+        alterations: Iterable[ClientQuotaAlteration],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+        raise_errors: bool = True,
+    ) -> list[ClientQuotaResult]:
+        """Set and remove quotas (KIP-546).
+
+        Args:
+            alterations: what to change, each entity once.
+            validate_only: only have the broker check it.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other entities were changed; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a quota is not valid (INVALID_REQUEST), or the broker refused it.
+        """
+        response = await self._running().ask_controller(
+            alter_quotas_request(list(alterations), validate_only=validate_only),
+            AlterClientQuotasResponse,
+            lambda response: (one.error_code for one in response.entries),
+            self._milliseconds(timeout_ms),
+        )
+        results = altered_quotas(response)
+        if raise_errors:
+            raise_first(results)
+        return results
+
     # Replicas and leaders.
 
     async def alter_partition_reassignments(
@@ -1048,6 +1206,78 @@ class Admin:
         if isinstance(found, KafkaError):
             raise found
         return found
+
+    async def create_acls(
+        self, acls: Iterable[AclBinding], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[AclResult]:
+        """Create ACLs. One that exists already stays as it is.
+
+        Args:
+            acls: what to create.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all others were created; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the cluster has no authorizer, this client may not change ACLs, or an ACL is not valid.
+        """
+        wanted = list(acls)
+        response = await self._running().ask_controller(
+            acl_messages.create_acls_request(wanted),
+            CreateAclsResponse,
+            lambda response: [one.error_code for one in response.results],
+            self._milliseconds(timeout_ms),
+        )
+        results = acl_messages.created_acls(response, wanted)
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, timeout_ms: int | None = None
+    ) -> list[AclBinding]:
+        """The ACLs that a filter finds, sorted by their resources.
+
+        Args:
+            acl_filter: which; all if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            KafkaError: the cluster has no authorizer, or this client may not see ACLs.
+        """
+        response = await self._running().ask_controller(
+            acl_messages.describe_acls_request(acl_filter or AclBindingFilter()),
+            DescribeAclsResponse,
+            lambda response: (response.error_code,),
+            self._milliseconds(timeout_ms),
+        )
+        return acl_messages.described_acls(response)
+
+    async def delete_acls(
+        self, acl_filters: Iterable[AclBindingFilter], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[AclResult]:
+        """Delete the ACLs that filters find.
+
+        Args:
+            acl_filters: a filter without any value finds all ACLs.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all others were deleted; otherwise it is in its result.
+
+        Returns:
+            The ACLs that were found.
+
+        Raises:
+            KafkaError: the cluster has no authorizer, or this client may not change ACLs.
+        """
+        response = await self._running().ask_controller(
+            acl_messages.delete_acls_request(acl_filters),
+            DeleteAclsResponse,
+            lambda response: [one.error_code for one in response.filter_results],
+            self._milliseconds(timeout_ms),
+        )
+        results = acl_messages.deleted_acls(response)
+        if raise_errors:
+            raise_first(results)
+        return results
 
     async def describe_eligible_leaders(
         self, topics: Iterable[str], timeout_ms: int | None = None

@@ -4,6 +4,7 @@ import argparse
 from typing import Final
 
 from barnabas_client.cli import (
+    acls,
     bench,
     completion,
     consume,
@@ -12,9 +13,11 @@ from barnabas_client.cli import (
     groups,
     ping,
     produce,
+    quotas,
     reset,
     topics,
     transactions,
+    users,
     values,
     watch,
 )
@@ -26,8 +29,11 @@ from barnabas_client.cli.plugins import plugin_commands
 _SECTIONS: Final = {
     "topics": "list, create, describe, change and delete topics",
     "groups": "describe consumer groups, explain their rebalances, and reset their offsets",
-    "transactions": "list, describe and abort transactions, and find those that hang",
+    "transactions": "list, describe, explain and abort transactions, and find those that hang",
+    "users": "list, add and remove users who log in with SCRAM, and change their passwords",
     "cluster": "describe brokers, find partitions with problems, and move replicas and leaders",
+    "acls": "list, add and remove ACLs: what principals may do",
+    "quotas": "list, set and remove quotas: how much users, clients and addresses may use",
     "dump": "print the contents of internal topics and log files",
     "log": "check a broker's log directory",
 }
@@ -58,12 +64,15 @@ COMMAND_LINE: Final = CommandLine(
         reset.COMMAND,
         groups.DELETE,
         *transactions.COMMANDS,
+        *users.COMMANDS,
         status.STATUS,
         status.DESCRIBE_BROKER,
         moves.REASSIGN,
         moves.REBALANCE,
         moves.DECOMMISSION,
         elections.COMMAND,
+        *acls.COMMANDS,
+        *quotas.COMMANDS,
         dump.COMMAND,
         bench.COMMAND,
         ping.COMMAND,

@@ -1,4 +1,5 @@
-"""Group events: why groups rebalanced, as Barnabas brokers record it in the topic ``__group_events``.
+"""Events: why groups rebalanced, as Barnabas brokers record it in the topic ``__group_events``, and which transactions
+were slow or aborted, in ``__transaction_events``.
 
 The events of a group are in the partition that the group has in ``__consumer_offsets``. The package that writes them
 explains them: see :func:`~barnabas_client.cli.plugins.find_explainer`.
@@ -7,7 +8,8 @@ explains them: see :func:`~barnabas_client.cli.plugins.find_explainer`.
 import json
 import time
 from argparse import Namespace
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -20,9 +22,11 @@ from barnabas_client.cli.reading import read
 from barnabas_client.cli.values import shown_time
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.internal_topics import EVENTS_TOPIC, partition_for
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC, partition_for
 from barnabas_protocol.printable import printable
 
+#: Events of transactions that are kept; older ones are left out.
+_MOST_TRANSACTION_EVENTS: Final = 20_000
 #: A member that revokes for longer is an exception: max.poll.interval.ms is 5 minutes by default.
 _LONGEST_REVOCATION_MS: Final = 3_600_000
 
@@ -46,11 +50,43 @@ async def locate(admin: Admin, groups: Collection[str], since: int | None) -> li
     Raises:
         KafkaError: the topic cannot be described.
     """
-    (topic,) = await admin.describe_topics([EVENTS_TOPIC], raise_errors=False)
-    if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not topic.partitions:
+    count = await _count(admin, EVENTS_TOPIC)
+    numbers = {partition_for(group, count) for group in groups} if count and groups else range(count)
+    return await _ranges(admin, [TopicPartition(EVENTS_TOPIC, number) for number in sorted(numbers)], since)
+
+
+async def transaction_events(arguments: Namespace, admin: Admin, since: int | None) -> list[bytes] | None:
+    """The newest events of transactions, as values of ``__transaction_events``; None if the brokers record none.
+
+    Args:
+        arguments: of the command; they name the brokers.
+        admin: of the brokers.
+        since: leave out events before this time, in ms since 1970.
+
+    Raises:
+        KafkaError: the events cannot be read.
+    """
+    count = await _count(admin, TRANSACTION_EVENTS_TOPIC)
+    if not count:
+        return None
+    newest: deque[bytes] = deque(maxlen=_MOST_TRANSACTION_EVENTS)
+    ranges = await _ranges(admin, [TopicPartition(TRANSACTION_EVENTS_TOPIC, number) for number in range(count)], since)
+    starts, ends = {one.partition: one.start for one in ranges}, {one.partition: one.end for one in ranges}
+    async for records in read(arguments, starts, ends):
+        newest.extend(record.value for record in records if record.value is not None)
+    return list(newest)
+
+
+async def _count(admin: Admin, name: str) -> int:
+    """The number of partitions of a topic; 0 if it does not exist."""
+    (topic,) = await admin.describe_topics([name], raise_errors=False)
+    return 0 if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else len(topic.partitions)
+
+
+async def _ranges(admin: Admin, partitions: Sequence[TopicPartition], since: int | None) -> list[EventRange]:
+    """The records since a time."""
+    if not partitions:
         return []
-    numbers = {partition_for(group, len(topic.partitions)) for group in groups} or set(topic.partitions)
-    partitions = [TopicPartition(EVENTS_TOPIC, number) for number in sorted(numbers)]
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     start = OffsetSpec.EARLIEST if since is None else max(since, 0)
     firsts = await admin.list_offsets(dict.fromkeys(partitions, start))

@@ -6,11 +6,12 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from typing import Any, Final
 
+from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import lines, require_explainer
+from barnabas_client.cli.events import lines, require_explainer, transaction_events
 from barnabas_client.cli.failures import DONE, CommandError
-from barnabas_client.cli.history import SOURCES, History, Newest, PolledHistory, find_history
+from barnabas_client.cli.history import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.plugins import ExplainEvents, Explanation
 from barnabas_client.cli.progress import bar
@@ -38,10 +39,13 @@ async def explain(arguments: Namespace, output: Output) -> int:
         if events.dropped:
             output.note(f"{events.dropped:,} older events are left out. To do: name a later time with --since")
         explanations = explain_events(events.values(), since=since, generation=arguments.generation)
+        if isinstance(history, RecordedHistory) and arguments.generation is None:
+            explanations += await _transactions(arguments, admin, explain_events, since)
+            explanations.sort(key=lambda one: int(one["time"]))
         if follow:
-            await _follow(history, events, explain_events, arguments, since, output)
+            await _follow(history, events, explain_events, arguments, explanations, since, output)
             return DONE
-    if not events and since is None:
+    if not events and not explanations and since is None:
         earlier = "" if history.note is None else ", or name an earlier time with --since"
         raise CommandError(
             f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`{earlier}"
@@ -66,17 +70,31 @@ async def _read(history: History, output: Output) -> Newest:
     return events
 
 
+async def _transactions(
+    arguments: Namespace, admin: Admin, explain_events: ExplainEvents, since: int | None
+) -> list[Explanation]:
+    """Explain the transactions that ``read_committed`` consumers of the group may have waited for."""
+    values = await transaction_events(arguments, admin, since)
+    if not values:
+        return []
+    partitions = set(await admin.list_consumer_group_offsets(arguments.group, raise_errors=False))
+    (described,) = await admin.describe_consumer_groups([arguments.group], raise_errors=False)
+    partitions.update(tp for member in described.members for tp in member.partitions)
+    return explain_events.transactions(values, since=since, partitions=partitions)
+
+
 async def _follow(
     history: History,
     events: Newest,
     explain_events: ExplainEvents,
     arguments: Namespace,
+    explanations: Iterable[Explanation],
     since: int | None,
     output: Output,
 ) -> None:
     """Print explanations, and again what changes in them, until Ctrl-C."""
     printer = _Printer(output)
-    printer.show(explain_events(events.values(), since=since, generation=arguments.generation), None)
+    printer.show(explanations, None)
     async for found in history.follow():
         if found:
             events.add(found)

@@ -71,6 +71,11 @@ class Newest:
         """The events that are kept, oldest first."""
         return self._values
 
+    @property
+    def newest(self) -> bytes | None:
+        """The newest event; None if there is none."""
+        return self._values[-1] if self._values else None
+
 
 class History(ABC):
     """The events of a group, as values of records of ``__group_events``.

@@ -11,7 +11,7 @@ class NotInstalledError(CommandError):
 
 
 def optional(module: str, *, extra: str, purpose: str, instead: str = "") -> Any:
-    """Import a module of an optional dependency.
+    """Import a module of an optional dependency, or one that needs it.
 
     Args:
         module: its name, such as "rich.live".
@@ -24,7 +24,7 @@ def optional(module: str, *, extra: str, purpose: str, instead: str = "") -> Any
     """
     try:
         return import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
+    except ImportError as error:
+        package = (error.name or module).partition(".")[0]
         remedy = f"pip install 'barnabas[{extra}]'" + (f", or {instead}" if instead else "")
         raise NotInstalledError(f"{purpose} needs {package}, which is not installed. To do: {remedy}") from None

@@ -1,6 +1,6 @@
 """Finds what other packages add to `barnabas` by entry points: commands, and the explanation of group events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
@@ -77,7 +77,7 @@ class RebuiltEvents(Protocol):
 
 
 class ExplainEvents(Protocol):
-    """Explains the events of a group, and rebuilds them where brokers do not record them."""
+    """Explains events of groups and transactions, and rebuilds those of groups where brokers do not record them."""
 
     def __call__(
         self, values: Iterable[bytes], *, since: int | None = None, generation: int | None = None
@@ -88,6 +88,23 @@ class ExplainEvents(Protocol):
             values: the values of the group's records in ``__group_events``, oldest first.
             since: only events at or after this time, in ms since 1970.
             generation: only the events that led to this generation.
+        """
+
+    def transactions(
+        self,
+        values: Iterable[bytes],
+        *,
+        since: int | None = None,
+        transactional_ids: Collection[str] | None = None,
+        partitions: Collection[tuple[str, int]] | None = None,
+    ) -> list[Explanation]:
+        """Explain the events of transactions.
+
+        Args:
+            values: the values of records of ``__transaction_events``, in any order.
+            since: only events at or after this time, in ms since 1970.
+            transactional_ids: only events of these ids; None for all.
+            partitions: only events of transactions with one of these partitions; None for all.
         """
 
     def rebuild(self, group: str, topic_name: Callable[[bytes], str | None]) -> RebuiltEvents:

@@ -4,9 +4,9 @@ import csv
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupOffset, OffsetSpec
@@ -29,24 +29,19 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(slots=True)
 class Plan:
-    """New offsets, and notes about requested offsets that do not exist."""
+    """New offsets, notes about requested offsets that do not exist, and the offsets that are committed now."""
 
     offsets: Offsets
     notes: list[str]
+    committed: Mapping[TopicPartition, GroupOffset] = field(default_factory=dict)
 
 
 async def reset(arguments: Namespace, output: Output) -> int:
     """Show the new offsets, and commit them with `--execute`."""
-    group = arguments.group
     async with clients.admin(arguments) as admin:
-        await _check_inactive(admin, group)
-        committed = await admin.list_consumer_group_offsets(group)
-        plan = await _plan(admin, arguments, committed)
-        errors: dict[TopicPartition, KafkaError] = {}
-        if arguments.execute and plan.offsets:
-            done = await admin.alter_consumer_group_offsets(group, plan.offsets, raise_errors=False)
-            errors = {tp: one.error for tp, one in done.items() if one.error is not None}
-    _print(arguments, plan, committed, errors, output)
+        plan = await make_plan(admin, arguments)
+        errors = await commit(admin, arguments.group, plan) if arguments.execute else {}
+    _print(arguments, plan, errors, output)
     for note in plan.notes:
         output.error(f"warning: {note}")
     for error in errors.values():
@@ -57,26 +52,55 @@ async def reset(arguments: Namespace, output: Output) -> int:
     return FAILED if errors else DONE
 
 
-def _print(
-    arguments: Namespace,
-    plan: Plan,
-    committed: Mapping[TopicPartition, GroupOffset],
-    errors: Mapping[TopicPartition, KafkaError],
-    output: Output,
-) -> None:
+async def make_plan(admin: Admin, arguments: Namespace) -> Plan:
+    """Compute the new offsets of a group; nothing is changed.
+
+    Args:
+        admin: of the brokers.
+        arguments: those of the command.
+
+    Raises:
+        CommandError: the group has members, no partition is selected, or a file is not valid.
+        KafkaError: a partition does not exist.
+    """
+    await _check_inactive(admin, arguments.group)
+    committed = await admin.list_consumer_group_offsets(arguments.group)
+    plan = await _plan(admin, arguments, committed)
+    plan.committed = committed
+    return plan
+
+
+async def commit(admin: Admin, group: str, plan: Plan) -> dict[TopicPartition, KafkaError]:
+    """Commit the offsets of a plan; returns the partitions that the broker refuses, with its errors.
+
+    Raises:
+        KafkaError: the broker refuses all of them, because the group has members for instance.
+    """
+    if not plan.offsets:
+        return {}
+    done = await admin.alter_consumer_group_offsets(group, plan.offsets, raise_errors=False)
+    return {tp: one.error for tp, one in done.items() if one.error is not None}
+
+
+def as_data(group: str, plan: Plan, errors: Mapping[TopicPartition, KafkaError], *, executed: bool) -> dict[str, Any]:
+    """Convert a plan, and what became of it, to JSON data."""
+    offsets = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "old_offset": plan.committed[tp].offset if tp in plan.committed else None,
+            "new_offset": offset,
+            "error": for_command_line(errors[tp]) if tp in errors else None,
+        }
+        for tp, offset in sorted(plan.offsets.items())
+    ]
+    return {"group": group, "executed": executed, "offsets": offsets, "notes": plan.notes}
+
+
+def _print(arguments: Namespace, plan: Plan, errors: Mapping[TopicPartition, KafkaError], output: Output) -> None:
     rows = sorted(plan.offsets.items())
     if output.json:
-        offsets = [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "old_offset": committed[tp].offset if tp in committed else None,
-                "new_offset": offset,
-                "error": for_command_line(errors[tp]) if tp in errors else None,
-            }
-            for tp, offset in rows
-        ]
-        output.data({"group": arguments.group, "executed": arguments.execute, "offsets": offsets, "notes": plan.notes})
+        output.data(as_data(arguments.group, plan, errors, executed=arguments.execute))
     elif arguments.export:
         for tp, offset in rows:
             output.line(f"{tp.topic},{tp.partition},{offset}")

@@ -29,6 +29,7 @@ from typing import Any, Final
 from barnabas_client.cli.failures import CommandError, UsageError
 from barnabas_client.config import DEFAULT_SERVERS, Address, ClientConfig, parse_servers
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError
+from barnabas_client.token_files import FileTokenProvider
 from barnabas_protocol.suggestions import did_you_mean
 
 #: The environment variables with bootstrap servers, and with the name of a cluster.
@@ -36,7 +37,9 @@ SERVERS_VARIABLE: Final = "BARNABAS_BOOTSTRAP_SERVERS"
 CLUSTER_VARIABLE: Final = "BARNABAS_CLUSTER"
 _OPTION: Final = "--bootstrap-servers"
 _KEYS: Final = ("default", "clusters")
-#: The settings of secure connections; the file and the clients have the same names.
+#: The file with a token, which another program renews; the clients take what reads it.
+_TOKEN_FILE: Final = "sasl_oauth_token_file"
+#: The settings of secure connections; the configuration file and the clients have the same names for the others.
 SECURITY: Final = (
     "security_protocol",
     "ssl_cafile",
@@ -47,6 +50,7 @@ SECURITY: Final = (
     "sasl_mechanism",
     "sasl_plain_username",
     "sasl_plain_password",
+    _TOKEN_FILE,
 )
 _CLUSTER_KEYS: Final = ("bootstrap_servers", *SECURITY)
 
@@ -177,8 +181,11 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _parsed(text: str, label: str, source: str, security: Mapping[str, Any]) -> Servers:
+    given = dict(security)
+    if (file := given.pop(_TOKEN_FILE, None)) is not None:
+        given["sasl_oauth_token_provider"] = FileTokenProvider(file)
     try:
-        return Servers(text, parse_servers(text), source, security)
+        return Servers(text, parse_servers(text), source, given)
     except ValueError as error:
         raise UsageError(str(error).replace("bootstrap_servers", label, 1)) from None
 

@@ -32,6 +32,7 @@ from barnabas_protocol.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     SHARE_GROUPS_TOPIC,
+    TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
 from barnabas_protocol.suggestions import did_you_mean
@@ -79,6 +80,8 @@ _DAMAGE: Final = {
     TRANSACTIONS_TOPIC: "It holds the state of all transactions: open ones could neither be committed nor aborted.",
     SHARE_GROUPS_TOPIC: "It holds what share groups have acknowledged: they would get records again.",
     EVENTS_TOPIC: "It holds the history of {groups}: groups explain would have nothing to explain.",
+    TRANSACTION_EVENTS_TOPIC: "It holds the history of slow and aborted transactions: transactions explain would have "
+    "nothing to explain.",
 }
 
 

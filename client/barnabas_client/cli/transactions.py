@@ -1,4 +1,4 @@
-"""`barnabas transactions list`, `describe`, `abort` and `find-hanging`, as kafka-transactions has them."""
+"""`barnabas transactions`: `list`, `describe`, `abort`, `find-hanging` as in kafka-transactions, and `explain`."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -10,11 +10,13 @@ from barnabas_client.admin.types import PartitionProducer, TransactionDescriptio
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.events import lines, require_explainer, transaction_events
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.counts import counted
+from barnabas_protocol.internal_topics import TRANSACTION_EVENTS_TOPIC
 
 #: As ListTransactions names them (``TransactionState.java``).
 TRANSACTION_STATES: Final = (
@@ -252,6 +254,28 @@ async def find_hanging(arguments: Namespace, output: Output) -> int:
     return FAILED if errors else DONE
 
 
+async def explain(arguments: Namespace, output: Output) -> int:
+    """Print which transactions were slow or aborted, and why."""
+    explain_events = require_explainer()
+    since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
+    async with clients.admin(arguments) as admin:
+        events = await transaction_events(arguments, admin, since)
+    if events is None:
+        raise CommandError(
+            f"these brokers have no topic {TRANSACTION_EVENTS_TOPIC}. Barnabas brokers create it for the first "
+            "transaction, Apache Kafka does not. To do: see the open transactions with `barnabas transactions list`"
+        )
+    explanations = explain_events.transactions(events, since=since, transactional_ids=arguments.ids or None)
+    if output.json:
+        output.data(explanations)
+        return DONE
+    for one in explanations:
+        output.lines(lines(one, output))
+    if not explanations:
+        output.note(f"No transaction was slow or aborted, of {counted(len(events), 'event')}.")
+    return DONE
+
+
 async def _partitions(admin: Admin, specs: Sequence[TopicSpec] | None) -> list[TopicPartition]:
     """The named partitions, or all partitions of all topics."""
     whole = None if specs is None else [spec.topic for spec in specs if spec.partitions is None]
@@ -341,6 +365,16 @@ def _abort_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--execute", action="store_true", help="abort; without it, only print what would be done")
 
 
+def _explain_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="TRANSACTIONAL-ID", help="only these (default: all)")
+    parser.add_argument(
+        "--since",
+        type=checked(values.since),
+        metavar="TIME",
+        help="only what happened since a time, or since a duration ago, such as 1h",
+    )
+
+
 def _hanging_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-t",
@@ -397,5 +431,11 @@ COMMANDS: Final = (
         help="find open transactions that no coordinator knows",
         add_arguments=_hanging_arguments,
         run=find_hanging,
+    ),
+    Command(
+        path=("transactions", "explain"),
+        help="print which transactions made consumers wait or were aborted, and why",
+        add_arguments=_explain_arguments,
+        run=explain,
     ),
 )

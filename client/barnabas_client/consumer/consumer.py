@@ -58,7 +58,8 @@ from barnabas_client.structs import (
     TopicPartition,
     V,
 )
-from barnabas_client.tasks import end
+from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tokens import TokenProvider
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -145,10 +146,12 @@ class Consumer(Generic[K, V]):
         ssl_keyfile: a PEM file with the key of that certificate. Default: None.
         ssl_password: the password of an encrypted key. Default: None.
         ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
-        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256" or "SCRAM-SHA-512". Default:
-            "PLAIN".
-        sasl_plain_username: the user, for all mechanisms. Default: None.
+        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256", "SCRAM-SHA-512", or
+            "OAUTHBEARER", which sends a token. Default: "PLAIN".
+        sasl_plain_username: the user, for all mechanisms but OAUTHBEARER. Default: None.
         sasl_plain_password: the user's password. Default: None.
+        sasl_oauth_token_provider: gives the tokens of OAUTHBEARER; see
+            :class:`~barnabas_client.tokens.AbstractTokenProvider`. Default: None.
         exclude_internal_topics: whether a pattern leaves out topics such as ``__consumer_offsets``. Default: True.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
         isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and aborted transactions.
@@ -239,6 +242,7 @@ class Consumer(Generic[K, V]):
         sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
         sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
         sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
+        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
         exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
         isolation_level: IsolationLevel = ConsumerConfig.isolation_level,
@@ -270,6 +274,7 @@ class Consumer(Generic[K, V]):
             sasl_mechanism=sasl_mechanism,
             sasl_plain_username=sasl_plain_username,
             sasl_plain_password=sasl_plain_password,
+            sasl_oauth_token_provider=sasl_oauth_token_provider,
         )
         self._config = ConsumerConfig(
             group_id=group_id,
@@ -342,7 +347,7 @@ class Consumer(Generic[K, V]):
         try:
             await network.start()
         except BaseException:
-            await network.close(min(1.0, self._config.close_timeout_ms / 1000))
+            await uninterrupted(network.close(min(1.0, self._config.close_timeout_ms / 1000)))
             raise
         session = Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
         self._session, self._phase = session, Phase.STARTED
@@ -372,18 +377,17 @@ class Consumer(Generic[K, V]):
             self._session.refuse_inside_listener("stop")
             self._session.polls.close()
         self._phase = Phase.STOPPING
-        await end(self._starting)
-        session = self._session
         try:
-            if session is not None:
+            await end(self._starting)
+            if self._session is not None:
                 async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                    await session.leave()
+                    await self._session.leave()
         except TimeoutError:
             _log.warning("stopped without an answer from the brokers", group=self._config.group_id)
         finally:
             self._phase = Phase.STOPPED
-            if session is not None:
-                await session.close(deadline)
+            if self._session is not None:
+                await uninterrupted(self._session.close(deadline))
 
     async def close(self) -> None:
         """The same as :meth:`stop`."""

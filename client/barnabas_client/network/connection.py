@@ -10,6 +10,7 @@ on it fails with :class:`~barnabas_client.errors.KafkaConnectionError`. It does 
 """
 
 import asyncio
+import math
 import secrets
 import ssl
 import struct
@@ -20,9 +21,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar, cast
 
 from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
-from barnabas_client.network.sasl import SaslError, exchange
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
 from barnabas_client.tasks import reject, resolve
+from barnabas_client.tokens import Login
 from barnabas_protocol.codec import decode_response, encode_request
 from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.exchange import Exchange
@@ -31,6 +32,8 @@ from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.sasl import Exchange as SaslExchange
+from barnabas_protocol.sasl import SaslError, bearer, exchange
 from barnabas_protocol.schema import Request, Response
 from barnabas_protocol.wire import Buffer
 
@@ -43,6 +46,13 @@ MAX_FRAME: Final = 256 * 1024 * 1024
 _NO_RESPONSE: Final = -1
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # after size, key and version
+_OF_LOGIN: Final = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
+
+#: The parts of a session after which a connection logs in again: when nothing is in flight, and in any case.
+_RENEW: Final = 0.85
+_RENEW_NOW: Final = 0.95
+#: Seconds between two logins at least: a broker takes none sooner.
+_LEAST: Final = 1.1
 
 #: Decodes a response: takes the version of the request, and the frame.
 Decoder = Callable[[int, Buffer], T]
@@ -82,6 +92,12 @@ class Connection(asyncio.BufferedProtocol):
         self._exchange: Exchange[_InFlight] = Exchange()
         self._reason = ""
         self._lost: asyncio.Future[None] = self._loop.create_future()
+        #: How it has logged in, and when to do so again: the first time that suits, and the last (KIP-368).
+        self._login: Login | None = None
+        self._renew_at = self._renew_by = math.inf
+        self._renewal: asyncio.Task[None] | None = None
+        #: Requests that wait until it has logged in again, and what their responses resolve.
+        self._held: list[tuple[bytearray, _InFlight | None]] = []
 
     @classmethod
     async def open(
@@ -92,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         tls: ssl.SSLContext | None = None,
-        login: tuple[str, str, str] | None = None,
+        login: Login | None = None,
         versions: Mapping[int, ApiRange] | None = None,
     ) -> "Connection":
         """Connect, and learn which API versions the broker has.
@@ -103,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
             client_id: sent with every request.
             timeout: seconds for all of it.
             tls: None for plain text.
-            login: mechanism, user and password of SASL; None to not log in.
+            login: how to log in; None to not do so.
             versions: the broker's API versions, if another connection has just learnt them. They are requested on
                 this connection as well, but other requests do not wait for the response.
 
@@ -132,7 +148,8 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     connection._confirm_versions(versions, timeout)
                 if login is not None:
-                    await connection._log_in(*login, timeout)
+                    connection._login = login
+                    await connection._log_in(login, timeout)
         except TimeoutError as error:
             connection.abort("it did not answer in time")
             raise KafkaTimeoutError(
@@ -174,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             KafkaError: a value does not fit its field, or that version does not have the field.
         """
         transport = self._connected()
+        self._renew(timeout)
         chosen = self._version(request, at_most)
         future: asyncio.Future[T] = self._loop.create_future()
         asked = _InFlight(ApiKey(request.API_KEY).name, chosen, decode, future, None)
@@ -282,10 +300,40 @@ class Connection(asyncio.BufferedProtocol):
                 f"{error}. To do: "
                 "shorten what is too long, or leave out what this broker does not know",
             ) from error
+        if self._renewal is not None and request.API_KEY not in _OF_LOGIN:
+            self._held.append((frame, asked))
+        else:
+            self._put(transport, frame, asked)
+
+    def _put(self, transport: asyncio.Transport, frame: bytearray, asked: _InFlight | None) -> None:
         if asked is not None:
             _INT32.pack_into(frame, _CORRELATION_ID_AT, self._exchange.sent(asked))
         transport.write(frame)
         self.last_used = self._loop.time()
+
+    def _renew(self, timeout: float) -> None:
+        """Log in again, if it is time. Requests wait meanwhile: the broker accepts none before it is done."""
+        now = self._loop.time()
+        if now < self._renew_at or self._renewal is not None or (now < self._renew_by and len(self._exchange)):
+            return
+        self._renewal = self._loop.create_task(self._log_in_again(timeout))
+
+    async def _log_in_again(self, timeout: float) -> None:
+        assert self._login is not None
+        try:
+            async with asyncio.timeout(timeout):
+                await self._log_in(self._login, timeout)
+        except (KafkaError, TimeoutError) as error:
+            self.abort(f"it could not log in again: {str(error) or 'it took too long'}")
+        finally:
+            self._renewal = None
+            held, self._held = self._held, []
+            for frame, asked in held:
+                if self._transport is None or self.closed:
+                    if asked is not None:
+                        self._fail(asked)
+                elif asked is None or not asked.future.done():
+                    self._put(self._transport, frame, asked)
 
     def _answered(self, asked: _InFlight, frame: Buffer) -> None:
         if asked.timer is not None:
@@ -318,13 +366,16 @@ class Connection(asyncio.BufferedProtocol):
             raise error_for(response.error_code, f"ask {self.host}:{self.port} for its API versions")
         self.versions = _ranges(response)
 
-    async def _log_in(self, mechanism: str, user: str, password: str, timeout: float) -> None:
+    async def _log_in(self, login: Login, timeout: float) -> None:
         """Prove to the broker who this client is.
 
         Raises:
             AuthenticationFailedError: the broker does not accept it, or does not know the password itself.
+            KafkaConnectionError: there is no token.
         """
-        where = f"{self.host}:{self.port}"
+        where, mechanism = f"{self.host}:{self.port}", login.mechanism
+        # Before the handshake, because the broker does not wait long for what follows it.
+        messages = await _messages(login, where)
         # After version 0, messages have no header.
         if SaslHandshakeRequest.API_KEY not in self.versions or self.versions[SaslHandshakeRequest.API_KEY].high < 1:
             raise AuthenticationFailedError(
@@ -341,23 +392,28 @@ class Connection(asyncio.BufferedProtocol):
                 f"{where} does not take logins ({ErrorCode.of(chosen.error_code).name}). To do: connect to a listener "
                 "with SASL, or without a login"
             )
-        messages = exchange(mechanism, user, password, nonce=partial(secrets.token_urlsafe, 24))
         try:
             message = next(messages)
             while True:
-                request = SaslAuthenticateRequest(auth_bytes=message)
+                request, began = SaslAuthenticateRequest(auth_bytes=message), self._loop.time()
                 answer = await self.ask(request, SaslAuthenticateResponse, timeout=timeout)
                 if answer.error_code != ErrorCode.NONE:
                     reason = answer.error_message or ErrorCode.of(answer.error_code).name
+                    who, check = f"user {login.user!r}", "sasl_plain_username and sasl_plain_password"
+                    if login.tokens is not None:
+                        who, check = "token", "sasl_oauth_token_provider, and what the broker expects of a token"
                     raise AuthenticationFailedError(
-                        f"{where} does not accept the user {user!r}: {reason}. To do: check sasl_plain_username and "
-                        "sasl_plain_password"
+                        f"{where} does not accept the {who}: {reason}. To do: check {check}"
                     )
+                lifetime = answer.session_lifetime_ms / 1000 or math.inf
+                self._renew_at = began + max(lifetime * _RENEW, _LEAST)
+                self._renew_by = began + max(lifetime * _RENEW_NOW, _LEAST)
                 message = messages.send(bytes(answer.auth_bytes))
         except StopIteration:
             pass  # the broker has accepted
         except SaslError as error:
-            raise AuthenticationFailedError(f"the login at {where} failed: {error}. To do: check the broker") from error
+            remedy = "the broker" if login.tokens is None else "sasl_oauth_token_provider"
+            raise AuthenticationFailedError(f"the login at {where} failed: {error}. To do: check {remedy}") from error
 
     def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
         """Request the API versions without waiting; requests before the response use the `known` ones."""
@@ -388,10 +444,33 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _fail_all(self) -> None:
-        for asked in self._exchange.abandon():
-            if asked.timer is not None:
-                asked.timer.cancel()
-            reject(asked.future, self._error())
+        held, self._held = self._held, []
+        for asked in (*self._exchange.abandon(), *(asked for _, asked in held if asked is not None)):
+            self._fail(asked)
+
+    def _fail(self, asked: _InFlight) -> None:
+        if asked.timer is not None:
+            asked.timer.cancel()
+        reject(asked.future, self._error())
+
+
+async def _messages(login: Login, where: str) -> SaslExchange:
+    """What a client says to log in.
+
+    Raises:
+        KafkaConnectionError: there is no token now. It is tried again, as with a broker that does not answer.
+    """
+    if login.tokens is None:
+        return exchange(login.mechanism, login.user, login.password, nonce=partial(secrets.token_urlsafe, 24))
+    try:
+        token = await login.tokens.token()
+        extensions: Mapping[str, str] = getattr(login.tokens, "extensions", dict)()
+        return bearer(token, extensions or {})
+    except Exception as error:
+        # A provider may ask another server, and fail in any way.
+        raise KafkaConnectionError(
+            f"no login at {where}: sasl_oauth_token_provider gives no token, {type(error).__name__}: {error}"
+        ) from error
 
 
 def api_versions_request() -> ApiVersionsRequest:

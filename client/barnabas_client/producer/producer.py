@@ -53,7 +53,8 @@ from barnabas_client.producer.receipts import Receipt
 from barnabas_client.producer.sender import Sender
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
-from barnabas_client.tasks import end
+from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 
@@ -181,10 +182,12 @@ class Producer(Generic[K, V]):
         ssl_keyfile: a PEM file with the key of that certificate. Default: None.
         ssl_password: the password of an encrypted key. Default: None.
         ssl_check_hostname: check that the certificate of a broker is for its host name. Default: True.
-        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256" or "SCRAM-SHA-512". Default:
-            "PLAIN".
-        sasl_plain_username: the user, for all mechanisms. Default: None.
+        sasl_mechanism: how to log in: "PLAIN", which sends the password, "SCRAM-SHA-256", "SCRAM-SHA-512", or
+            "OAUTHBEARER", which sends a token. Default: "PLAIN".
+        sasl_plain_username: the user, for all mechanisms but OAUTHBEARER. Default: None.
         sasl_plain_password: the user's password. Default: None.
+        sasl_oauth_token_provider: gives the tokens of OAUTHBEARER; see
+            :class:`~barnabas_client.tokens.AbstractTokenProvider`. Default: None.
         connections_max_idle_ms: connections that are idle for so long are closed. Default: 540000 ms.
 
     Raises:
@@ -262,6 +265,7 @@ class Producer(Generic[K, V]):
         sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
         sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
         sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
+        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
         connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
     ) -> None:
         client = ClientConfig(
@@ -282,6 +286,7 @@ class Producer(Generic[K, V]):
             sasl_mechanism=sasl_mechanism,
             sasl_plain_username=sasl_plain_username,
             sasl_plain_password=sasl_plain_password,
+            sasl_oauth_token_provider=sasl_oauth_token_provider,
         )
         self._config = ProducerConfig(
             acks=acks,
@@ -343,7 +348,7 @@ class Producer(Generic[K, V]):
                 raise _stopped_while_starting()
         except BaseException as error:
             stopped, self._state = self._state is Lifecycle.CLOSED, Lifecycle.CLOSED
-            await self._disconnect()
+            await uninterrupted(self._disconnect())
             caller = asyncio.current_task()
             if stopped and isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
                 raise _stopped_while_starting() from None
@@ -367,8 +372,10 @@ class Producer(Generic[K, V]):
         self._home.check()
         before, self._state = self._state, Lifecycle.CLOSED
         if before is Lifecycle.STARTING:
-            await end(self._starting)
-            await self._disconnect()
+            try:
+                await end(self._starting)
+            finally:
+                await uninterrupted(self._disconnect())
         if before is not Lifecycle.RUNNING:
             return
         milliseconds = self._config.delivery_timeout_ms if timeout_ms is None else timeout_ms
@@ -382,9 +389,7 @@ class Producer(Generic[K, V]):
         except KafkaError as error:
             _log.warning("stopping without an end of the transaction", reason=str(error))
         finally:
-            await self._sender.close()
-            self._progress.set()
-            await self._disconnect()
+            await uninterrupted(self._end())
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """The same as :meth:`stop`.
@@ -673,6 +678,11 @@ class Producer(Generic[K, V]):
         await self._network.start()
         if self._transactions is not None:
             await self._transactions.initialize()
+
+    async def _end(self) -> None:
+        await self._sender.close()
+        self._progress.set()
+        await self._disconnect()
 
     async def _disconnect(self) -> None:
         if self._transactions is not None:

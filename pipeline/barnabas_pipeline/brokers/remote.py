@@ -183,6 +183,7 @@ class Remote:
     def _common_settings(self) -> dict[str, Any]:
         """Return the settings that all clients share."""
         settings = self.settings
+        user, password = settings.login() or (None, None)
         return {
             "client_id": settings.client_id,
             "request_timeout_ms": settings.request_timeout_ms,
@@ -192,6 +193,9 @@ class Remote:
             "connections_max_idle_ms": settings.connections_max_idle_ms,
             "security_protocol": settings.security_protocol,
             "ssl_context": settings.ssl_context(),
+            "sasl_mechanism": settings.sasl_mechanism or ClientConfig.sasl_mechanism,
+            "sasl_plain_username": user,
+            "sasl_plain_password": password,
         }
 
     async def admin(self) -> Admin:

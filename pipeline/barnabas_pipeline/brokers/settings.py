@@ -13,9 +13,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from barnabas_protocol.jaas import parse_jaas
+from barnabas_protocol.sasl import MECHANISMS
+
 if TYPE_CHECKING:
     # The client is slow to import: see `barnabas_pipeline.datasource`.
-    from barnabas_client.config import Acks, Compression, IsolationLevel, SecurityProtocol
+    from barnabas_client.config import Acks, Compression, IsolationLevel, SaslMechanism, SecurityProtocol
 
 PREFIX: Final = "kafka."
 
@@ -74,7 +77,12 @@ class Settings:
         client_rack: where the executors are, so that they may fetch from a near replica (KIP-392). Default: "", which
             is nowhere.
         group_id: the group to which the progress of streams is committed, for information. Default: None, no commits.
-        security_protocol: ``PLAINTEXT``, or ``SSL`` for TLS. Default: "PLAINTEXT".
+        security_protocol: ``PLAINTEXT``, ``SSL`` for TLS, ``SASL_SSL`` to log in over TLS, or ``SASL_PLAINTEXT``.
+            Default: "PLAINTEXT".
+        sasl_mechanism: how to log in: ``PLAIN``, which sends the password, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+            Default: None.
+        sasl_jaas_config: user and password, as Kafka's clients have them: ``MODULE required username="..."
+            password="...";``. Default: None.
         ssl_truststore_type: the format of the trusted certificates; only ``PEM``. Default: "PEM".
         ssl_truststore_location: a file with trusted certificates. Default: None, which trusts the system's.
         ssl_truststore_certificates: trusted certificates as text. Default: None.
@@ -120,6 +128,8 @@ class Settings:
     client_rack: str = ""
     group_id: str | None = None
     security_protocol: "SecurityProtocol" = "PLAINTEXT"
+    sasl_mechanism: "SaslMechanism | None" = None
+    sasl_jaas_config: str | None = None
     ssl_truststore_type: str = "PEM"
     ssl_truststore_location: str | None = None
     ssl_truststore_certificates: str | None = None
@@ -176,17 +186,47 @@ class Settings:
         return settings
 
     def _check(self) -> None:
-        if self.security_protocol == "PLAINTEXT":
+        if not self.security_protocol.endswith("SSL"):
             for field in fields(self):
                 if field.name.startswith("ssl_") and getattr(self, field.name) != field.default:
                     raise ValueError(
                         f"option 'kafka.{field.name.replace('_', '.')}' is given, but kafka.security.protocol is "
-                        f"PLAINTEXT: give kafka.security.protocol=SSL as well"
+                        f"{self.security_protocol}: give kafka.security.protocol=SSL as well, or SASL_SSL"
                     )
+        login = (self.sasl_mechanism, self.sasl_jaas_config)
+        if self.security_protocol.startswith("SASL_"):
+            if None in login:
+                raise ValueError(
+                    f"option 'kafka.security.protocol' is {self.security_protocol}: give kafka.sasl.mechanism and "
+                    "kafka.sasl.jaas.config as well"
+                )
+            self.login()
+        elif login != (None, None):
+            raise ValueError(
+                f"option 'kafka.sasl.*' is given, but kafka.security.protocol is {self.security_protocol}: give "
+                "kafka.security.protocol=SASL_SSL as well"
+            )
         if self.ssl_keystore_key is not None and self.ssl_keystore_certificate_chain is None:
             raise ValueError(
                 "option 'kafka.ssl.keystore.key' is given without 'kafka.ssl.keystore.certificate.chain': give both"
             )
+
+    def login(self) -> tuple[str, str] | None:
+        """User and password; None without a login.
+
+        Raises:
+            ValueError: ``kafka.sasl.jaas.config`` does not have them; the text has no part of it.
+        """
+        if self.sasl_jaas_config is None:
+            return None
+        try:
+            options = parse_jaas(self.sasl_jaas_config).options
+        except ValueError as error:
+            raise ValueError(f"option 'kafka.sasl.jaas.config' {error}") from None
+        user, password = options.get("username"), options.get("password")
+        if not user or not password:
+            raise ValueError('option \'kafka.sasl.jaas.config\' must have username="..." and password="..."')
+        return user, password
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the TLS context of connections; None for plain text.
@@ -194,7 +234,7 @@ class Settings:
         Raises:
             ValueError: a certificate or key cannot be read.
         """
-        if self.security_protocol == "PLAINTEXT":
+        if not self.security_protocol.endswith("SSL"):
             return None
         try:
             context = ssl.create_default_context(
@@ -225,7 +265,8 @@ _IDENTIFICATION: Final = _one_of("https", "")
 _PEM: Final = _one_of("PEM")
 _CONVERT: Final[dict[str, Callable[[str, str], Any]]] = {
     **{field.name: _number if field.type is int else _text for field in fields(Settings)},
-    "security_protocol": _one_of("PLAINTEXT", "SSL"),
+    "security_protocol": _one_of("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"),
+    "sasl_mechanism": _one_of(*MECHANISMS),
     "ssl_truststore_type": _PEM,
     "ssl_keystore_type": _PEM,
     "ssl_endpoint_identification_algorithm": _IDENTIFICATION,
@@ -255,8 +296,7 @@ def _convert(name: str, key: str) -> Callable[[str, str], Any]:
         return found
     if key.startswith("sasl."):
         raise ValueError(
-            f"Kafka option '{name}' is not supported: the source has no SASL. To do: use kafka.security.protocol=SSL, "
-            "with a client certificate if the broker authenticates clients"
+            f"Kafka option '{name}' is not supported: of SASL there are kafka.sasl.mechanism and kafka.sasl.jaas.config"
         )
     keys = [known.replace("_", ".") for known in _CONVERT]
     near = difflib.get_close_matches(key, keys, 1)

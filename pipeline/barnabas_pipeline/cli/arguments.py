@@ -4,6 +4,7 @@ from argparse import Namespace
 from typing import Final
 
 from barnabas_client.cli.failures import UsageError
+from barnabas_protocol.jaas import quoted
 
 #: Settings of secure connections, and the options of the Spark source that mean the same.
 _SECURITY: Final = {
@@ -29,6 +30,12 @@ def source_options(arguments: Namespace) -> dict[str, str]:
             options[_SECURITY[name]] = value
         elif name == "ssl_keyfile":
             raise UsageError(f"{name} is given ({servers.source}): put the key into the file of ssl_certfile")
-        else:
-            raise UsageError(f"{name} is given ({servers.source}): the Spark source cannot log in")
+    login = servers.config.login
+    if login is not None:
+        if login.tokens is not None:
+            raise UsageError(f"sasl_mechanism is {login.mechanism} ({servers.source}): give another one")
+        options["kafka.sasl.mechanism"] = login.mechanism
+        options["kafka.sasl.jaas.config"] = (
+            f"Login required username={quoted(login.user)} password={quoted(login.password)};"
+        )
     return {**options, **dict(arguments.options)}

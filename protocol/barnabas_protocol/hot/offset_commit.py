@@ -74,7 +74,11 @@ def _request(data: bytes, at: int, by_id: bool) -> OffsetCommitRequest:
         else:
             name, at = read_short_string(data, at)
         partitions: list[OffsetCommitRequestPartition] = []
-        inner, at = read_short_length(data, at)
+        inner = data[at] - 1
+        if 0 <= inner < 0x7F:  # read_short_length, written out for what nearly all requests have
+            at += 1
+        else:
+            inner, at = read_short_length(data, at)
         for _ in range(inner):
             index, offset, epoch = _PARTITION.unpack_from(data, at)
             at += 16

@@ -167,6 +167,10 @@ def read_short_length(data: bytes, at: int) -> tuple[int, int]:
 
 def read_short_string(data: bytes, at: int) -> tuple[str, int]:
     """A compact string with a length of one or two bytes. Its end may be beyond the data: check the last position."""
+    size = data[at]
+    if 0 < size < 0x80:  # read_short_length, written out for what nearly all strings are
+        end = at + size
+        return data[at + 1 : end].decode(), end
     size, at = read_short_length(data, at)
     end = at + size
     return data[at:end].decode(), end

@@ -331,30 +331,31 @@ def _find_run(data: bytes, at: int, most: int) -> _Run | None:
         return None
 
     step = last + 1 - at
-    count = min(most, (len(data) - at) // step)
+    # Beyond these offsets the varints have another size, or another third byte.
+    width = key_at - delta_at
+    begin = delta if width < 3 else delta % 8192
+    count = min(most, (len(data) - at) // step, (64 if width == 1 else 8192) - begin)
     end = at + count * step
     for place in (*range(at, body), *range(key_at, key_from), *range(value_at, value_from), last):
-        count = min(count, _same(data[place:end:step]))
-        if count < _LEAST_RUN:
-            return None
+        if (same := _same(data[place:end:step])) < count:
+            count = same
+            if count < _LEAST_RUN:
+                return None
     firsts, seconds = data[stamp_at:end:step], b""
     if delta_at == stamp_at + 1:
         count = min(count, _beginning(firsts, _ONLY))
     else:
         seconds = data[stamp_at + 1 : end : step]
         count = min(count, _beginning(firsts, _FIRST), _beginning(seconds, _SECOND))
-    if key_at == delta_at + 1:
-        count = min(count, 64 - delta)
-        follow = data[delta_at:end:step][:count] == _ONLY[delta : delta + count]
-    elif key_at == delta_at + 2:
-        count = min(count, 8192 - delta)
+    if width == 1:
+        follow = data[delta_at:end:step][:count] == _ONLY[begin : begin + count]
+    elif width == 2:
         follow = (
-            data[delta_at:end:step][:count] == _FIRSTS[delta : delta + count]
-            and data[delta_at + 1 : end : step][:count] == _SECONDS[delta : delta + count]
+            data[delta_at:end:step][:count] == _FIRSTS[begin : begin + count]
+            and data[delta_at + 1 : end : step][:count] == _SECONDS[begin : begin + count]
         )
     else:
-        begin = delta % 8192
-        count = min(count, 8192 - begin, _same(data[delta_at + 2 : end : step]))
+        count = min(count, _same(data[delta_at + 2 : end : step]))
         follow = (
             data[delta_at:end:step][:count] == _FIRSTS[begin : begin + count]
             and data[delta_at + 1 : end : step][:count] == _MIDDLES[begin : begin + count]

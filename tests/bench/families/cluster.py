@@ -38,7 +38,8 @@ ABOUT: Final = (
     "partitions, until the group's consumer receives it, and until the group commits. Partitions: the broker that "
     "leads most of them is killed or stopped; the time until the remaining brokers report another leader for "
     "each. Idle: the highest of the three brokers over 5 s. Topics: one partition and one replica each, 100 per "
-    "request. `--cores 2` is compared with one broker, one replica each."
+    "request. Transactions: one producer of confluent-kafka, one partition; three replicas and one broker in turn. "
+    "`--cores 2` is compared with one broker, one replica each."
 )
 ROUNDS: Final = 3
 THREE, ONE = "cluster", "one replica, one broker"
@@ -66,6 +67,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
         for name, lease in LEASES[:1] + LEASES[-1:] if quick else LEASES:
             asyncio.run(_failover(table, name, lease))
         asyncio.run(_partitions(table, 100 if quick else 1000))
+        asyncio.run(_transactions(table, 10 if quick else 1))
         _cores(table, 200_000 if quick else 2_000_000)
     asyncio.run(_topics(table, 500 if quick else 10_000))
     return table
@@ -217,6 +219,23 @@ async def _idle(table: Table, label: str, nodes: Sequence[Node]) -> None:
     used = max(cpu(_pid(node)) - was for node, was in zip(nodes, before, strict=True))
     table.add(f"{label}: processor time of a broker", THREE, used / elapsed, percent)
     table.add(f"{label}: memory of a broker", THREE, max(_rss(_pid(node)) for node in nodes), mebibytes)
+
+
+async def _transactions(table: Table, share: int) -> None:
+    """Measure transactions on three replicas, and on one broker, in turn."""
+    async with _cluster(None, "min.insync.replicas=2") as brokers:
+        nodes, addresses = [*brokers.nodes.values()], _addresses(brokers)
+        with BarnabasBroker() as server:
+            for records, transactions in ((1, 1_000), (100, 500), (10_000, 40)):
+                name = f"transactions-{records}"
+                with Link(f"127.0.0.1:{nodes[0].port}") as link:
+                    _create(link, [name], 1, 3)
+                _wait(nodes, name, 1, 3)
+                create_topic(server.bootstrap_servers, name, 1)
+                for column, address in ((THREE, addresses), (ONE, server.bootstrap_servers)):
+                    done = load("transactions", "rate", address, name, records, transactions // share)
+                    row = f"transactions/s, {records:,} record{'s' if records > 1 else ''} each"
+                    table.add(row, column, done["count"] / done["seconds"], count)
 
 
 async def _topics(table: Table, topics: int) -> None:

@@ -14,7 +14,10 @@ ABOUT: Final = (
     "One producer of confluent-kafka writes transactions to one partition, one after the other, on all cores together "
     "with the server; records have 100 B, without linger. The first transactions are not counted. Commit: the time "
     "that `commit_transaction` takes for one record that is acknowledged already. Commit to consumer: the time from "
-    "that call to the `poll` of a read_committed consumer in the same process that returns the record."
+    "that call to the `poll` of a read_committed consumer in the same process that returns the record. Barnabas writes "
+    "the markers of its own partitions before it answers a commit, Kafka afterwards. When Barnabas answered first, a "
+    "commit took 0.44 ms in place of 0.70, but there were 0.75 times as many transactions/s: the next one often found "
+    "the former one unfinished, and its client waited to try again."
 )
 ROUNDS: Final = 3
 #: Transactions by the number of records of each.

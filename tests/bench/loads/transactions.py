@@ -18,7 +18,7 @@ import time
 import uuid
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 SIZE: Final = 100
 LIMIT: Final = 60.0
@@ -61,26 +61,24 @@ def rate(address: str, topic: str, records: int, count: int) -> dict[str, float]
 
 def _end(address: str, topic: str) -> int:
     """The last stable offset, when the last marker is written."""
-    reader = _reader(address)
+    deadline = time.monotonic() + LIMIT
+    committed, everything = _reader(address), _reader(address, "read_uncommitted")
+    partition = TopicPartition(topic, 0)
     try:
-        deadline = time.monotonic() + LIMIT
         while True:
-            partition = TopicPartition(topic, 0)
-            stable: int = reader.get_watermark_offsets(partition, LIMIT, cached=False)[1]
-            if _all(address, topic) == stable or time.monotonic() > deadline:
-                return stable
+            try:
+                stable: int = committed.get_watermark_offsets(partition, LIMIT, cached=False)[1]
+                if everything.get_watermark_offsets(partition, LIMIT, cached=False)[1] == stable:
+                    return stable
+            except KafkaException:  # the partition's leader changes
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the last transaction has no marker after {LIMIT:.0f} s")
             time.sleep(0.02)
     finally:
-        reader.close()
-
-
-def _all(address: str, topic: str) -> int:
-    reader = _reader(address, "read_uncommitted")
-    try:
-        end: int = reader.get_watermark_offsets(TopicPartition(topic, 0), LIMIT, cached=False)[1]
-        return end
-    finally:
-        reader.close()
+        committed.close()
+        everything.close()
 
 
 def _reader(address: str, isolation: str = "read_committed") -> Consumer:

@@ -1,9 +1,13 @@
 """The image: immutable, and the same after the same events."""
 
+import json
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from barnabas_broker.cluster.acls import AclCreated, AclDeleted
+from barnabas_broker.cluster.controller import create_acls, delete_acls
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import (
@@ -23,12 +27,24 @@ from barnabas_broker.cluster.image import (
     TopicDeleted,
 )
 from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.security.bindings import AclBinding
+from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 
 PARTITION = PartitionInfo(1, 0, (1, 2), (1,))
 OTHER = PartitionInfo(-1, 7, (2, 3, 1), (3, 1), 9, (3,), (1,))
 names = st.sampled_from(["a", "b", "c"])
 configs = st.dictionaries(st.sampled_from(["retention.ms", "segment.ms"]), st.text(max_size=3))
 partitions = st.lists(st.just(PARTITION), min_size=1, max_size=3).map(tuple)
+bindings = st.builds(
+    AclBinding,
+    st.sampled_from([AclResourceType.TOPIC, AclResourceType.CLUSTER]),
+    names,
+    st.sampled_from([AclPatternType.LITERAL, AclPatternType.PREFIXED]),
+    st.sampled_from(["User:a", 'User:ü\\"']),
+    st.just("*"),
+    st.sampled_from([AclOperation.ALL, AclOperation.READ]),
+    st.sampled_from([AclPermissionType.ALLOW, AclPermissionType.DENY]),
+)
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         BrokerRegistered,
@@ -49,6 +65,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(BrokerConfigured, st.sampled_from(["", "1"]), configs),
     st.builds(GroupConfigured, names, configs),
     st.builds(ProducerIdsAllocated, st.integers(0, 10**6)),
+    st.builds(AclCreated, bindings),
+    st.builds(AclDeleted, bindings),
 )
 
 
@@ -123,3 +141,40 @@ def test_a_journal_with_one_address_per_broker_is_read() -> None:
 def test_a_broker_without_a_valid_address_is_rejected(endpoints: str) -> None:
     with pytest.raises(StoreError, match="not an event"):
         event_from_json(f'{{"event":"BrokerRegistered","node_id":3,"endpoints":{endpoints}}}')
+
+
+ACL = AclBinding(
+    AclResourceType.TOPIC, "a", AclPatternType.LITERAL, "User:a", "*", AclOperation.READ, AclPermissionType.ALLOW
+)
+
+
+def test_acls_are_created_and_deleted_once() -> None:
+    other = ACL._replace(host="10.0.0.7")
+    created = create_acls(Image("cluster"), [ACL, other, ACL])
+    assert created == [AclCreated(ACL), AclCreated(other)]
+    image = Image("cluster").apply_all(created)
+    assert list(image.acls) == [ACL, other]
+    assert create_acls(image, [ACL]) == []
+    assert delete_acls(image, [other, other, ACL._replace(principal="User:b")]) == [AclDeleted(other)]
+    assert list(image.apply(AclDeleted(other)).acls) == [ACL]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resource_type": "ANY"},
+        {"resource_type": "SHELF"},
+        {"pattern_type": "MATCH"},
+        {"principal": None},
+        {"host": 5},
+        {"operation": "ANY"},
+        {"permission": "ANY"},
+    ],
+)
+def test_a_damaged_acl_is_refused(change: dict[str, object]) -> None:
+    fields = json.loads(event_to_json(AclCreated(ACL)))
+    assert event_from_json(json.dumps(fields)) == AclCreated(ACL)
+    with pytest.raises(StoreError, match="not an event"):
+        event_from_json(json.dumps(fields | change))
+    with pytest.raises(StoreError, match="not an event"):
+        event_from_json(json.dumps({name: value for name, value in fields.items() if name not in change}))

@@ -12,6 +12,7 @@ from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, p
 from barnabas_broker.config.checks import broker_listeners, check_config
 from barnabas_broker.config.keys import ADVERTISED_LISTENERS, LISTENERS, LOG_DIRS, NODE_ID
 from barnabas_broker.config.unserved import UNSERVED
+from tests.lots import in_lots
 
 #: The keys and values that all three stock files of Apache Kafka 4.3 have (config/*.properties).
 COMMON: Final = """
@@ -89,7 +90,7 @@ def test_a_stock_controller_properties_is_refused() -> None:
         check_config(config(COMMON + CONTROLLER))
 
 
-@pytest.mark.parametrize("name", sorted(name for name, key in UNSERVED.items() if key.refused))
+@in_lots("name", sorted(name for name, key in UNSERVED.items() if key.refused))
 def test_what_would_do_less_than_asked_is_refused(name: str) -> None:
     shown = "" if name.endswith("password") else r"='org\.example\.Guard'"
     with pytest.raises(ConfigError, match=rf"^{name}{shown}: .*; leave it out$"):
@@ -97,7 +98,7 @@ def test_what_would_do_less_than_asked_is_refused(name: str) -> None:
     assert check_config(Config(BROKER_KEYS, {name: UNSERVED[name].default})) == []
 
 
-@pytest.mark.parametrize("name", sorted(name for name, key in UNSERVED.items() if not key.refused))
+@in_lots("name", sorted(name for name, key in UNSERVED.items() if not key.refused))
 def test_what_has_no_effect_is_named(name: str) -> None:
     assert check_config(Config(BROKER_KEYS, {name: "1"})) == [f"{name}: no effect, {UNSERVED[name].why}"]
 
@@ -111,7 +112,10 @@ def test_what_has_no_effect_is_named(name: str) -> None:
         ("xyz", "no such configuration key, ignored"),
         ("port", "no effect, removed from Apache Kafka: set listeners instead"),
         ("zookeeper.connection.timeout.ms", "no effect, there is no ZooKeeper; brokers coordinate through etcd"),
-        ("listener.name.internal.max.connections", "no effect, only keys of TLS and SASL can be set"),
+        (
+            "listener.name.internal.num.io.threads",
+            "no effect, only keys of TLS, SASL and limits of connections",
+        ),
     ],
 )
 def test_an_unknown_key_is_named_with_the_one_that_was_meant(name: str, said: str) -> None:
@@ -182,7 +186,9 @@ def test_listeners_for_controllers_only_are_refused() -> None:
 def started(file: Path | None = None, *given: str, data_dir: str | None = None, node_id: str | None = None) -> Config:
     """The configuration of ``broker --config FILE --set GIVEN ... --data-dir DIR --node-id N``."""
     flags = {"config": None if file is None else str(file), "set": list(given), "data_dir": data_dir}
-    read, _ = read_config(argparse.Namespace(**flags, node_id=node_id, cluster=None, advertise=None))
+    read, _ = read_config(
+        argparse.Namespace(**flags, node_id=node_id, cluster=None, advertise=None, http_token_file=None)
+    )
     return read
 
 
@@ -231,12 +237,14 @@ def test_the_environment_is_checked_but_other_programs_variables_are_left_alone(
         monkeypatch.delenv(name)
     for name in ("OPTS", "HEAP_OPTS", "PORT", "SERVICE_HOST", "BOOTSTRAP_SERVERS", "BROKER", "LOG4J_OPTS", "VERSION"):
         monkeypatch.setenv(f"KAFKA_{name}", "x")
-    arguments = argparse.Namespace(config=None, set=[], data_dir=None, node_id=None, cluster=None, advertise=None)
+    arguments = argparse.Namespace(
+        config=None, set=[], data_dir=None, node_id=None, cluster=None, advertise=None, http_token_file=None
+    )
     assert read_config(arguments)[1] == []
     monkeypatch.setenv("KAFKA_NUM_PARTITION", "3")
     monkeypatch.setenv("KAFKA_ZOOKEEPER_CONNECT", "zookeeper:2181")
     monkeypatch.setenv("KAFKA_NUM_IO_THREADS", "8")
     assert warned(read_config(arguments)[1]) == {"num.partition", "zookeeper.connect", "num.io.threads"}
-    monkeypatch.setenv("KAFKA_AUTHORIZER_CLASS_NAME", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    monkeypatch.setenv("KAFKA_AUTHORIZER_CLASS_NAME", "kafka.security.authorizer.AclAuthorizer")
     with pytest.raises(ConfigError, match=r"authorizer\.class\.name"):
         read_config(arguments)

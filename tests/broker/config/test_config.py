@@ -175,7 +175,16 @@ def test_a_groups_value_is_used_within_bounds_that_changed_later() -> None:
 
 def flags(**given: object) -> argparse.Namespace:
     return argparse.Namespace(
-        **{"config": None, "set": [], "data_dir": None, "node_id": None, "cluster": None, "advertise": None, **given}
+        **{
+            "config": None,
+            "set": [],
+            "data_dir": None,
+            "node_id": None,
+            "cluster": None,
+            "advertise": None,
+            "http_token_file": None,
+            **given,
+        }
     )
 
 

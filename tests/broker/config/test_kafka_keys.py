@@ -17,8 +17,9 @@ from tests.interop.kafka_server import run_tool
 FILE: Final = Path(__file__).with_name("kafka_keys.tsv")
 PROGRAM: Final = Path(__file__).parents[2] / "interop" / "java" / "BrokerKeys.java"
 
-#: Keys that Apache Kafka does not have.
+#: Keys that Apache Kafka does not have, or that its authorizer has and not the broker.
 OURS: Final = {
+    "allow.everyone.if.no.acl.found",
     "cluster.url",
     "connection.max.response.bytes",
     "etcd.password.file",
@@ -26,11 +27,20 @@ OURS: Final = {
     "etcd.ssl.certfile",
     "etcd.ssl.keyfile",
     "etcd.user",
+    "event.loop.watchdog.ms",
+    "http.ssl.cafile",
+    "http.ssl.certfile",
+    "http.ssl.keyfile",
+    "http.token.file",
     "log.dir.mode",
     "max.incremental.fetch.session.cache.partitions",
     "message.max.decompressed.bytes",
+    "oauthbearer.sasl.jaas.config",
     "plain.sasl.jaas.config",
+    "scram-sha-256.sasl.jaas.config",
+    "scram-sha-512.sasl.jaas.config",
     "queued.max.response.bytes",
+    "super.users",
     "unclean.recovery.timeout.ms",
 }
 #: Served keys with another default than in Kafka.

@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.replay import CorruptRecord
+from barnabas_broker.groups.effects import CoordinatorRecord
 from barnabas_broker.groups.records import (
     Committed,
     OffsetKey,
     group_key,
+    group_record,
     group_value,
     offset_key,
     offset_key_head,
@@ -20,11 +22,20 @@ from barnabas_broker.groups.records import (
 )
 from barnabas_protocol.codec import encode
 from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    CurrentTopicPartitions,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    TargetTopicPartition,
 )
+from barnabas_protocol.errors import EncodeError
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -109,3 +120,85 @@ def test_values_longer_than_a_record_allows_are_refused() -> None:
         offset_key_head("g" * 32768, "t")
     with pytest.raises(ValueError, match=r"short|format"):
         offset_value(Committed(1, 1, "m" * 40_000, 1))
+
+
+PARTITIONS = st.lists(INT32, max_size=200)
+TARGETS = st.lists(st.tuples(st.binary(min_size=16, max_size=16), PARTITIONS), max_size=200)
+
+
+def as_declared(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """A record of a group by its schemas."""
+    key, value = record
+    (record_type,) = type(key).VERSIONS
+    written = record_type.to_bytes(2, "big") + encode(key, record_type)
+    return written, None if value is None else b"\x00\x00" + encode(value, 0)
+
+
+@given(TEXT, TEXT, TARGETS)
+def test_the_target_of_a_member_equals_the_schema(
+    group: str, member: str, target: list[tuple[bytes, list[int]]]
+) -> None:
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member)
+    topics = [TargetTopicPartition(topic_id=topic_id, partitions=partitions) for topic_id, partitions in target]
+    for value in (None, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics)):
+        assert group_record((key, value)) == as_declared((key, value))
+
+
+@given(TEXT, TEXT, INT32, INT32, st.integers(-128, 127), TARGETS, TARGETS, st.sampled_from((0, 1, 2)))
+def test_the_assignment_of_a_member_equals_the_schema(
+    group: str,
+    member: str,
+    epoch: int,
+    previous: int,
+    state: int,
+    assigned: list[tuple[bytes, list[int]]],
+    revoking: list[tuple[bytes, list[int]]],
+    epochs: int,
+) -> None:
+    def topics(owned: list[tuple[bytes, list[int]]]) -> list[CurrentTopicPartitions]:
+        """With an epoch for each partition, with none, or with null."""
+        return [
+            CurrentTopicPartitions(
+                topic_id=topic_id,
+                partitions=partitions,
+                assignment_epochs=(None, [], [each // 2 for each in partitions])[epochs],
+            )
+            for topic_id, partitions in owned
+        ]
+
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member)
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=epoch,
+        previous_member_epoch=previous,
+        state=state,
+        assigned_partitions=topics(assigned),
+        partitions_pending_revocation=topics(revoking),
+    )
+    for each in (None, value):
+        assert group_record((key, each)) == as_declared((key, each))
+
+
+@given(TEXT, TEXT, st.lists(st.text(max_size=300), max_size=200), INT64, INT64)
+def test_what_a_regular_expression_matches_equals_the_schema(
+    group: str, regex: str, topics: list[str], version: int, timestamp: int
+) -> None:
+    key = ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex)
+    value = ConsumerGroupRegularExpressionValue(topics=topics, version=version, timestamp=timestamp)
+    for each in (None, value):
+        assert group_record((key, each)) == as_declared((key, each))
+
+
+def test_a_record_of_a_member_that_does_not_fit_is_refused() -> None:
+    long = ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m" * 40_000)
+    short = ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m")
+    wide = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[TargetTopicPartition(topic_id=bytes(16), partitions=[2**31])]
+    )
+    strange = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=[TargetTopicPartition(topic_id=bytes(15), partitions=[])]
+    )
+    regex = ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="r")
+    broken = ConsumerGroupRegularExpressionValue(topics=["\ud800"], version=0, timestamp=0)
+    for record in ((long, None), (short, wide), (short, strange), (regex, broken)):
+        with pytest.raises(EncodeError):
+            group_record(record)

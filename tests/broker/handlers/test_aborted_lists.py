@@ -3,12 +3,12 @@
 import gc
 import random
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas_broker.__main__ import COLLECTOR_THRESHOLDS
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.collector import bounded
 from barnabas_broker.storage import AbortedTransaction
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.hot import decode_fetch_response
@@ -16,6 +16,7 @@ from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.records import build_batch
 from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, held_by
+from tests.sampling import slow_except
 from tests.wire import Wire
 
 pytestmark = pytest.mark.broad
@@ -30,17 +31,17 @@ EACH = 100
 
 
 @pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
-    """Configure the garbage collector as the program does, and leave out what the tests have made."""
-    thresholds = gc.get_threshold()
+async def collector() -> AsyncIterator[None]:
+    """Bound the garbage collector as the program does, and leave out what the tests have made."""
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    yield
-    gc.set_threshold(*thresholds)
+    with bounded():
+        yield
 
 
-@pytest.fixture(params=[("in order", MANY), ("in any order", MANY)], ids=lambda param: param[0])
+@pytest.fixture(
+    params=[pytest.param(("in order", MANY), marks=pytest.mark.slow), ("in any order", MANY)],
+    ids=lambda param: param[0],
+)
 async def expected(request: pytest.FixtureRequest, broker: BrokerServer, wire: Wire) -> list[tuple[int, int]]:
     """The first offsets and producer ids of a partition's aborted transactions, which were all open at a time."""
     order, many = request.param
@@ -66,7 +67,7 @@ def fetching(version: int) -> bytes:
     return encode_request(request, version, 1, "test")
 
 
-@pytest.mark.parametrize("version", [4, 11, 12])
+@pytest.mark.parametrize("version", slow_except([4, 11, 12], 12))
 async def test_the_list_is_whole_and_in_offset_order(wire: Wire, expected: list[tuple[int, int]], version: int) -> None:
     wire.writer.write(fetching(version))
     (topic,) = decode_fetch_response(version, await wire.frame()).responses
@@ -85,6 +86,7 @@ async def test_a_long_list_does_not_hold_the_loop(
     assert min(times) < HELD, f"{[round(one * 1000) for one in times]} ms"
 
 
+@pytest.mark.slow
 async def test_a_long_list_takes_little_memory(wire: Wire, expected: list[tuple[int, int]]) -> None:
     tracemalloc.start()
     try:

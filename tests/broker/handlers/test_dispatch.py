@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -97,8 +98,8 @@ class Owing:
     def __init__(self) -> None:
         self.contexts: list[RequestContext] = []
         self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
-        nothing = cast(Any, None)
-        self.dispatch = Dispatch(nothing, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
+        services = cast(Any, SimpleNamespace(quotas=SimpleNamespace(active=False)))
+        self.dispatch = Dispatch(services, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
         self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
 
     def _handle(self, context: RequestContext, request: HeartbeatRequest) -> asyncio.Future[HeartbeatResponse]:

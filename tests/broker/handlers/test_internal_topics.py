@@ -11,6 +11,7 @@ from barnabas_protocol.internal_topics import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
+    TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
 from barnabas_protocol.messages.alter_configs import (
@@ -51,13 +52,15 @@ DELETE: Final = 1
 APPEND: Final = 2
 TOPIC: Final = 2
 ZERO: Final = bytes(16)
-EXISTING: Final = (OFFSETS_TOPIC, EVENTS_TOPIC)
+EXISTING: Final = (OFFSETS_TOPIC, EVENTS_TOPIC, TRANSACTIONS_TOPIC, TRANSACTION_EVENTS_TOPIC)
 
 
 @pytest.fixture
 async def topics(wire: Wire) -> Sequence[str]:
-    """The internal topics exist: a client has looked for the coordinator of its group."""
-    await wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6, FindCoordinatorResponse)
+    """The internal topics exist: clients have looked for the coordinators of a group and of a transaction."""
+    for key_type in (0, 1):
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"])
+        await wire.ask(request, 6, FindCoordinatorResponse)
     return EXISTING
 
 
@@ -119,7 +122,7 @@ async def test_creating_one_again_is_what_it_is_for_other_topics(wire: Wire, top
     assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS - {*EXISTING, TRANSACTIONS_TOPIC} | {METADATA_TOPIC}))
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS - {*EXISTING} | {METADATA_TOPIC}))
 async def test_a_reserved_name_is_not_created_automatically(wire: Wire, name: str) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=ZERO)], allow_auto_topic_creation=True)
     (result,) = (await wire.ask(request, 12, MetadataResponse)).topics
@@ -169,7 +172,9 @@ async def test_a_whole_configuration_that_leaves_the_policy_out_is_refused(wire:
 
 async def test_other_keys_may_be_changed(wire: Wire, topics: Sequence[str]) -> None:
     assert await alter(wire, OFFSETS_TOPIC, ("segment.bytes", SET, "1000000")) == (0, "")
-    assert await alter(wire, EVENTS_TOPIC, ("retention.ms", SET, "1000"), ("cleanup.policy", SET, "delete")) == (0, "")
+    for name in (EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC):
+        changes = ("retention.ms", SET, "1000"), ("cleanup.policy", SET, "delete")
+        assert await alter(wire, name, *changes) == (0, "")
 
 
 async def test_a_mistyped_key_is_answered_with_the_one_that_was_meant(wire: Wire, topics: Sequence[str]) -> None:

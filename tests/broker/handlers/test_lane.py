@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from barnabas_broker.handlers.lane import SLICE, Lane, Work, _response
+from barnabas_broker.server.connection import Peer
 
 
 def test_work_of_one_step_reads_no_clock() -> None:
@@ -76,7 +77,7 @@ async def test_what_a_failed_request_holds_is_freed_at_once() -> None:
 
     async def request() -> str:
         try:
-            await _response(lane.enqueue(failing(frames.pop())))
+            await _response(lane.enqueue(failing(frames.pop())), Peer("127.0.0.1", 1))
         except ValueError as error:
             return str(error)
         return "no error"

@@ -1,5 +1,6 @@
 """The table of routes: every declared API has exactly one row; otherwise the broker fails to start."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,9 +12,10 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers import fetch, groups, metadata, security
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.table import MODULES, TableError, join
-from barnabas_broker.security.acls import AclOperation, ResourceType
+from barnabas_broker.handlers.table import MODULES, PUBLIC, TableError, join
+from barnabas_broker.security.acls import CLUSTER, DESCRIBE, requires
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
+from barnabas_protocol.acls import AclOperation, AclResourceType
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.wire import Buffer
@@ -31,7 +33,7 @@ def row(key: ApiKey) -> Route:
     def handle(context: Any, request: Any) -> None:
         return None
 
-    return Route(key, handle, ())
+    return Route(key, handle, (requires((DESCRIBE, CLUSTER)),))
 
 
 def test_every_declared_api_has_a_row() -> None:
@@ -53,6 +55,18 @@ def test_a_missing_row_is_named(key: ApiKey) -> None:
     with pytest.raises(TableError, match=rf"^{key.name}: no handler has a row for it"):
         join([others])
     assert join([others, module("one", one)])[key] is one
+
+
+#: Operations that change something.
+CHANGING = {AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
+
+
+@pytest.mark.parametrize("key", APIS)
+def test_an_api_that_changes_something_names_what_it_writes_to_the_audit_log(key: ApiKey) -> None:
+    route = join()[key]
+    operations = {permission.operation for each in route.authorizes for permission in each.any_of}
+    if operations & CHANGING and key is not ApiKey.ALTER_REPLICA_LOG_DIRS:  # it is always refused: one directory
+        assert route.changes, f"state in the row of {key.name} which Change its handler passes to context.changed()"
 
 
 def test_two_rows_of_an_api_are_named() -> None:
@@ -124,22 +138,21 @@ def test_rows_state_what_kafka_authorizes() -> None:
 
 
 def test_only_apis_before_authentication_authorize_nothing() -> None:
-    assert {key for key, route in join().items() if not route.authorizes} == {
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.API_VERSIONS,
-    }
+    assert {key for key, route in join().items() if not route.authorizes} == PUBLIC
+    with pytest.raises(TableError, match=r"^FETCH authorizes nothing: state in its row in first what it requires"):
+        join([module("first", replace(row(ApiKey.FETCH), authorizes=()))], [ApiKey.FETCH])
 
 
 @pytest.mark.parametrize("operation", AclOperation)
 def test_operations_have_kafkas_codes(operation: AclOperation) -> None:
     names = "UNKNOWN ANY ALL READ WRITE CREATE DELETE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS"
-    assert [*names.split(), "IDEMPOTENT_WRITE"][operation] == operation.name
+    later = ["IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"]
+    assert [*names.split(), *later][operation] == operation.name
 
 
 def test_resource_types_have_kafkas_codes() -> None:
-    names = ["UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
-    assert [names[each] for each in ResourceType] == [each.name for each in ResourceType]
+    names = ["UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]
+    assert [names[each] for each in AclResourceType] == [each.name for each in AclResourceType]
 
 
 def test_all_handler_modules_with_rows_are_joined() -> None:

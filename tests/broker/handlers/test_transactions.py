@@ -99,6 +99,7 @@ async def test_clients_learn_that_transactions_of_version_2_are_served(wire: Wir
     assert answer.finalized_features_epoch >= 0
 
 
+@pytest.mark.slow
 async def test_producers_without_a_transactional_id_take_no_memory(ready: Wire) -> None:
     many = 5_000
     for _ in range(100):

@@ -37,7 +37,9 @@ async def test_the_root_lists_the_paths(broker: BrokerServer, http: Http) -> Non
     assert list(index["paths"]) == list(PATHS)
     for path, description in index["paths"].items():
         assert description
-        assert (await http.get(path.replace("{id}", "g"))).status == (404 if "{id}" in path else 200)
+        assert (await http.get(path.replace("{id}", "g").replace("{topic}", "t"))).status == (
+            404 if "{" in path else 200
+        )
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
@@ -84,8 +86,11 @@ async def test_groups(wire: Wire, http: Http) -> None:
         "members": 0,
         "lag": 4,
         "unstable_lag": 0,
+        "lag_ms": None,
+        "lag_ms_exact": True,
         "health": "no members",
         "health_reason": "4 records are not consumed.",
+        "storm_score": 0,
     }
     assert groups["g"] == {
         "group": "g",
@@ -97,8 +102,11 @@ async def test_groups(wire: Wire, http: Http) -> None:
         "members": 1,
         "lag": None,
         "unstable_lag": None,
+        "lag_ms": None,
+        "lag_ms_exact": True,
         "health": "ok",
         "health_reason": "",
+        "storm_score": 5,
     }
 
 

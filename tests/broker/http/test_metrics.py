@@ -1,6 +1,9 @@
 """/metrics after requests: kafka_exporter's names, labels and meanings, and our own metrics."""
 
 import asyncio
+import json
+import re
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +11,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from barnabas_broker import broker as broker_module
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster.metadata import wall_ms
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -26,7 +31,7 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
-from tests.wire import Wire
+from tests.wire import PATIENCE, Wire
 
 #: kafka_exporter's metrics with their labels, without the one about ZooKeeper. All of them are gauges.
 KAFKA_EXPORTER = {
@@ -279,7 +284,8 @@ async def test_concurrent_scrapes_during_changes(wire: Wire, http: Http) -> None
     assert sum(name == "kafka_consumergroup_members" for name, _ in samples) == 12
 
 
-async def test_transactions(wire: Wire, http: Http) -> None:
+async def open_transaction(wire: Wire) -> InitProducerIdResponse:
+    """Open a transaction of the transactional id "id" in the first partition of the new topic "t"."""
     found = FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
     await wire.ask(found, 6, FindCoordinatorResponse)
     request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
@@ -294,6 +300,11 @@ async def test_transactions(wire: Wire, http: Http) -> None:
         v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
     )
     await wire.ask(added, 3, AddPartitionsToTxnResponse)
+    return who
+
+
+async def test_transactions(wire: Wire, http: Http) -> None:
+    who = await open_transaction(wire)
     _, samples = await scrape(http)
     assert at(samples, "barnabas_transactional_ids") == 1
     assert at(samples, "barnabas_transactions_open") == 1
@@ -305,3 +316,30 @@ async def test_transactions(wire: Wire, http: Http) -> None:
     _, samples = await scrape(http)
     assert at(samples, "barnabas_transactions_open") == 0
     assert at(samples, "barnabas_transactions_ended_total", outcome="abort", cause="client") == 1
+
+
+async def test_a_slow_transaction_has_a_metric_an_event_and_a_log_line(
+    start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = 0
+    monkeypatch.setattr(broker_module, "wall_ms", lambda: wall_ms() + ahead)
+    broker = await start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms="20")
+    async with await Wire.connect(broker.port) as wire:
+        who = await open_transaction(wire)
+        assert at((await scrape(http))[1], "barnabas_transactions_slow_total") == 0
+        ahead = 31_000
+        async with asyncio.timeout(PATIENCE):
+            while not (records := await events_of_transactions(http)):
+                pass
+    assert at((await scrape(http))[1], "barnabas_transactions_slow_total") == 1
+    (event,) = records
+    assert (event["type"], event["producer_id"], event["client_id"]) == ("transaction_slow", who.producer_id, "test")
+    assert event["partitions"] == {"t": [0]} and event["open_ms"] >= 31_000
+    (line,) = [one.getMessage() for one in caplog.records if "transaction is open for long" in one.getMessage()]
+    assert re.search(r"client_id=.?test.*partitions=.?t-0", line)
+
+
+async def events_of_transactions(http: Http) -> list[dict[str, Any]]:
+    """The values of the records of ``__transaction_events``."""
+    found = (await http.get("/topics/__transaction_events/records")).json["records"]
+    return [json.loads(b64decode(each["value"]["base64"])) for each in found]

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -147,7 +147,7 @@ class HeldDisk:
         self.held.append(lambda: done(work()))
         self.asked.set()
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         for one in work:
             one()
 

@@ -123,18 +123,66 @@ async def test_another_configuration_needs_another_isr(make: Make) -> None:
     assert replica.min_isr == 1
     replica.check_isr()
     assert replica.high_watermark == 1
-    assert code(acknowledged) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert acknowledged is not None and acknowledged.result() is None
     replica.configure(TopicConfig(Config(BROKER_KEYS, {}), {"min.insync.replicas": "5"}, TOPIC_KEYS))
     assert replica.min_isr == 2, "the partition has two replicas"
 
 
-async def test_an_acknowledgement_fails_when_the_isr_becomes_too_small(make: Make) -> None:
+async def test_an_acknowledgement_survives_an_isr_that_is_too_small_for_a_moment(make: Make) -> None:
+    # As in Kafka since 3.7: nothing is committed meanwhile, and nothing fails. A producer that were told
+    # NOT_ENOUGH_REPLICAS_AFTER_APPEND would send again what is in the log.
     replica = make(**{"min.insync.replicas": "2"})
     acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
-    replica.lead(1, info((1,)), 1.0)
-    # As in Kafka since 3.7: with too few replicas in sync nothing is committed.
+    assert acknowledged is not None
+    replica.lead(1, info((1,))._replace(elr=(2,), partition_epoch=1), 1.0)
     assert replica.high_watermark == 0
-    assert code(acknowledged) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert not acknowledged.done()
+    replica.fetched_by(2, 20, 1, 1.0)
+    assert not acknowledged.done()
+    replica.lead(1, info()._replace(partition_epoch=2), 2.0)
+    assert replica.high_watermark == 1
+    assert acknowledged.result() is None
+
+
+async def test_an_acknowledgement_that_waits_for_a_larger_isr_ends_with_the_leadership(make: Make) -> None:
+    replica = make((1,), **{"min.insync.replicas": "2"})
+    acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
+    replica.step_down()
+    assert code(acknowledged) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_coordinator_waits_for_the_records_of_earlier_leaders(make: Make) -> None:
+    replica = make(**{"min.insync.replicas": "2"})
+    replica.append(batch(), 0)
+    replica.lead(1, info(epoch=1), 1.0)
+    settled, abandoned = replica.when_settled(), replica.when_settled()
+    assert settled is not None and abandoned is not None
+    abandoned.cancel()
+    replica.fetched_by(2, 20, 1, 1.0)
+    await asyncio.wait_for(settled, 1)
+    assert replica.when_settled() is None
+
+
+async def test_a_coordinator_does_not_wait_for_replicas_that_are_missing(make: Make) -> None:
+    replica = make(**{"min.insync.replicas": "2"})
+    replica.append(batch(), 0)
+    replica.lead(1, info(epoch=1), 1.0)
+    settled = replica.when_settled()
+    assert settled is not None
+    replica.lead(1, info((1,), epoch=1)._replace(partition_epoch=1), 1.0)
+    await asyncio.wait_for(settled, 1)
+    assert not replica.settled
+    assert replica.when_settled() is None, "nothing can be committed"
+
+
+async def test_a_coordinator_does_not_wait_for_a_lost_leadership(make: Make) -> None:
+    replica = make()
+    replica.append(batch(), 0)
+    replica.lead(1, info(epoch=1), 1.0)
+    settled = replica.when_settled()
+    assert settled is not None
+    replica.step_down()
+    await asyncio.wait_for(settled, 1)
 
 
 async def test_a_smaller_isr_completes_acknowledgements(make: Make) -> None:
@@ -255,10 +303,12 @@ async def test_the_high_watermark_stays_while_the_isr_is_too_small(make: Make) -
     replica.lead(1, info((1,))._replace(elr=(2,), partition_epoch=1), 1.0)
     replica.append(batch(), 0)
     assert replica.high_watermark == 3
-    assert code(replica.replicated(3)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    acknowledged = replica.replicated(3)
+    assert acknowledged is not None and not acknowledged.done()
     replica.lead(1, info((1, 2))._replace(partition_epoch=2), 1.0)
     replica.fetched_by(2, 7, 4, 2.0)
     assert replica.high_watermark == 4
+    assert acknowledged.done()
 
 
 async def test_the_high_watermark_stays_while_other_replicas_are_eligible(make: Make) -> None:

@@ -10,6 +10,7 @@ from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -42,7 +43,9 @@ def ask(
     )
 
 
-def answer(fetch: FetchContext, data: dict[int, bytes], high_watermark: int = 5, code: int = 0) -> list[int]:
+def answer(
+    fetch: FetchContext, data: dict[int, bytes], high_watermark: int = 5, code: int = 0, *, diverges: bool = False
+) -> list[int]:
     """Answer `fetch`, partitions in `data` with records; the partitions in the response."""
     partitions = [
         PartitionData(
@@ -50,6 +53,7 @@ def answer(fetch: FetchContext, data: dict[int, bytes], high_watermark: int = 5,
             error_code=code,
             high_watermark=high_watermark,
             log_start_offset=0,
+            diverging_epoch=FetchEpochEndOffset(epoch=1, end_offset=3) if diverges else None,
             aborted_transactions=None,
             records=data.get(p, b""),
         )
@@ -99,6 +103,17 @@ def test_an_error_and_its_end_are_news() -> None:
     assert answer(finish(sessions.resolve(ask(session=number, epoch=1), 12, 0)), {}, code=3) == [0]
     assert answer(finish(sessions.resolve(ask(session=number, epoch=2), 12, 0)), {}) == [0]
     assert answer(finish(sessions.resolve(ask(session=number, epoch=3), 12, 0)), {}) == []
+
+
+def test_after_a_diverging_epoch_the_high_watermark_is_news() -> None:
+    """The follower truncates its log, and takes nothing else of the answer: an idle partition must tell it again."""
+    sessions = cache()
+    first = finish(sessions.resolve(ask({0: 0}), 12, 0))
+    assert first.session is not None
+    assert answer(first, {}, diverges=True) == [0]
+    session = first.session.session_id
+    for epoch, told in ((1, [0]), (2, [])):
+        assert answer(finish(sessions.resolve(ask(session=session, epoch=epoch), 12, 0)), {}) == told
 
 
 def test_partitions_are_added_changed_and_forgotten() -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.security.sasl import PLAIN_MODULE, AuthenticationFailed, PlainUsers, parse_jaas
+from barnabas_broker.security.sasl import PLAIN_MODULE, AuthenticationFailed, PlainUsers
+from barnabas_protocol.jaas import parse_jaas
 
 USERS = PlainUsers({"ada": "lovelace", "zoë": "pässword"})
 

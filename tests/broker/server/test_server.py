@@ -5,15 +5,19 @@ import gc
 import struct
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import cast
 
 import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.config.keys import QUEUED_MAX_RESPONSE_BYTES
+from barnabas_broker.quotas.connections import Admitted, ConnectionLimits, ConnectionQuotas, Refused
+from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server import server
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
+    ALL_TURNS,
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
     PIECE,
@@ -25,7 +29,7 @@ from barnabas_broker.server.connection import (
     Peer,
 )
 from barnabas_broker.server.refusals import Refusals
-from barnabas_broker.server.server import SocketServer
+from barnabas_broker.server.server import SocketServer, connection_limits
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
@@ -145,7 +149,14 @@ class Harness:
         self.clock = 0.0
         config = Config(BROKER_KEYS, {key.replace("_", "."): value for key, value in settings.items()})
         responses = Budget(config[QUEUED_MAX_RESPONSE_BYTES])
-        self.server = SocketServer(config, self.script, lambda: self.clock, Refusals(), responses)
+        self.server = SocketServer(
+            config,
+            self.script,
+            lambda: self.clock,
+            Refusals(),
+            responses,
+            ConnectionQuotas(ConnectionLimits(), Window()),
+        )
         self.connection, self.transport = self.connect()
 
     def connect(self) -> tuple[Connection, Transport]:
@@ -264,15 +275,6 @@ async def test_only_so_many_requests_wait_for_their_answers(harness: Harness) ->
     assert harness.transport.reading
 
 
-async def test_connections_over_the_limit_are_refused() -> None:
-    harness = Harness(max_connections="1")
-    _, second = harness.connect()
-    assert second.aborted
-    harness.connection.connection_lost(None)
-    _, third = harness.connect()
-    assert not third.aborted
-
-
 async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     harness = Harness(connections_max_idle_ms="10000")
     busy, busy_transport = harness.connect()
@@ -384,6 +386,37 @@ async def test_a_large_response_does_not_hold_up_other_connections(harness: Harn
     assert harness.answered() == b"<" + DATA + DATA + b"><now>"
 
 
+async def test_a_flood_of_large_responses_is_sent_a_little_in_each_turn(harness: Harness) -> None:
+    others = [harness.connect() for _ in range(20)]
+    for connection, _ in others:
+        harness.script.file = InFile(DATA)
+        feed(connection, frame(b"file"))
+    sent, turns = [sum(len(transport.written) for _, transport in others)], 0
+    while any(connection.busy for connection, _ in others):
+        await asyncio.sleep(0)
+        sent.append(sum(len(transport.written) for _, transport in others))
+        turns += 1
+        harness.feed(frame(b"now"))
+        assert harness.answered() == b"<now>"
+        assert turns < 1000
+    steps = [after - before for before, after in pairwise([0, *sent])]
+    assert max(steps) <= ALL_TURNS + PIECE
+    assert all(transport.written == b"<" + DATA + b">" for _, transport in others)
+
+
+async def test_a_connection_that_is_lost_while_it_waits_for_its_turn_is_left_out(harness: Harness) -> None:
+    others = [harness.connect() for _ in range(3)]
+    for connection, _ in others:
+        harness.script.file = InFile(DATA + DATA)
+        feed(connection, frame(b"file"))
+    others[1][0].connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    for connection, transport in (others[0], others[2]):
+        assert transport.written == b"<" + DATA + DATA + b">"
+        assert not connection.busy
+
+
 async def test_a_file_that_cannot_be_read_ends_its_connection_at_once(harness: Harness) -> None:
     harness.script.file = InFile(DATA, broken=2)
     harness.feed(frame(b"file") + frame(b"now"))
@@ -446,7 +479,7 @@ async def test_a_lost_connection_is_freed_at_once(harness: Harness, last: bytes)
 
 async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "most_descriptors", lambda: 5)
-    harness = Harness()
-    second, third = harness.connect()[1], harness.connect()[1]
-    assert [harness.transport.aborted, second.aborted, third.aborted] == [False, False, True]
-    assert harness.server.connections == 2
+    quotas = ConnectionQuotas(connection_limits(Config(BROKER_KEYS, {}), ["PLAINTEXT"]), Window())
+    first, second, third = (quotas.open("PLAINTEXT", "127.0.0.1", 0.0) for _ in range(3))
+    assert [type(first), type(second), type(third)] == [Admitted, Admitted, Refused]
+    assert quotas.total == 2

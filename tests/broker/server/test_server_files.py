@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
+from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
 from barnabas_broker.server.refusals import Refusals
@@ -36,7 +38,8 @@ class Broker:
         with path.open("wb") as file:
             for n in range(SIZE // 100):
                 file.write(b"%0100d" % n)
-        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0, Refusals(), Budget(-1))
+        quotas = ConnectionQuotas(ConnectionLimits(), Window())
+        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0, Refusals(), Budget(-1), quotas)
         self.parts: list[FileSlice] = []
 
     def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:

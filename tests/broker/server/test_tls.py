@@ -15,7 +15,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import ConfigError
-from barnabas_broker.replication.connection import BrokerConnection
+from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.tls import AT_ONCE, HandshakeLane, TlsListener
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -452,14 +452,14 @@ async def principal_of_new_connection(broker: BrokerServer, authority: Authority
 async def test_a_broker_connects_to_others_with_its_own_certificate(start_tls: StartTls, authority: Authority) -> None:
     broker = await start_tls(ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^.*O=Tests.*$/broker/")
     mine = broker.certificates.of("SSL")
-    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, BrokerSecurity(mine))
     assert await connection.send(ASK, 3, PATIENCE)
     assert [str(peer.principal) for peer in broker.server.peers] == ["User:broker"]
     connection.close()
     authority.issue("broker", "elsewhere.example")
     broker.certificates.reload()
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+        await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, BrokerSecurity(mine))
 
 
 async def test_the_names_of_brokers_need_not_be_checked(start_tls: StartTls, authority: Authority) -> None:
@@ -467,6 +467,6 @@ async def test_the_names_of_brokers_need_not_be_checked(start_tls: StartTls, aut
     authority.issue("broker", "elsewhere.example")
     broker.certificates.reload()
     mine = broker.certificates.of("SSL")
-    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, mine)
+    connection = await BrokerConnection.open("localhost", port(broker), "broker-2", PATIENCE, BrokerSecurity(mine))
     assert await connection.send(ASK, 3, PATIENCE)
     connection.close()

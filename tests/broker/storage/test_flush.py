@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import random
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +44,7 @@ class Queue:
         for job in jobs:
             job()
 
-    def run_all(self, work: Sequence[Callable[[], object]]) -> None:
+    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
         Inline().run_all(work)
 
     def close(self) -> None:

@@ -27,6 +27,9 @@ from tests.broker.storage.support import (
     topic_config,
 )
 from tests.broker.storage.test_recovery import PARTITION, Lines, cut, overwrite
+from tests.sampling import slow
+
+pytestmark = pytest.mark.broad
 
 OVERRIDES: Final = {"segment.bytes": "2000", "index.interval.bytes": "200", "retention.ms": "300"}
 CONFIG: Final = broker_config(log_index_interval_bytes="200", log_segment_bytes="2000", log_retention_ms="300")
@@ -116,8 +119,17 @@ def damages(data: bytes, entry: int, chance: random.Random) -> Iterator[tuple[st
     yield "the last entry twice", data + data[-entry:]
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(("suffix", "entry"), [(names.TIME_INDEX, 12), (names.TXN_INDEX, 34), (names.INDEX, 8)])
+@pytest.mark.parametrize(
+    ("suffix", "entry", "clean"),
+    [
+        slow((names.TIME_INDEX, 12, True)),
+        (names.TIME_INDEX, 12, False),
+        slow((names.TXN_INDEX, 34, True)),
+        (names.TXN_INDEX, 34, False),
+        (names.INDEX, 8, True),
+        slow((names.INDEX, 8, False)),
+    ],
+)
 def test_a_damaged_index_changes_no_answer(suffix: str, entry: int, clean: bool, log_lines: Lines) -> None:
     chance = random.Random(SEED)
     files = written(clean=clean)
@@ -172,7 +184,7 @@ def state(files: MemoryFiles) -> tuple[Any, ...]:
     return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epochs.entries(), log.damage
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", [True, slow(False)])
 @pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: path.name)
 def test_a_damaged_checkpoint_changes_nothing(path: Path, clean: bool, log_lines: Lines) -> None:
     files = checkpointed(clean=clean)

@@ -4,7 +4,7 @@ consumers see, and the indexes of aborted transactions; and bugs that are plante
 import logging
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import hypothesis.strategies as st
 import pytest
@@ -31,6 +31,7 @@ from barnabas_broker.storage.transaction_index import InOffsetOrder, Transaction
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import ControlType, control_record_type, decode_records, iter_batches
 from tests.broker.storage.support import ROOT, TOPIC_ID, TP, batch, broker_config, open_directory, topic_config
+from tests.sampling import slow_except
 
 pytestmark = pytest.mark.broad
 
@@ -496,21 +497,23 @@ def cleaner_keeps_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CleanedTransactions, "may_discard", lambda self, *args: False)
 
 
+BUGS: Final = [
+    forget_markers,
+    newest_first,
+    in_order_of_markers,
+    commits_are_aborts,
+    index_is_not_truncated,
+    recovery_forgets_the_index,
+    snapshot_forgets_transactions,
+    search_stops_early,
+    stale_verification,
+    any_epoch_ends,
+    cleaner_keeps_aborted,
+]
+
+
 @pytest.mark.parametrize(
-    "bug",
-    [
-        forget_markers,
-        newest_first,
-        in_order_of_markers,
-        commits_are_aborts,
-        index_is_not_truncated,
-        recovery_forgets_the_index,
-        snapshot_forgets_transactions,
-        search_stops_early,
-        stale_verification,
-        any_epoch_ends,
-        cleaner_keeps_aborted,
-    ],
+    "bug", slow_except(BUGS, newest_first, snapshot_forgets_transactions, stale_verification, any_epoch_ends)
 )
 @pytest.mark.timeout(600)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import slow
+
 pytestmark = pytest.mark.programs
 
 pytest_plugins = ["pytester"]
@@ -16,7 +18,7 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("mode", ["process", "thread"])
+@pytest.mark.parametrize("mode", ["process", slow("thread")])
 def test_the_examples_pass(pytester: pytest.Pytester, mode: str) -> None:
     (settings,) = blocks("ini")
     pytester.makefile(".ini", pytest=settings)

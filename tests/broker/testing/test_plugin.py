@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
     markers = pytester.runpytest("--markers", *PLAIN)
     markers.stdout.fnmatch_lines(["@pytest.mark.kafka_topic(partitions=1, config=None): *"])
     shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
-    for name in ("kafka_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults"):
+    for name in ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults"):
         assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
 
 
@@ -138,8 +139,18 @@ def test_a_failing_test_explains_its_rebalances(pytester: pytest.Pytester) -> No
     result = pytester.runpytest(*THREAD)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*-- kafka group readers --*", "*  Generation 1: reader (127.0.0.1) joined.", "*Generation 2: reader*left.*"]
+        [
+            "*-- kafka group readers --*",
+            "*  Generation 1: reader (127.0.0.1) joined.",
+            "*Generation 2: reader*left.*",
+            "Its timeline, for a browser: *test_it-0-readers.html",
+        ]
     )
+    found = re.search(r"Its timeline, for a browser: (.*)$", result.stdout.str(), re.MULTILINE)
+    assert found is not None
+    timeline = Path(found[1]).read_text(encoding="utf-8")
+    assert "Generation 1: reader (127.0.0.1) joined." in timeline
+    assert "Content-Security-Policy" in timeline
 
 
 def test_faults_end_with_their_test_and_a_stopped_broker_is_started(pytester: pytest.Pytester) -> None:
@@ -214,6 +225,7 @@ def test_settings_that_make_no_sense(pytester: pytest.Pytester, settings: str, s
     result.stdout.fnmatch_lines([f"*{said}"])
 
 
+@pytest.mark.slow
 def test_a_broker_for_each_worker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         HEADER

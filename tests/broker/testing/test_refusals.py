@@ -2,8 +2,6 @@
 
 from typing import Any, Final, cast
 
-import pytest
-
 from barnabas_broker.handlers.table import join
 from barnabas_broker.testing.refusals import refusal
 from barnabas_broker.testing.seen import first_error
@@ -15,6 +13,7 @@ from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct, Versions, WireType
 from barnabas_protocol.wire import Buffer
+from tests.lots import in_lots
 
 TABLE: Final = join()
 SERVED: Final = [(key, version) for key, route in TABLE.items() for version in route.served]
@@ -79,6 +78,8 @@ class Sampler:
             return f"s{self.made}"
         if of.name == "uuid":
             return bytes([self.made]) * 16
+        if isinstance(of.zero, float):
+            return float(self.made)
         return self.made if isinstance(of.zero, int) else b""
 
 
@@ -88,7 +89,7 @@ def ids(struct: Struct) -> set[Any]:
     return {value for value in values if isinstance(value, str | bytes | int) and value}
 
 
-@pytest.mark.parametrize(("key", "version"), SERVED, ids=lambda value: getattr(value, "name", str(value)))
+@in_lots(("key", "version"), SERVED)
 def test_the_code_is_where_clients_look_for_it(key: ApiKey, version: int) -> None:
     asked = Sampler(version).struct(api(key).request)
     frame = encode_request(asked, version, 7, "test")[4:]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.events import EventRecord, decode_event
 from barnabas_broker.transactions.transaction import Reply
 from barnabas_protocol.codec import decode, decode_correlation_id, encode, encode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -16,6 +17,7 @@ from barnabas_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas_protocol.records import decode_records
 from barnabas_protocol.schema import Request, Response
 from tests.broker.groups.memory import MemoryLog
 
@@ -94,12 +96,26 @@ class Brokers:
         return frame
 
 
+class MemoryEvents:
+    """``__transaction_events`` in memory."""
+
+    def __init__(self) -> None:
+        self.written: list[EventRecord] = []
+
+    def append(self, batch: bytearray) -> None:
+        for record in decode_records(batch):
+            event = decode_event(record.value or b"")
+            assert event is not None and record.key == event["transactional_id"].encode()
+            self.written.append(event)
+
+
 class Coordinator:
     """A coordinator of four partitions on broker :data:`NODE`."""
 
     def __init__(self, **settings: str) -> None:
         self.log = MemoryLog()
         self.brokers = Brokers()
+        self.events = MemoryEvents()
         self.ms = 1_000_000
         self.next_id = 100
         self.refuse_ids = False
@@ -117,6 +133,7 @@ class Coordinator:
             self.brokers.write,
             self.brokers,
             self.producer_id,
+            self.events,
             now=lambda: self.ms / 1000,
             wall_ms=lambda: self.ms,
         )

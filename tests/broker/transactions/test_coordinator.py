@@ -21,6 +21,7 @@ from barnabas_protocol.messages.add_partitions_to_txn import (
 )
 from barnabas_protocol.records import build_batch
 from tests.broker.transactions.support import NODE, T0, T1, Coordinator, until
+from tests.sampling import slow
 
 E = ErrorCode
 WEEK_MS = 7 * 24 * 3_600_000
@@ -112,7 +113,8 @@ async def test_an_id_that_could_not_be_written_is_forgotten(coordinator: Coordin
 
 async def test_two_producers_with_the_same_new_id_share_its_producer_id(coordinator: Coordinator) -> None:
     one, other = await asyncio.gather(coordinator.init(), coordinator.init())
-    assert sorted((one.error, other.error)) == [E.NONE, E.CONCURRENT_TRANSACTIONS]
+    assert (one.error, other.error, one.producer_id) == (E.NONE, E.NONE, other.producer_id)
+    assert (one.producer_epoch, other.producer_epoch) == (0, 1), "the second one fences the first one"
     assert coordinator.transactions.transactional_ids == 1
 
 
@@ -184,7 +186,7 @@ async def test_ids_that_are_not_used_expire(coordinator: Coordinator) -> None:
     assert coordinator.transactions.transactional_ids == 1, "the tombstones are in the log"
 
 
-@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("replayed", [slow(False), True])
 async def test_an_id_that_is_not_used_takes_little_memory_until_it_expires(
     coordinator: Coordinator, replayed: bool
 ) -> None:
@@ -332,6 +334,56 @@ async def test_adding_waits_for_the_markers_of_the_last_transaction(coordinator:
     coordinator.brokers.release.set()
 
 
+async def ended(coordinator: Coordinator) -> Reply:
+    """A producer whose transaction is committed, but has no markers yet."""
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.brokers.release.clear()
+    assert (await coordinator.end(who)).error is E.NONE
+    return who
+
+
+async def test_requests_wait_for_the_markers_of_the_last_transaction(coordinator: Coordinator) -> None:
+    """A client that is refused waits for 20 ms and more; the markers take some ms."""
+    who = await ended(coordinator)
+    pair = who.producer_id, who.producer_epoch
+    adding = coordinator.transactions.add_partitions("id", *pair, [T1], 0, "client")
+    ending = coordinator.transactions.end("id", *pair, True, 0, "client")
+    beginning = coordinator.transactions.init_producer_id("id", 60_000, None, "client")
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert not adding.done() and not ending.done() and not beginning.done()
+    coordinator.brokers.release.set()
+    assert (await adding).error is E.NONE
+    assert (await ending).error is E.NONE, "in their order: it ends the transaction that was just begun"
+    new = await beginning
+    assert (new.error, new.producer_epoch) == (E.NONE, 1)
+    assert not coordinator.transactions._holding
+    assert [partition for _, partition, *_ in coordinator.brokers.written] == [T0, T1]
+
+
+async def test_requests_do_not_wait_for_long() -> None:
+    coordinator = Coordinator(add_partitions_to_txn_retry_backoff_max_ms="10")
+    await coordinator.load()
+    who = await ended(coordinator)
+    async with asyncio.timeout(60):
+        assert await coordinator.add(who) is E.CONCURRENT_TRANSACTIONS
+    assert not coordinator.transactions._holding
+    coordinator.brokers.release.set()
+    assert await coordinator.settled() == "CompleteCommit"
+    assert await coordinator.add(who) is E.NONE
+    await coordinator.transactions.close()
+
+
+async def test_requests_that_wait_for_markers_fail_when_the_partition_moves(coordinator: Coordinator) -> None:
+    who = await ended(coordinator)
+    adding = coordinator.transactions.add_partitions("id", who.producer_id, who.producer_epoch, [T1], 0, "client")
+    await asyncio.sleep(0)
+    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    assert adding.done() and (await adding).error is E.NOT_COORDINATOR
+    coordinator.brokers.release.set()
+
+
 def answer(code: ErrorCode, name: str = "id") -> AddPartitionsToTxnResponse:
     partition = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
     topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[partition])
@@ -401,3 +453,46 @@ async def test_corrupt_records_are_reported_and_skipped(caplog: pytest.LogCaptur
     assert "corrupt record in __transaction_state" in caplog.text
     assert coordinator.transactions.loaded == {0, 1, 2, 3}
     await coordinator.transactions.close()
+
+
+async def test_events_of_slow_and_aborted_transactions(coordinator: Coordinator) -> None:
+    quick, slow, late = [await coordinator.init(name) for name in ("quick", "slow", "late")]
+    for who, name in ((quick, "quick"), (slow, "slow"), (late, "late")):
+        await coordinator.add(who, (T0, T1), name)
+    await coordinator.end(quick, name="quick")
+    coordinator.ms += 31_000
+    for _ in range(2):
+        await swept(coordinator, "_check_open")
+    await coordinator.end(slow, name="slow")
+    coordinator.ms += 30_000
+    await swept(coordinator, "_check_open")
+    assert await coordinator.settled("late") == "CompleteAbort"
+    written = coordinator.events.written
+    said = [(each["transactional_id"], each["type"], each.get("committed"), each.get("cause")) for each in written]
+    assert said == [
+        ("slow", "transaction_slow", None, None),
+        ("late", "transaction_slow", None, None),
+        ("slow", "transaction_ended", True, "client"),
+        ("late", "transaction_ended", False, "timeout"),
+    ], "nothing is said of one that commits in time"
+    one = written[0]
+    assert (one["producer_id"], one["producer_epoch"], one["client_id"]) == (slow.producer_id, 0, "client")
+    assert (one["open_ms"], one["timeout_ms"], one["time"]) == (31_000, 60_000, coordinator.ms - 30_000)
+    assert (one["partitions"], one["partition_count"]) == ({"t": [0, 1]}, 2)
+
+    again = await coordinator.init("quick")
+    await coordinator.add(again, name="quick")
+    await coordinator.init("quick")
+    await until(lambda: len(written) == 5)
+    assert (written[4]["transactional_id"], written[4]["committed"], written[4]["cause"]) == ("quick", False, "fenced")
+
+
+async def test_events_that_are_not_written_yet_are_written_at_a_stop(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.ms += 31_000
+    for _ in coordinator.transactions._check_open():
+        pass
+    assert not coordinator.events.written
+    await coordinator.transactions.close()
+    assert [each["type"] for each in coordinator.events.written] == ["transaction_slow"]

@@ -114,8 +114,8 @@ def test_options_of_all_commands_stand_before_between_and_after_the_words() -> N
         ("topics lst", "unknown command 'topics lst', did you mean list? (see barnabas topics --help)"),
         (
             "list",
-            "unknown command 'list', did you mean topics list or groups list or transactions list? "
-            "(see barnabas --help)",
+            "unknown command 'list', did you mean topics list or groups list or transactions list or users list or "
+            "acls list or quotas list? (see barnabas --help)",
         ),
         ("groups xyz", "unknown command 'groups xyz': the commands are list, describe, alter, explain, watch, "),
         (

@@ -20,6 +20,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 )
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.sampling import slow
 from tests.wire import Wire
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -238,7 +239,7 @@ async def lines_until(process: asyncio.subprocess.Process, text: str) -> list[st
 
 
 @pytest.mark.timeout(5 * PATIENCE)
-@pytest.mark.parametrize("source", ["offsets", "polls", None])
+@pytest.mark.parametrize("source", [slow("offsets"), slow("polls"), None])
 async def test_what_happens_to_a_group_is_followed(cli: Cli, live: Consumer, source: str | None) -> None:
     async def poll() -> None:
         while True:

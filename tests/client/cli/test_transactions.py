@@ -132,3 +132,35 @@ async def test_admin_fences_a_producer(cli: Cli, numbers: None, name: str) -> No
             await sender.commit_transaction()
         with pytest.raises(ProducerFencedError):
             await sender.abort_transaction()
+
+
+@pytest.mark.usefixtures("open_transaction")
+@pytest.mark.parametrize("empty_servers", ["barnabas"], indirect=True)
+async def test_aborted_transactions_are_explained(cli: Cli, name: str) -> None:
+    group = f"g-{name}"
+    await cli("groups", "reset-offsets", group, "--to-offset", "5", "-t", "t:0", "--execute")
+    await cli("groups", "reset-offsets", f"other-{name}", "--to-offset", "2", "-t", "t:1", "--execute")
+    await cli("transactions", "abort", name, "--execute")
+    (one,) = (await cli("transactions", "explain", name, "--json")).json
+    (event,) = one["data"]
+    assert (event["type"], event["committed"], event["cause"]) == ("transaction_ended", False, "fenced")
+    assert (event["transactional_id"], event["partitions"]) == (name, {"t": [0]})
+    (line,) = (await cli("transactions", "explain", name, "--since", "1h")).lines
+    assert re.search(
+        rf"  Transaction {name} \(producer id \d+\) was aborted after \d[0-9.]* s, because a new producer of client "
+        r"\S+ has taken over its transactional id: its records in t-0 do not count\.$",
+        line,
+    )
+    assert (await cli("transactions", "explain", f"not-{name}")).err.startswith("No transaction was slow or aborted")
+    assert line in (await cli("transactions", "explain")).lines
+    # The group has the partition of the transaction, the other one does not.
+    assert line in (await cli("groups", "explain", group)).lines
+    (found,) = (await cli("groups", "explain", group, "--json", "--since", "1h")).json
+    assert found == one
+    assert not (await cli("groups", "explain", f"other-{name}", "--since", "1h")).lines
+
+
+@pytest.mark.parametrize("empty_servers", [pytest.param("apache_kafka", marks=pytest.mark.kafka)], indirect=True)
+async def test_apache_kafka_has_no_events_of_transactions(cli: Cli) -> None:
+    printed = await cli("transactions", "explain", status=1)
+    assert "have no topic __transaction_events" in printed.err

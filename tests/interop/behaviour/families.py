@@ -23,6 +23,7 @@ NAMES: Final = (
     "groups_living",
     "consumer_groups",
     "consumer_members",
+    "regular_expressions",
     "migration",
     "group_configs",
     "commits",
@@ -32,6 +33,11 @@ NAMES: Final = (
     "group_tools",
     "cluster_tools",
     "security",
+    "users",
+    "quotas",
+    "acls",
+    "authorization",
+    "logins",
 )
 
 

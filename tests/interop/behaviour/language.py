@@ -19,7 +19,7 @@ from barnabas_protocol.registry import ApiKey, api
 #: The default timestamp of the first record of a batch, in ms since 1970.
 START: Final = 1_700_000_000_000
 
-Server = Literal["plain", "strict", "sharded", "expiring"]
+Server = Literal["plain", "strict", "sharded", "expiring", "secured"]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ HEAD: Final = """\
 
 Barnabas is compared with Apache Kafka {version} in {scenarios} scenarios. A scenario sends requests over raw
 connections and compares the responses field by field. Kafka's responses are stored beside the scenarios, so that
-`make test` compares with them. `make interop` also runs the scenarios against Apache Kafka itself and checks that the
-stored responses are still right. An undeclared difference fails a test, and so does a declaration without a difference.
+`make test-all` compares with them, and `make test` in every fourth scenario. `make interop` also runs the scenarios
+against Apache Kafka itself and checks that the stored responses are still right. An undeclared difference fails a test,
+and so does a declaration without a difference.
 
 Four things are not compared: values that differ from run to run (ids, ports, the time of day), the order of lists in
 which order has no meaning, throttle times and disk sizes, and the texts beside error codes.
@@ -34,6 +35,22 @@ This page is generated from the declarations: `python -m tests.interop.behaviour
 
 | Area | Scenarios | APIs and versions |
 |---|---|---|
+"""
+
+SUITES: Final = """\
+## Test suites of other clients
+
+They are run by hand, from a checkout of their repositories.
+
+| Suite | Settings of the broker | Result |
+|---|---|---|
+| kafka-python at a3b3836f, `test/integration` with `KAFKA_VERSION=4.2.0` | `node.id=0`, `num.partitions=4`, \
+`group.initial.rebalance.delay.ms=0`, `group.min.session.timeout.ms=1000`, the authorizer with \
+`super.users=User:ANONYMOUS` | 54 of 55 pass. `test_describe_metadata_quorum` fails: DescribeQuorum is not served. 11 \
+more, of SSL and SASL, start an Apache Kafka of their own, and one is for older versions |
+
+The test "ignores invalid transaction fields" of kafkajs commits offsets with a transactional id and a producer id that
+do not exist, and expects no error. Apache Kafka {version} answers INVALID_PRODUCER_ID_MAPPING, and so does Barnabas.
 """
 
 
@@ -76,6 +93,7 @@ def render() -> str:
     same = [family.title for family in every.values() if not family.differences]
     if same:
         lines += ["", f"No differences: {', '.join(same)}."]
+    lines += ["", SUITES.format(version=kafka_version()).rstrip()]
     return "\n".join(lines) + "\n"
 
 

@@ -18,13 +18,13 @@ from tests.interop.behaviour.compare import differences, judge
 from tests.interop.behaviour.families import GOLDEN, families, golden
 from tests.interop.behaviour.language import Family, Scenario
 from tests.interop.behaviour.runner import Player, Transcript, warm_up
-from tests.interop.behaviour.servers import SETTINGS
+from tests.interop.behaviour.servers import SETTINGS, launch
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 
 
 async def _play(port: int, scenarios: Sequence[Scenario]) -> dict[str, Transcript]:
-    await warm_up(port)
+    await warm_up(port, scenarios[0].server)
     transcripts = {}
     for scenario in scenarios:
         try:
@@ -37,11 +37,11 @@ async def _play(port: int, scenarios: Sequence[Scenario]) -> dict[str, Transcrip
 def _all(kind: type[ApacheKafka] | type[BarnabasBroker], chosen: Sequence[Family]) -> dict[str, Transcript]:
     """Play families, one server after the other for each of the two settings."""
     transcripts: dict[str, Transcript] = {}
-    for name, settings in SETTINGS.items():
+    for name in SETTINGS:
         wanted = [scenario for family in chosen for scenario in family.scenarios if scenario.server == name]
         if not wanted:
             continue
-        server: AbstractContextManager[Server] = kind(settings)
+        server: AbstractContextManager[Server] = launch(kind, name)
         with server as running:
             begin = time.monotonic()
             transcripts |= asyncio.run(_play(running.port, wanted))

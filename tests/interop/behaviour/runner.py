@@ -19,8 +19,20 @@ from barnabas_protocol.consumer_protocol import (
 from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Struct, WireType
-from tests.interop.behaviour.language import START, Ask, Assignment, Batch, Hang, Hear, Raw, Scenario, Subscription
+from tests.interop.behaviour.language import (
+    START,
+    Ask,
+    Assignment,
+    Batch,
+    Hang,
+    Hear,
+    Raw,
+    Scenario,
+    Server,
+    Subscription,
+)
 from tests.interop.behaviour.normal import Normaliser
+from tests.interop.behaviour.servers import USERS, log_in
 from tests.wire import Wire
 
 #: Seconds after which a condition fails.
@@ -42,6 +54,7 @@ class Player:
         unique = uuid.UUID(int=random.getrandbits(128)).hex[:12]
         self.saved: dict[str, Any] = {"topic": f"topic-{unique}", "group": f"group-{unique}"}
         self._port = port
+        self._secured = False
         self._wires: dict[str, Wire] = {}
         self._open: dict[str, deque[Ask]] = {}
         self._normal = Normaliser(port, self.saved)
@@ -53,6 +66,7 @@ class Player:
             AssertionError: a condition of the scenario did not become true, or a response did not arrive.
         """
         transcript: Transcript = []
+        self._secured = scenario.server == "secured"
         try:
             for number, step in enumerate(scenario.steps):
                 try:
@@ -86,7 +100,10 @@ class Player:
 
     async def _wire(self, name: str) -> Wire:
         if name not in self._wires:
-            self._wires[name] = await Wire.connect(self._port)
+            wire = await Wire.connect(self._port)
+            if self._secured and not name.startswith("new"):
+                await log_in(wire, name if name in USERS else "root")
+            self._wires[name] = wire
         return self._wires[name]
 
     async def _raw(self, wire: Wire, step: Raw) -> Any:
@@ -224,7 +241,7 @@ def _has(answer: Any, path: str, value: Any) -> bool:
         return False
 
 
-async def warm_up(port: int) -> None:
+async def warm_up(port: int, server: Server = "plain") -> None:
     """Wait until the group coordinator and producer ids work: the first use creates what they need."""
     groups = {"groups": [{"group_id": "warm", "topics": None}]}
     find = Ask(ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": ["warm"]}, until={"coordinators.0.error_code": 0})
@@ -232,4 +249,4 @@ async def warm_up(port: int) -> None:
     ids = Ask(
         ApiKey.INIT_PRODUCER_ID, 0, {"transactional_id": None, "transaction_timeout_ms": 1}, until={"error_code": 0}
     )
-    await Player(port).play(Scenario("warm up", (find, load, ids)))
+    await Player(port).play(Scenario("warm up", (find, load, ids), server=server))

@@ -1,87 +1,29 @@
-"""Barnabas answers as Apache Kafka does, field by field, except where a difference is declared.
+"""Barnabas answers as Apache Kafka does, field by field, except where a difference is declared: a sample of scenarios.
 
-Without Java the responses are compared with the recorded ones (golden/); the tests marked `kafka` check that Apache
-Kafka still returns them.
+The responses are compared with the recorded ones (golden/), which needs no Java. The other scenarios are in
+`test_all_scenarios.py`; `test_apache_kafka.py` checks that Apache Kafka still returns what is recorded.
 """
-
-import asyncio
-from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.behaviour.compare import declared_for_nothing, differences, judge
-from tests.interop.behaviour.families import families, golden
+from tests.interop.behaviour.compare import declared_for_nothing
+from tests.interop.behaviour.families import golden
 from tests.interop.behaviour.language import Family, Rule, Scenario
-from tests.interop.behaviour.runner import Player, warm_up
-from tests.interop.behaviour.servers import SETTINGS
-from tests.interop.kafka_server import ApacheKafka
-from tests.interop.server import Server
+from tests.interop.behaviour.playing import CASES, FAMILIES, REST, SAMPLE, Running, check_barnabas, parametrized
 
-pytestmark = pytest.mark.interop
-
-FAMILIES = families()
-CASES = [
-    pytest.param(name, family, scenario, id=f"{name}: {scenario.name}")
-    for name, family in FAMILIES.items()
-    # One setting after the other, so that few servers run at a time.
-    for scenario in sorted(family.scenarios, key=lambda scenario: list(SETTINGS).index(scenario.server))
-]
+pytestmark = [pytest.mark.interop, pytest.mark.together]
 
 
-def _started(server: Server) -> Server:
-    asyncio.run(warm_up(server.port))
-    return server
-
-
-class Running:
-    """One server of a kind for each setting, started on first use."""
-
-    def __init__(self, kind: type[ApacheKafka] | type[BarnabasBroker]) -> None:
-        self._kind = kind
-        self._servers: dict[str, Server] = {}
-
-    def port(self, scenario: Scenario) -> int:
-        if scenario.server not in self._servers:
-            server = self._kind(SETTINGS[scenario.server])
-            server.__enter__()
-            self._servers[scenario.server] = _started(server)
-        return self._servers[scenario.server].port
-
-    def close(self) -> None:
-        for server in self._servers.values():
-            server.__exit__(None, None, None)
-
-
-@pytest.fixture(scope="module")
-def ours() -> Iterator[Running]:
-    running = Running(BarnabasBroker)
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def kafkas(needs_jars: None) -> Iterator[Running]:
-    running = Running(ApacheKafka)
-    yield running
-    running.close()
-
-
-@pytest.mark.parametrize(("name", "family", "scenario"), CASES)
+@parametrized(SAMPLE)
 def test_barnabas_answers_as_apache_kafka(name: str, family: Family, scenario: Scenario, ours: Running) -> None:
-    transcript = asyncio.run(Player(ours.port(scenario)).play(scenario))
-    found = differences(golden(name)[scenario.name], transcript)
-    undeclared, gone = judge(family, scenario, found)
-    assert [str(one) for one in undeclared] == [], "differs from Apache Kafka, and is not declared"
-    assert gone == [], "declared as a difference, but the answers are equal: remove the declaration"
+    check_barnabas(name, family, scenario, ours)
 
 
-@pytest.mark.kafka
-@pytest.mark.parametrize(("name", "family", "scenario"), CASES)
-def test_apache_kafka_answers_as_recorded(name: str, family: Family, scenario: Scenario, kafkas: Running) -> None:
-    transcript = asyncio.run(Player(kafkas.port(scenario)).play(scenario))
-    found = [str(one) for one in differences(golden(name)[scenario.name], transcript)]
-    assert found == [], f"run: python -m tests.interop.behaviour.record {name}"
+def test_the_sample_has_each_family_each_rule_and_each_setting() -> None:
+    assert {name for name, _, _ in SAMPLE} == set(FAMILIES)
+    assert {scenario.rule for _, _, scenario in SAMPLE} == {None, *Rule}
+    assert {scenario.server for _, _, scenario in SAMPLE} == {scenario.server for _, _, scenario in CASES}
+    assert len(SAMPLE) + len(REST) == len(CASES) == sum(len(family.scenarios) for family in FAMILIES.values())
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -1,15 +1,17 @@
 // What an application does with kafkajs: topics, records with keys and headers, a group, and what it committed.
 //
-// node talk.js <folder of kafkajs> <bootstrap servers> <topic and group>
+// node talk.js <folder of kafkajs> <bootstrap servers> <topic and group> [<how to connect securely, as JSON>]
 // Prints one object of JSON at the end.
 
-const [folder, servers, name] = process.argv.slice(2)
+const [folder, servers, name, security] = process.argv.slice(2)
 const { CompressionTypes, Kafka, logLevel } = require(folder)
 
 const COUNT = 100
 
 async function main() {
-  const kafka = new Kafka({ clientId: 'talk', brokers: servers.split(','), logLevel: logLevel.ERROR })
+  const given = JSON.parse(security || '{}')
+  if (given.sasl && given.sasl.token) given.sasl.oauthBearerProvider = async () => ({ value: given.sasl.token })
+  const kafka = new Kafka({ clientId: 'talk', brokers: servers.split(','), logLevel: logLevel.ERROR, ...given })
   const admin = kafka.admin()
   await admin.connect()
   await admin.createTopics({ topics: [{ topic: name, numPartitions: 3, configEntries: [{ name: 'retention.ms', value: '60000' }] }] })

@@ -49,7 +49,7 @@ def test_an_invalid_command_line_is_reported_in_one_line(
 
 def test_invalid_options_fail_before_spark_starts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["archive", "t", "-l", str(tmp_path), "-o", "kafka.sasl.mechanism=PLAIN"]) == 1
-    assert "has no SASL" in capsys.readouterr().err
+    assert "give kafka.security.protocol=SASL_SSL as well" in capsys.readouterr().err
 
 
 def test_missing_topics_fail_before_spark_starts(

@@ -73,6 +73,7 @@ def test_the_lag_and_the_rebalance_of_a_group(spark: SparkSession, broker: Broke
     assert said[0] == "reading commits"
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_and_deleted_offsets(spark: SparkSession, broker: Broker, topic: str) -> None:
     group, gone = f"group-of-{topic}", f"{topic}-gone"
     broker.create_topic(gone, partitions=1)
@@ -94,6 +95,7 @@ def test_a_deleted_topic_and_deleted_offsets(spark: SparkSession, broker: Broker
     assert tables.stalls.empty
 
 
+@pytest.mark.slow
 def test_invalid_windows_are_errors(spark: SparkSession, broker: Broker, topic: str) -> None:
     run(consume_and_rebalance(broker.bootstrap_servers, topic, f"group-of-{topic}"))
     remote, now = remote_for(Settings.of(options(broker))), time.time_ns() // 1_000_000

@@ -93,6 +93,7 @@ def test_the_raw_format_keeps_bytes(lake: Lake, topic: str) -> None:
     assert read(lake.spark, str(lake.path), topic).columns == columns
 
 
+@pytest.mark.slow
 def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     lake.produce(topic, *(b'{"n":%d}' % number for number in range(60)))
     one = lake.archive(topic, batch=10)[topic]
@@ -180,6 +181,7 @@ def test_leftovers_of_a_kill_are_swept_and_the_other_writer_is_fenced(lake: Lake
     assert sorted(value["n"] for value in lake.rows(topic)["value"]) == [1, 2]
 
 
+@pytest.mark.slow
 def test_bad_records_are_not_quarantined_twice(lake: Lake, topic: str) -> None:
     """After a kill between the two commits of a batch with bad records."""
     for value in (b"bad 1", b'{"n":1}'):
@@ -205,6 +207,7 @@ def test_a_schema_can_be_widened(lake: Lake, topic: str) -> None:
         lake.archive(topic, given=schema.parse_schema("n BIGINT"))
 
 
+@pytest.mark.slow
 def test_other_settings_than_those_of_the_table_are_errors(lake: Lake, topic: str) -> None:
     lake.produce(topic, b'{"n":1}')
     lake.archive(topic)
@@ -218,6 +221,7 @@ def test_other_settings_than_those_of_the_table_are_errors(lake: Lake, topic: st
         read(lake.spark, str(lake.path), "nowhere")
 
 
+@pytest.mark.slow
 def test_lost_records_and_a_recreated_topic_are_errors(lake: Lake, topic: str) -> None:
     for number in range(6):
         lake.produce(topic, b'{"n":%d}' % number, partition=0)

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from barnabas_broker.testing import Broker
 from barnabas_client.producer.partitioner import positive_hash
 from tests.pipeline.support import SLOW_WORKER, consume, numbered, options, produce, written_values
+from tests.sampling import slow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -45,11 +46,11 @@ def test_the_option_topic_overrides_the_column(spark: SparkSession, broker: Brok
     ("query", "given", "mode", "match"),
     [
         ("SELECT 'x' AS value", {}, "append", "topic option required when no 'topic' column is present"),
-        ("SELECT 'x' AS data", {"topic": "t"}, "append", "required column 'value' not found: there are data"),
+        slow(("SELECT 'x' AS data", {"topic": "t"}, "append", "required column 'value' not found: there are data")),
         ("SELECT 1 AS value", {"topic": "t"}, "append", "value column type must be a string or binary, but it is int"),
-        ("SELECT 'x' AS value", {"topic": "t"}, "overwrite", "save mode overwrite is not allowed"),
-        ("SELECT 'x' AS value", {"topic": "t", "exactlyOnce": "true"}, "append", "only for streaming queries"),
-        ("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "append", "null topic present in the data"),
+        slow(("SELECT 'x' AS value", {"topic": "t"}, "overwrite", "save mode overwrite is not allowed")),
+        slow(("SELECT 'x' AS value", {"topic": "t", "exactlyOnce": "true"}, "append", "only for streaming queries")),
+        slow(("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "append", "null topic present in the data")),
         ("SELECT 'x' AS value", {"topic": "t", "kafka.linger.msec": "3"}, "append", "did you mean 'kafka.linger.ms'"),
     ],
 )
@@ -87,6 +88,7 @@ def test_a_stream_is_written_at_least_once(spark: SparkSession, broker: Broker, 
     assert [(r.partition, r.key, r.value) for r in after] == [(r.partition, r.key, r.value) for r in before]
 
 
+@pytest.mark.slow  # `test_transactional.py` and `test_exactly_once.py` test the same without Spark
 def test_a_stream_is_written_exactly_once(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     sink = f"{topic}-out"
     broker.create_topic(sink, partitions=3)

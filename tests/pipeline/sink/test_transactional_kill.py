@@ -25,8 +25,9 @@ from tests.pipeline.transacting import committed_values, is_open
 KILLS = int(os.environ.get("BARNABAS_KILLS", "2"))
 #: New records before each run, in five micro-batches.
 MORE = 300
-#: Timeout of a run in seconds.
-LIMIT = 300
+#: Timeout of a run in seconds. From its start to the first decision it takes 30 s of processor time, one process after
+#: the other: Spark starts seven Pythons for a query. With 12 busy processes for each core that took 170 to 240 s.
+LIMIT = 900
 CLIENT = "killed"
 
 QUERY = f"""
@@ -91,7 +92,7 @@ class Run:
         """Wait until micro-batches are decided, or the query ends."""
         until, before = time.monotonic() + LIMIT, self.decisions()
         while self.decisions() < before + more and not self.ended(0.02):
-            assert time.monotonic() < until, self.output()
+            assert time.monotonic() < until, self.state()
 
     def workers(self) -> list[int]:
         """The processes that run tasks, and those of Spark that plan and commit."""
@@ -124,13 +125,28 @@ class Run:
         """What it has printed."""
         return self._log.read_text()
 
+    def state(self) -> str:
+        """What it has printed, what its JVM's threads wait for, and the processor time of its processes."""
+        lines, groups = [], self._groups()
+        for path in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                words = (path / "stat").read_text().rpartition(")")[2].split()
+                if int(words[2]) in groups:
+                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+                    lines.append(f"{path.name} {words[0]} {seconds:.1f} s: {command[:60]}...{command[-60:]}")
+                    if "/java " in command.partition("-cp")[0]:
+                        os.kill(int(path.name), signal.SIGQUIT)  # it prints its threads
+        self.ended(10)
+        return "\n".join((self.output(), *lines))
+
 
 def kill_between_ends(run: Run, broker: Broker, chance: random.Random) -> str:
     nth = chance.randrange(1, 12)
     with broker.faults.delay("EndTxn", 600, nth=nth, client_id=CLIENT) as reached:
         until = time.monotonic() + LIMIT
         while not reached.fired and not run.ended(0.05):
-            assert time.monotonic() < until, run.output()
+            assert time.monotonic() < until, run.state()
         run.kill()
         fired = reached.fired
     broker.faults.disconnect()
@@ -156,7 +172,7 @@ def kill_workers(run: Run, broker: Broker, chance: random.Random) -> str:
                 os.kill(chance.choice(workers), signal.SIGKILL)
                 killed += 1
     # Spark repeats tasks; without the process that plans or commits the query fails.
-    assert run.ended(LIMIT), run.output()
+    assert run.ended(LIMIT), run.state()
     run.kill()
     return f"{killed} workers, then the query ended with {run.process.returncode}"
 
@@ -185,7 +201,7 @@ def test_each_record_is_seen_once_after_kills(spark: object, broker: Broker, top
     for attempt in range(3):
         last, began = Run(broker, topic, sink, tmp_path / "checkpoint"), time.monotonic()
         try:
-            assert last.ended(LIMIT), last.output()
+            assert last.ended(LIMIT), last.state()
         finally:
             last.kill()
         print(f"last run: ended with {last.process.returncode} after {time.monotonic() - began:.0f} s", flush=True)

@@ -14,6 +14,12 @@ from barnabas_pipeline.source.options import Bound, ConsumerStrategy, ReadOption
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 A0 = TopicPartition("a", 0)
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ada" '
+    'password="hush";',
+}
 
 
 def read(given: Mapping[str, str] | None = None, *, streaming: bool = False, **more: str) -> ReadOptions:
@@ -80,8 +86,23 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
         ({"startingOffset": "earliest"}, "'startingOffset' is not known: did you mean 'startingOffsets'"),
         ({"kafka.auto.offset.reset": "latest"}, "'kafka.auto.offset.reset' is not supported.*startingOffsets"),
         ({"kafka.key.deserializer": "x"}, "'kafka.key.deserializer' is not supported: keys are always bytes"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "'kafka.sasl.mechanism' is not supported: the source has no SASL"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "'kafka.security.protocol' is 'SASL_SSL': give one of"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "'kafka.sasl.*' is given, but kafka.security.protocol is PLAINTEXT"),
+        (
+            {"kafka.sasl.mechanism": "GSSAPI"},
+            "'kafka.sasl.mechanism' is 'GSSAPI': give one of 'PLAIN', 'SCRAM-SHA-256'",
+        ),
+        (
+            {"kafka.sasl.kerberos.service.name": "x"},
+            "of SASL there are kafka.sasl.mechanism and kafka.sasl.jaas.config",
+        ),
+        ({"kafka.security.protocol": "SASL_SSL"}, "give kafka.sasl.mechanism and kafka.sasl.jaas.config as well"),
+        ({**LOGIN, "kafka.sasl.jaas.config": "hush"}, "'kafka.sasl.jaas.config' must be MODULE required"),
+        (
+            {**LOGIN, "kafka.sasl.jaas.config": 'M required username="ada";'},
+            'must have username="..." and password="..."',
+        ),
+        ({**LOGIN, "kafka.security.protocol": "TLS"}, "'kafka.security.protocol' is 'TLS': give one of"),
+        ({**LOGIN, "kafka.ssl.truststore.location": "/x.pem"}, "kafka.security.protocol is SASL_PLAINTEXT"),
         ({"kafka.ssl.truststore.type": "JKS"}, "'kafka.ssl.truststore.type' is 'JKS': give one of 'PEM'"),
         ({"kafka.ssl.truststore.location": "/x.pem"}, "kafka.security.protocol is PLAINTEXT"),
         ({"kafka.request.timeout": "1"}, "not supported: did you mean 'kafka.request.timeout.ms'"),
@@ -183,3 +204,16 @@ def test_a_missing_certificate_is_named() -> None:
 def test_settings_hide_secrets() -> None:
     given = {**SERVERS, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "hush"}
     assert "hush" not in repr(Settings.of(given))
+    assert "hush" not in repr(Settings.of({**SERVERS, **LOGIN}))
+
+
+def test_a_login() -> None:
+    settings = Settings.of({**SERVERS, **LOGIN})
+    assert (settings.sasl_mechanism, settings.login(), settings.ssl_context()) == (
+        "SCRAM-SHA-512",
+        ("ada", "hush"),
+        None,
+    )
+    assert Settings.of(SERVERS).login() is None
+    over_tls = Settings.of({**SERVERS, **LOGIN, "kafka.security.protocol": "SASL_SSL"})
+    assert over_tls.ssl_context() is not None

@@ -104,6 +104,7 @@ def test_a_query_continues_from_its_checkpoint(spark: SparkSession, broker: Brok
     assert committed(broker.bootstrap_servers, group)[TopicPartition(topic, 3)] == 30
 
 
+@pytest.mark.slow
 def test_data_loss_fails_the_query_and_leaves_its_checkpoint_intact(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -168,6 +169,7 @@ def test_errors_name_the_option_and_the_value(spark: SparkSession, broker: Broke
     assert "option 'minPartitions' is 'many': give a whole number, 1 or more" in text
 
 
+@pytest.mark.slow
 def test_errors_of_a_stream_name_the_option_and_the_value(spark: SparkSession, broker: Broker, topic: str) -> None:
     given = options(broker, subscribe=topic, maxOffsetsPerTrigger="many")
     query = spark.readStream.format("barnabas").options(**given).load().writeStream.format("noop").start()
@@ -177,6 +179,7 @@ def test_errors_of_a_stream_name_the_option_and_the_value(spark: SparkSession, b
     assert "UnboundLocalError" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_another_schema_is_an_error(spark: SparkSession, broker: Broker, topic: str) -> None:
     reader = spark.read.format("barnabas").options(**options(broker, subscribe=topic)).schema("value string")
     with pytest.raises(PySparkException, match="the source has a fixed schema"):

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
-import pytest
 from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
 from aiokafka.protocol.types import Array, Schema, TaggedFields
 
 from barnabas_protocol import codec
 from barnabas_protocol.registry import APIS, ApiKey
 from barnabas_protocol.schema import Field, Message, Request, Response, Struct
+from tests.lots import in_lots
 from tests.protocol.support import some
 
 MODULES: Final = [
@@ -32,7 +32,7 @@ def _common() -> list[Any]:
                 continue
             ours = APIS[ApiKey(key)][0 if "Request" in name else 1]
             if version in ours.VERSIONS and name not in WRONG:
-                found[name] = pytest.param(ours, version, theirs, id=name)
+                found[name] = (ours, version, theirs)
     return list(found.values())
 
 
@@ -85,7 +85,7 @@ def test_many_messages_are_compared() -> None:
     assert len(_common()) > 150
 
 
-@pytest.mark.parametrize(("cls", "version", "theirs"), _common())
+@in_lots(("cls", "version", "theirs"), _common())
 def test_same_bytes(cls: type[Message], version: int, theirs: Any) -> None:
     rng = random.Random(theirs.__name__)
     for _ in range(6):
@@ -98,7 +98,7 @@ def test_same_bytes(cls: type[Message], version: int, theirs: Any) -> None:
         assert codec.decode(cls, version, bytes_of_theirs) == message
 
 
-@pytest.mark.parametrize(("cls", "version", "theirs"), _common())
+@in_lots(("cls", "version", "theirs"), _common())
 def test_same_frames(cls: type[Message], version: int, theirs: Any) -> None:
     message = _untagged(some(random.Random(theirs.__name__), cls, version))
     bare = theirs(*_positional(message, version, theirs.SCHEMA))

@@ -37,6 +37,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.headers import RequestHeaderData, ResponseHeaderData
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Message, Request, Response, Versions
+from tests.lots import in_lots
 from tests.protocol.other_clients import kafka_python
 from tests.protocol.reference import (
     ERRORS,
@@ -75,6 +76,10 @@ OF_REMOVED_VERSIONS: Final = {
 }
 #: Kafka nests structures in their message; two of one name get the name of their API here.
 RENAMED: Final = {
+    "AlterEntityData": "EntityData",
+    "AlterEntryData": "EntryData",
+    "AlteredEntityData": "EntityData",
+    "AlteredEntryData": "EntryData",
     "ConsumerProtocolAssignmentTopicPartition": "TopicPartition",
     "CurrentTopicPartitions": "TopicPartitions",
     "DescribeProducersTopicRequest": "TopicRequest",
@@ -112,13 +117,13 @@ def _api(cls: type[Message], exact: dict[int, dict[str, Any]]) -> dict[str, Any]
     return exact[key]
 
 
-@pytest.mark.parametrize("cls", API_MESSAGES, ids=name_of)
+@in_lots("cls", API_MESSAGES)
 def test_names_and_keys(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
     name = _api(cls, exact)["name"]
     assert cls.__name__ == f"{name}Request" if issubclass(cls, Request) else f"{name}Response"
 
 
-@pytest.mark.parametrize("cls", API_MESSAGES, ids=name_of)
+@in_lots("cls", API_MESSAGES)
 def test_versions(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
     api = _api(cls, exact)
     left_out = NOT_DECLARED.get(api["key"], {})
@@ -130,7 +135,7 @@ def test_versions(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
     assert all(version < stable.start and version in known for version in removed)
 
 
-@pytest.mark.parametrize("cls", API_MESSAGES, ids=name_of)
+@in_lots("cls", API_MESSAGES)
 def test_headers(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
     """The frames that the codec writes begin with the header that Kafka gives to that version."""
     headers = _api(cls, exact)["headers"]
@@ -151,7 +156,7 @@ def test_headers(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
             assert frame[4:] == codec.encode(ResponseHeaderData(correlation_id=77), of_response) + body
 
 
-@pytest.mark.parametrize("cls", API_MESSAGES, ids=name_of)
+@in_lots("cls", API_MESSAGES)
 def test_fields(cls: type[Message], exact: dict[int, dict[str, Any]]) -> None:
     by_range = _api(cls, exact)["request" if issubclass(cls, Request) else "response"]
     compared = 0
@@ -226,7 +231,7 @@ def test_embedded_messages(cls: type[Message]) -> None:
     assert set(cls.VERSIONS) - set(EMBEDDED[cls]) == ({0} if cls is RequestHeaderData else set())
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
+@in_lots("cls", MESSAGES)
 def test_defaults(cls: type[Message]) -> None:
     whole = f"{cls.__name__}Data" if cls in API_MESSAGES else cls.__name__
     for struct in structs_of(cls):
@@ -307,7 +312,7 @@ def _our_rows(cls: type[Message], version: int) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize("cls", [each for each in MESSAGES if name_of(each) not in SINCE_THE_SNAPSHOT], ids=name_of)
+@in_lots("cls", [each for each in MESSAGES if name_of(each) not in SINCE_THE_SNAPSHOT])
 def test_fields_of_the_snapshot(cls: type[Message]) -> None:
     theirs = _snapshot(cls)
     assert str(cls.FLEXIBLE) == theirs["flexibleVersions"]
@@ -320,9 +325,7 @@ def test_fields_of_the_snapshot(cls: type[Message]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of importlib.resources, on Python 3.11
-@pytest.mark.parametrize(
-    "cls", [each for each in API_MESSAGES if name_of(each) not in NOT_IN_KAFKA_PYTHON], ids=name_of
-)
+@in_lots("cls", [each for each in API_MESSAGES if name_of(each) not in NOT_IN_KAFKA_PYTHON])
 def test_fields_of_the_newest_versions(cls: type[Message]) -> None:
     """Against the definitions that kafka-python carries: of Kafka 4.1 and later, `ignorable` included."""
     theirs = kafka_python("protocol.schemas").load_json(cls.__name__)

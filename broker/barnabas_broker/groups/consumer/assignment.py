@@ -7,10 +7,20 @@ Source: Kafka's ``ConsumerGroupPartitionAssignor``, ``GroupSpec``, ``SubscribedT
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
+
+from barnabas_broker.groups.effects import CoordinatorRecord
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    TargetTopicPartition,
+)
 
 #: Partitions by topic id.
 Partitions = Mapping[bytes, Collection[int]]
+
+#: Sets of partitions by topic id, without empty ones.
+Target = Mapping[bytes, frozenset[int]]
 
 
 class Topic(NamedTuple):
@@ -41,7 +51,7 @@ class MemberSpec(NamedTuple):
     """
 
     topic_ids: frozenset[bytes]
-    assigned: Mapping[bytes, frozenset[int]]
+    assigned: Target
     instance_id: str | None = None
     rack_id: str | None = None
 
@@ -66,6 +76,53 @@ class GroupSpec(NamedTuple):
             return True
         topics = first.topic_ids
         return all(member.topic_ids is topics or member.topic_ids == topics for member in members)
+
+
+class NewTargets(NamedTuple):
+    """What an assignor has decided, compared with the targets before: the group takes it over without much work.
+
+    Attributes:
+        targets: of each member of the spec. The very object that the spec has if it is not changed.
+        changed: the members that get another target.
+        records: the record of each changed target, with the target.
+    """
+
+    targets: dict[str, Target]
+    changed: set[str]
+    records: Mapping[str, tuple[Target, CoordinatorRecord]]
+
+    @classmethod
+    def of(cls, group_id: str, spec: GroupSpec, result: Mapping[str, Partitions]) -> Self:
+        """Compare the result of an assignor with the targets of its spec. May run in a thread, as assignors do."""
+        targets: dict[str, Target] = {}
+        records: dict[str, tuple[Target, CoordinatorRecord]] = {}
+        nothing: Target = {}
+        for member_id, member in spec.members.items():
+            target = before = member.assigned
+            given = result.get(member_id, nothing)
+            if given is not before:
+                target = {topic_id: frozenset(partitions) for topic_id, partitions in given.items() if partitions}
+                if target == before:
+                    target = before
+                else:
+                    records[member_id] = target, target_record(group_id, member_id, target)
+            targets[member_id] = target
+        return cls(targets, set(records), records)
+
+
+def target_record(group_id: str, member_id: str, target: Target | None) -> CoordinatorRecord:
+    """The record of a member's target; a tombstone without one."""
+    return (
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        None
+        if target is None
+        else ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=[
+                TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in sorted(target.items())
+            ]
+        ),
+    )
 
 
 class Assign(NamedTuple):

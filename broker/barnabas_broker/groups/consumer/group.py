@@ -22,20 +22,20 @@ Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` 
 maybeReconcile, consumerGroupLeave, classicGroupJoinToConsumerGroup, ...), ``ConsumerGroup``,
 ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``; KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata
 hash), KIP-1251 (commits with an older epoch). Three things are better here: a static member that joins again with its
-own member id, because a response was lost, is not refused; a member that drops its regular expression gives its
-partitions to others at once; and a regular expression that matches the same topics as before is not recorded again.
+own member id, because a response was lost, is not refused; topics of a regular expression that is replaced by one
+without matches go to others at once; and one that matches the same topics as before is not recorded again.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from heapq import nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.groups.classic.group import reason_of
 from barnabas_broker.groups.classic.members import protocols_of
-from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, Partitions
+from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, NewTargets, Target, target_record
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
     MigrationPolicy,
@@ -67,6 +67,7 @@ from barnabas_broker.groups.effects import (
 )
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.subscriptions import CONSUMER
+from barnabas_broker.steps import Steps, finish
 from barnabas_protocol.coordinator_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -85,7 +86,6 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
     GroupMetadataKey,
-    TargetTopicPartition,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
@@ -112,14 +112,21 @@ _MEMBER_ID_REQUIRED: Final = 4
 _RETRY_SECONDS: Final = 1.0
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
+#: Members that one call reconciles after a new target, or checks because they are due, at most; the others follow
+#: _STEP_SECONDS later, when the loop has done other work.
+_MEMBERS_PER_STEP: Final = 100
+#: As long as their targets do not have more topics than this.
+_TOPICS_PER_STEP: Final = 1_000
+_STEP_SECONDS: Final = 0.001
 
-#: Bytes of a member, and of a topic of its target, in the record of a classic group at most; estimated.
-_MEMBER_BYTES, _TOPIC_BYTES = 400, 260
+#: Bytes of a record beside the names in its key and what is variable in its value, at most.
+RECORD_BYTES: Final = 80
 #: Heartbeat intervals that a member may take to revoke partitions before the first warning.
 _HEARTBEATS_TO_REVOKE: Final = 2
 
-#: Members whose gains and losses one group event lists at most.
+#: Members whose gains and losses one group event lists at most, and the topics of their targets, together.
 _MAX_MOVES: Final = 200
+_MAX_MOVED_TOPICS: Final = 2_000
 
 #: Topics that an event about a regular expression names at most.
 _MAX_NAMED: Final = 20
@@ -163,9 +170,6 @@ _CAUSES: Final = (
     EventType.MEMBER_NOT_REJOINED,
     EventType.MEMBER_NOT_SYNCED,
 )
-
-#: Sets of partitions by topic id, without empty ones.
-Target = Mapping[bytes, frozenset[int]]
 
 
 class GroupTimes(NamedTuple):
@@ -302,7 +306,11 @@ class ConsumerGroup:
         "_classic",
         "_computation",
         "_dead",
+        "_deadlines",
+        "_finishing",
+        "_hashed",
         "_lagging",
+        "_last_deadline",
         "_last_ticket",
         "_matched",
         "_migrated",
@@ -314,8 +322,12 @@ class ConsumerGroup:
         "_regexes",
         "_resolving",
         "_settings",
+        "_step_at",
         "_subscribed",
+        "_subscriptions",
+        "_target_records",
         "_topics_version",
+        "_unsubscribed",
         "_unwritten",
         "_wall_ms_of_target",
         "assignment_epoch",
@@ -353,6 +365,10 @@ class ConsumerGroup:
         self._regexes: Counter[str] = Counter()
         #: Number of resolved regular expressions by the name of a topic that they match.
         self._matched: Counter[str] = Counter()
+        #: The sets of topics that members subscribe to, each with the number of members that have this very object.
+        self._subscriptions: dict[frozenset[str], tuple[frozenset[str], int]] = {}
+        #: The version of the topics, and the hash of those that the group subscribes to; None if these have changed.
+        self._hashed: tuple[int, int] | None = None
         #: The ticket of the resolution that is under way.
         self._resolving: int | None = None
         #: When all regular expressions were resolved last, -inf if they were not, and the version of the topics then.
@@ -363,9 +379,18 @@ class ConsumerGroup:
         #: The members that are not reconciled to the target.
         self._lagging: set[str] = set()
         self._computation: _Computation | None = None
+        #: The heartbeats that have waited for the target and go on now, some at a time; and when the next ones do.
+        self._finishing: deque[_Heartbeat] = deque()
+        self._step_at = inf
+        #: When to check each member, as a heap; an entry counts if its member is armed for it.
+        self._deadlines: list[tuple[float, int, ConsumerGroupMember]] = []
+        self._last_deadline = 0
+        #: When to check the group as a whole.
         self._check_at = inf
         self._last_ticket = 0
         self._appends: dict[int, _Append] = {}
+        #: The records of the targets that have just been computed: made where they were, as they may be thousands.
+        self._target_records: Mapping[str, tuple[Target, CoordinatorRecord]] = {}
         #: Type and member id of records that have to be appended by the current call, and of those that a failed append
         #: has left behind.
         self._changed: dict[tuple[int, str], None] = {}
@@ -377,6 +402,8 @@ class ConsumerGroup:
         self._mixed = False
         #: Whether a classic group was upgraded that has not assigned all its partitions, or not to all its members.
         self._assignment_due = False
+        #: Whether a member does not subscribe to topics any more that are in its target.
+        self._unsubscribed = False
         #: The records that make a classic group one of the consumer protocol, with their keys, until they are appended.
         self._migrated: list[tuple[tuple[int, str], CoordinatorRecord]] = []
 
@@ -431,7 +458,8 @@ class ConsumerGroup:
 
     def times_changed(self, now: float) -> None:
         """The group has other timeouts: sessions are checked with them from now on."""
-        self._check_by(now)
+        for member in self.members.values():
+            self._check_member(member)
 
     @property
     def assignor(self) -> str:
@@ -500,7 +528,7 @@ class ConsumerGroup:
         joins = request.member_epoch == JOIN_EPOCH
         full = joins or (request.rebalance_timeout_ms != -1 and names is not None and reported is not None)
         heartbeat = _Heartbeat(token, member.member_id, full, reported, assigned_before, changed)
-        self._advance(heartbeat, joins, out, now)
+        self._advance(heartbeat, caller, joins, out, now)
 
     def _update(
         self,
@@ -514,16 +542,16 @@ class ConsumerGroup:
         """Add a member, or update it with what its request says; bump the group epoch if it or a topic has changed.
 
         Returns:
-            The member, and whether the group epoch is bumped because of it.
+            The member, and whether it subscribes to something else than before.
         """
         joins = member is None
+        topics_changed = self._topics_changed()
         replaced: str | None = None
         if member is None:
             member = ConsumerGroupMember(member_id, now)
         elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
             replaced = self._bring_back(member, member_id)
         member.last_seen = now
-        subscription = self.subscription(member)
         names, regex = member.topics, member.regex
         described = _description(member)
         member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
@@ -531,8 +559,9 @@ class ConsumerGroup:
         if said.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = said.rebalance_timeout_ms
         member.assignor = said.assignor if said.assignor is not None else member.assignor
-        member.client_id, member.client_host = caller
-        member.topics = said.topics if said.topics is not None else member.topics
+        member.client_id, member.client_host = caller.client_id, caller.host
+        if said.topics is not None and said.topics != names:
+            member.topics = self._same(said.topics)
         member.regex = said.regex if said.regex is not None else member.regex
         if member.classic != said.classic:
             self._count_classic(member, -1)
@@ -540,24 +569,28 @@ class ConsumerGroup:
             self._count_classic(member, 1)
             if said.classic is None:
                 member.join_by = member.sync_by = inf
-            self._check_by(now + self._session_of(member))
+            self._check_member(member)
         if replaced is not None:
             data: dict[str, Any] = {**member.identity(), **_protocol_of(member), **self._migration()}
             out.append(
                 self._event(EventType.MEMBER_REPLACED, **data, members=len(self.members), old_member_id=replaced)
             )
         if joins:
-            self._add(member, now)
+            self._add(member)
             data = {"client_reason": said.client_reason, **_protocol_of(member)}
             out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), **data))
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
-        changed = False
-        if member.topics != names or member.regex != regex:
+        changed = member.topics != names or member.regex != regex
+        bumps = False
+        if changed:
+            subscription = self._subscription(names, regex)
             self._subscribe(names, member.topics)
             self._subscribe_regex(regex, member.regex)
             now_subscribed = self.subscription(member)
-            changed = member.topics != names or member.regex in self.resolved or now_subscribed != subscription
+            # An expression that is not resolved yet bumps the epoch when it is, so that there is one rebalance.
+            bumps = member.topics != names or not member.regex or member.regex in self.resolved
+            self._unsubscribed = self._unsubscribed or not now_subscribed >= subscription
             if not joins:
                 data = {
                     "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),
@@ -566,18 +599,21 @@ class ConsumerGroup:
                 if member.regex != regex:
                     data["regex"] = member.regex
                 out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
-        if self._assignment_due and not changed:
-            self._refresh_epoch(member, EventType.GROUP_UPGRADED, out, now)
-        elif changed or self._topics_version != self._settings.topics.version:
+        if self._assignment_due and not bumps:
+            self._bump(self._hash(), EventType.GROUP_UPGRADED, [member], out, now)
+        elif bumps:
             cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
-            self._refresh_epoch(member if changed else None, cause, out, now)
+            self._bump(self._hash(), cause, [member], out, now)
+        elif topics_changed:
+            self._bump(self._hash(), EventType.TOPIC_CHANGED, [], out, now)
         return member, changed
 
-    def _advance(self, heartbeat: _Heartbeat, waits: bool, out: _Out, now: float) -> None:
+    def _advance(self, heartbeat: _Heartbeat, caller: Caller, waits: bool, out: _Out, now: float) -> None:
         """Compute a target if that is due; then reconcile the member, and respond.
 
         Args:
             heartbeat: of the member.
+            caller: the client that sends it.
             waits: whether it waits for a target that is being computed.
             out: gets the effects.
             now: the time.
@@ -589,7 +625,7 @@ class ConsumerGroup:
             self._append([], out)
         else:
             self._finish(heartbeat, out, now)
-        self._resolve_if_due(out, now)
+        self._resolve_if_due(caller, out, now)
         self._assign_without_heartbeats(now)
 
     def _member_of(
@@ -671,12 +707,12 @@ class ConsumerGroup:
     def _unknown(self, member_id: str) -> KafkaError:
         return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
 
-    def _add(self, member: ConsumerGroupMember, now: float) -> None:
+    def _add(self, member: ConsumerGroupMember) -> None:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self._update_lag(member)
-        self._check_by(now + self._session_of(member))
+        self._check_member(member)
 
     def _session_of(self, member: ConsumerGroupMember) -> float:
         """Seconds without a heartbeat after which a member is removed."""
@@ -713,14 +749,37 @@ class ConsumerGroup:
         self._update_lag(member)
         return old_id
 
+    def _same(self, topics: frozenset[str]) -> frozenset[str]:
+        """The set that a member has already which subscribes to the same topics: one set is compared fast, and small.
+
+        Thousands of members that name thousands of topics each do not have one set each.
+        """
+        known = self._subscriptions.get(topics)
+        return topics if known is None else known[0]
+
     def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
-        """Count a member's subscription by topic."""
+        """Count a member's subscription, as a whole and by topic."""
+        if before is after:
+            return
         subscribed = self._subscribed
         for name in before - after:
             subscribed[name] -= 1
             if not subscribed[name]:
                 del subscribed[name]
-        subscribed.update(after - before)
+                self._hashed = None
+        added = after - before
+        if not added <= subscribed.keys():
+            self._hashed = None
+        subscribed.update(added)
+        if after:
+            known, members = self._subscriptions.get(after, (after, 0))
+            self._subscriptions[after] = known, members + 1
+        if before:
+            known, members = self._subscriptions[before]
+            if members > 1:
+                self._subscriptions[before] = known, members - 1
+            else:
+                del self._subscriptions[before]
 
     # Members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 
@@ -790,7 +849,7 @@ class ConsumerGroup:
         reported = {topics[name].topic_id: owned for name, owned in subscription.owned.items() if name in topics}
         heartbeat = _Heartbeat(token, member.member_id, True, reported, assigned_before, changed, True)
         if not downgrades:
-            self._advance(heartbeat, True, out, now)
+            self._advance(heartbeat, caller, True, out, now)
             return
         stale = self.epoch > self.assignment_epoch
         if not stale and (changed or not member.is_reconciled_to(self.assignment_epoch)):
@@ -822,7 +881,7 @@ class ConsumerGroup:
         member.join_by = inf
         member.sync_by = now + max(member.rebalance_timeout_ms, 0) / 1000
         member.last_seen = now
-        self._check_by(min(member.sync_by, now + self._session_of(member)))
+        self._check_member(member)
         return JoinGroupResponse(
             error_code=NONE,
             generation_id=member.epoch,
@@ -884,7 +943,7 @@ class ConsumerGroup:
         """A member of the classic protocol is asked to rejoin: it has its rebalance timeout for that."""
         if member.join_by == inf:
             member.join_by = now + max(member.rebalance_timeout_ms, 0) / 1000
-            self._check_by(member.join_by)
+            self._check_member(member)
 
     def _classic_member(
         self, member_id: str, instance_id: str | None, generation: int
@@ -965,10 +1024,21 @@ class ConsumerGroup:
 
     def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The names of the topics that a member subscribes to, by name and by regular expression."""
-        resolved = self.resolved.get(member.regex)
+        return self._subscription(member.topics, member.regex)
+
+    def _subscription(self, names: frozenset[str], regex: str) -> frozenset[str]:
+        resolved = self.resolved.get(regex)
         if resolved is None or not resolved.topics:
-            return member.topics
-        return member.topics | resolved.topics if member.topics else resolved.topics
+            return names
+        return names | resolved.topics if names else resolved.topics
+
+    def _subscribes(self, member: ConsumerGroupMember, topic_id: bytes) -> bool:
+        """Whether a member subscribes to a topic, and it exists."""
+        topic = self._settings.topics.by_id.get(topic_id)
+        if topic is None:
+            return False
+        resolved = self.resolved.get(member.regex)
+        return topic.name in member.topics or (resolved is not None and topic.name in resolved.topics)
 
     def uses_regex(self, regex: str) -> bool:
         """Whether a member subscribes with `regex`: then it has been checked."""
@@ -992,13 +1062,21 @@ class ConsumerGroup:
     def _set_matches(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set what a regular expression matches; None forgets it."""
         before = self.resolved.pop(regex, None)
+        after: frozenset[str] = frozenset() if resolved is None else resolved.topics
         if before is not None:
-            self._matched -= Counter(before.topics)
+            for name in before.topics - after:
+                self._matched[name] -= 1
+                if not self._matched[name]:
+                    del self._matched[name]
+                    self._hashed = None
+            after -= before.topics
         if resolved is not None:
             self.resolved[regex] = resolved
-            self._matched.update(resolved.topics)
+            if not after <= self._matched.keys():
+                self._hashed = None
+            self._matched.update(after)
 
-    def _resolve_if_due(self, out: _Out, now: float) -> None:
+    def _resolve_if_due(self, caller: Caller, out: _Out, now: float) -> None:
         """Ask for what the regular expressions match, if that may have changed."""
         if (
             self._regexes
@@ -1015,7 +1093,7 @@ class ConsumerGroup:
         ):
             self._last_ticket += 1
             self._resolving = self._last_ticket
-            out.append(Resolve(self._resolving, frozenset(self._regexes)))
+            out.append(Resolve(self._resolving, frozenset(self._regexes), caller.may_describe))
 
     def regexes_resolved(
         self, ticket: int, matches: Mapping[str, frozenset[str]], version: int, now: float, wall_ms: int
@@ -1024,8 +1102,8 @@ class ConsumerGroup:
 
         Args:
             ticket: of the effect.
-            matches: the names of the topics that each expression matches. One that is missing took too long: it keeps
-                what it has, and is tried again.
+            matches: the names of the topics that each expression matches, and that the client may describe. One that is
+                missing took too long: it keeps what it has, and is tried again.
             version: the ``names_version`` of the topics that were searched.
             now: the time.
             wall_ms: the time of day, in ms since 1970, for the records.
@@ -1035,7 +1113,7 @@ class ConsumerGroup:
             return out
         self._resolving = None
         self._refreshed_at, self._refreshed_version = now, version
-        bumps = False
+        resolved = bumps = False
         # In the order of their names, so that the same requests give the same records.
         for regex in sorted(self._regexes):
             topics = matches.get(regex)
@@ -1051,33 +1129,35 @@ class ConsumerGroup:
                 continue
             self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
             self._change(_REGEX, regex)
-            if topics != before:
-                bumps = True
-                data = {
-                    "added": nsmallest(_MAX_NAMED, topics - before),
-                    "removed": nsmallest(_MAX_NAMED, before - topics),
-                }
-                out.append(self._event(EventType.REGEX_RESOLVED, regex=regex, topics=len(topics), **data))
-        if bumps:
-            self._topics_version = self._settings.topics.version
-            self._bump(self._hash(), EventType.REGEX_RESOLVED, [], out, now)
+            resolved = True
+            data = {
+                "added": nsmallest(_MAX_NAMED, topics - before),
+                "removed": nsmallest(_MAX_NAMED, before - topics),
+            }
+            out.append(self._event(EventType.REGEX_RESOLVED, regex=regex, topics=len(topics), **data))
+            bumps = bumps or topics != before
+        if bumps or self._unsubscribed:
+            # What a member subscribed to before it changed its expression goes to others, even if nothing matches it.
+            cause = EventType.REGEX_RESOLVED if resolved else EventType.SUBSCRIPTION_CHANGED
+            self._bump(self._hash(), cause, [], out, now)
         self._append([], out)
         return out
 
     def _hash(self) -> int:
-        """The hash of all topics that the group subscribes to."""
-        return self._settings.topics.hash_of(self._subscribed.keys() | self._matched.keys())
+        """The hash of all topics that the group subscribes to. Members that join subscribe to the same, as a rule."""
+        topics = self._settings.topics
+        if self._hashed is None or self._hashed[0] != topics.version:
+            self._hashed = topics.version, topics.hash_of(self._subscribed.keys() | self._matched.keys())
+        return self._hashed[1]
 
     # Group epoch
 
-    def _refresh_epoch(self, changed: ConsumerGroupMember | None, cause: EventType, out: _Out, now: float) -> None:
-        """Bump the group epoch if a subscription has changed, or if a topic has that the group subscribes to."""
+    def _topics_changed(self) -> bool:
+        """Whether a topic has changed that the group subscribes to, since this was asked last."""
+        if self._topics_version == self._settings.topics.version:
+            return False
         self._topics_version = self._settings.topics.version
-        metadata_hash = self._hash()
-        if changed is not None:
-            self._bump(metadata_hash, cause, [changed], out, now)
-        elif metadata_hash != self.metadata_hash:
-            self._bump(metadata_hash, EventType.TOPIC_CHANGED, [], out, now)
+        return self._hash() != self.metadata_hash
 
     def _bump(
         self,
@@ -1088,8 +1168,9 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         self.epoch += 1
-        self._assignment_due = False
+        self._assignment_due = self._unsubscribed = False
         self.metadata_hash = metadata_hash
+        self._topics_version = self._settings.topics.version
         self.bumped_at = now
         self._change(_EPOCH, "")
         out.append(
@@ -1137,12 +1218,14 @@ class ConsumerGroup:
         self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, heartbeats)
         out.append(Assign(self._last_ticket, self._computation.assignor, GroupSpec(members, described)))
 
-    def assigned(self, ticket: int, result: Mapping[str, Partitions], now: float, wall_ms: int) -> list[ConsumerEffect]:
-        """The target that an :class:`~barnabas_broker.groups.effects.Assign` asked for. Stale tickets are ignored.
+    def assigned(self, ticket: int, result: NewTargets, now: float, wall_ms: int) -> list[ConsumerEffect]:
+        """The target that an :class:`~barnabas_broker.groups.consumer.assignment.Assign` asked for.
+
+        Stale tickets are ignored. The heartbeats that wait for the target go on, some of them with the next ticks.
 
         Args:
             ticket: of the effect.
-            result: the target of each member.
+            result: the targets. They are the group's from now on.
             now: the time.
             wall_ms: the time of day, in ms since 1970, for the record.
         """
@@ -1151,25 +1234,30 @@ class ConsumerGroup:
         if computation is None or computation.ticket != ticket or self._dead:
             return out
         self._computation = None
+        before, targets, changed = self.targets, result.targets, result.changed
+        for old_id, new_id in computation.replaced.items():
+            if old_id in targets:
+                targets[new_id] = targets.pop(old_id)
+            if old_id in changed:
+                changed.add(new_id)
+        for member_id in targets.keys() - self.members.keys():
+            del targets[member_id]
+            changed.discard(member_id)
         moves: list[dict[str, Any]] = []
-        by_new_id = {new: old for old, new in computation.replaced.items()}
+        topics = 0
         for member_id, member in self.members.items():
-            old_id = member_id
-            while old_id in by_new_id:
-                old_id = by_new_id.pop(old_id)
-            given = result.get(old_id, {})
-            target = {topic_id: frozenset(partitions) for topic_id, partitions in given.items() if partitions}
-            before = self.targets.get(member_id)
-            if before is None or before != target:
-                self.targets[member_id] = target
+            if member_id in changed or member_id not in before:
+                target = targets.setdefault(member_id, {})
                 self._change(_TARGET, member_id)
-                if len(moves) < _MAX_MOVES:
-                    moves.append(self._move(member, before or {}, target))
+                topics += len(target)
+                if len(moves) < _MAX_MOVES and topics < _MAX_MOVED_TOPICS:
+                    moves.append(self._move(member, before.get(member_id, {}), target))
+        self.targets = targets
         self.assignment_epoch = computation.epoch
         self._assigned_at, self._wall_ms_of_target = now, wall_ms
         self._change(_TARGET_EPOCH, "")
-        for member in self.members.values():
-            self._update_lag(member)
+        epoch = self.assignment_epoch
+        self._lagging = {each.member_id for each in self.members.values() if not each.is_reconciled_to(epoch)}
         out.append(
             GroupEvent(
                 EventType.TARGET_ASSIGNED,
@@ -1182,11 +1270,27 @@ class ConsumerGroup:
                 },
             )
         )
-        for heartbeat in computation.waiting:
-            self._finish(heartbeat, out, now)
-        self._append([], out)
+        self._finishing.extend(computation.waiting)
+        self._target_records = result.records
+        if topics > _TOPICS_PER_STEP:
+            self._append([], out)
+            self._step_at = now + _STEP_SECONDS
+        else:
+            self._finish_some(out, now)
+        self._target_records = {}
         self._assign_without_heartbeats(now)
         return out
+
+    def _finish_some(self, out: _Out, now: float) -> None:
+        """Go on with some of the heartbeats that have waited for a target, and append what has changed."""
+        replies: list[Reply] = []
+        topics = 0
+        while self._finishing and len(replies) < _MEMBERS_PER_STEP and topics < _TOPICS_PER_STEP:
+            heartbeat = self._finishing.popleft()
+            topics += len(self.targets.get(heartbeat.member_id, ()))
+            replies.append(self._finished(heartbeat, out, now))
+        self._append(replies, out)
+        self._step_at = now + _STEP_SECONDS if self._finishing else inf
 
     def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> dict[str, Any]:
         """What a new target gives to a member, and takes from it, for a group event."""
@@ -1216,19 +1320,21 @@ class ConsumerGroup:
 
     def _finish(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
         """Reconcile the member of a heartbeat, and respond."""
+        self._append([self._finished(heartbeat, out, now)], out)
+
+    def _finished(self, heartbeat: _Heartbeat, out: _Out, now: float) -> Reply:
+        """Reconcile the member of a heartbeat; its response, which has to wait for the records of that."""
         member = self.members.get(heartbeat.member_id)
         if member is None:
-            self._append([_refusal(heartbeat, self._unknown(heartbeat.member_id))], out)
-            return
+            return _refusal(heartbeat, self._unknown(heartbeat.member_id))
         was_lagging = bool(self._lagging)
         if heartbeat.subscription_changed or not member.is_reconciled_to(self.assignment_epoch):
             self._reconcile(member, heartbeat.reported, heartbeat.subscription_changed, out, now)
-        if heartbeat.classic:
-            self._append([Reply(heartbeat.token, self._join_response(member, now))], out)
-        else:
-            self._append([Reply(heartbeat.token, self._heartbeat_response(member, heartbeat))], out)
         if was_lagging and self.state is ConsumerGroupState.STABLE:
             out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
+        if heartbeat.classic:
+            return Reply(heartbeat.token, self._join_response(member, now))
+        return Reply(heartbeat.token, self._heartbeat_response(member, heartbeat))
 
     def _heartbeat_response(self, member: ConsumerGroupMember, heartbeat: _Heartbeat) -> ConsumerGroupHeartbeatResponse:
         response = ConsumerGroupHeartbeatResponse(
@@ -1238,7 +1344,9 @@ class ConsumerGroup:
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.times.heartbeat_interval,
         )
-        if heartbeat.full or not _same_partitions(member.assigned, heartbeat.assigned_before):
+        # A disk may have lost the record that gave a member partitions. It gives up what it reports but does not own.
+        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member.owned())
+        if heartbeat.full or owns_more or not _same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
                 topic_partitions=[
                     HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
@@ -1280,32 +1388,36 @@ class ConsumerGroup:
         """A member has to revoke partitions, within its rebalance timeout."""
         # A member that is well reports with one of its next heartbeats.
         member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
-        self._check_by(member.warn_at)
+        self._check_member(member)
 
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
         target = self.targets.get(member.member_id, {})
-        subscribed = self._settings.topics.ids_of(self.subscription(member))
         keep: dict[bytes, dict[int, int]] = {}
         revoke: dict[bytes, dict[int, int]] = {}
         free: dict[bytes, list[int]] = {}
         unreleased = False
+        by_id, names, me = self._settings.topics.by_id, self.subscription(member), member.member_id
+        nothing: frozenset[int] = frozenset()
         for topic_id in target.keys() | member.assigned.keys():
-            wanted = target.get(topic_id, frozenset()) if topic_id in subscribed else frozenset()
-            owned = member.assigned.get(topic_id, {})
-            kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
-            if kept:
-                keep[topic_id] = kept
-            if len(kept) < len(owned):
-                revoke[topic_id] = {partition: epoch for partition, epoch in owned.items() if partition not in wanted}
-            owners = self._owners.get(topic_id, {})
-            available = []
-            for partition in wanted - kept.keys():
-                # What the member has just revoked is still its own.
-                if owners.get(partition, member.member_id) == member.member_id:
-                    available.append(partition)
-                else:
-                    unreleased = True
+            topic = by_id.get(topic_id)
+            wanted = target.get(topic_id, nothing) if topic is not None and topic.name in names else nothing
+            missing = wanted
+            owned = member.assigned.get(topic_id)
+            if owned:
+                kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
+                if kept:
+                    keep[topic_id] = kept
+                    missing = wanted - kept.keys()
+                if len(kept) < len(owned):
+                    revoke[topic_id] = {each: epoch for each, epoch in owned.items() if each not in wanted}
+            if not missing:
+                continue
+            owners = self._owners.get(topic_id)
+            # What the member has just revoked is still its own.
+            available = [each for each in missing if owners.get(each, me) == me] if owners else [*missing]
+            if len(available) < len(missing):
+                unreleased = True
             if available:
                 free[topic_id] = available
         if revoke and _owns(reported, revoke):
@@ -1319,13 +1431,12 @@ class ConsumerGroup:
 
     def _drop_unsubscribed(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """A member has unsubscribed from topics: it revokes their partitions without waiting for a new target."""
-        subscribed = self._settings.topics.ids_of(self.subscription(member))
-        if all(topic_id in subscribed for topic_id in member.assigned):
+        keep = {topic_id: owned for topic_id, owned in member.assigned.items() if self._subscribes(member, topic_id)}
+        if len(keep) == len(member.assigned):
             return
-        keep = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in subscribed}
         revoke = {topic_id: dict(owned) for topic_id, owned in member.revoking.items()}
         for topic_id, owned in member.assigned.items():
-            if topic_id not in subscribed:
+            if topic_id not in keep:
                 revoke.setdefault(topic_id, {}).update(owned)
         if _owns(reported, revoke):
             self._set_assignment(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
@@ -1442,7 +1553,6 @@ class ConsumerGroup:
             self._subscribe(member.topics, frozenset())
             self._subscribe_regex(member.regex, "")
             self._count_classic(member, -1)
-        self._topics_version = self._settings.topics.version
         self._bump(self._hash(), cause, members, out, now)
         if not self.members:
             out.append(self._event(EventType.GROUP_EMPTY))
@@ -1476,7 +1586,7 @@ class ConsumerGroup:
         group = cls(group_id, settings, now)
         group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
         for member in members:
-            group._host(member, now)
+            group._host(member)
             group.targets[member.member_id] = {
                 topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
             }
@@ -1506,10 +1616,11 @@ class ConsumerGroup:
         mixed, self._mixed = self._mixed, self._classic > 0
         return {"classic": self._classic} if mixed or self._mixed else {}
 
-    def _host(self, member: ConsumerGroupMember, now: float) -> None:
+    def _host(self, member: ConsumerGroupMember) -> None:
         """Take a member with all that it has."""
+        member.topics = self._same(member.topics)
         self._count_classic(member, 1)
-        self._add(member, now)
+        self._add(member)
         self._subscribe(frozenset(), member.topics)
         self._subscribe_regex("", member.regex)
         self._own(member, {})
@@ -1524,16 +1635,23 @@ class ConsumerGroup:
             classic == rest
             and 0 < size <= settings.classic_max_size
             and settings.migration.downgrades
-            and sum(map(self._bytes_of, self.members.values())) <= settings.max_record_bytes
+            and self._bytes_of_downgrade() <= settings.max_record_bytes
         )
+
+    def _bytes_of_downgrade(self) -> int:
+        """The most bytes of the records that make this group a classic one, which are appended together."""
+        changed = 4 * RECORD_BYTES * (len(self._unwritten) + len(self._changed))
+        return changed + sum(map(self._bytes_of, self.members.values()))
 
     def _bytes_of(self, member: ConsumerGroupMember) -> int:
         """The most bytes that a member takes in the record of a classic group, and in the tombstones of this one."""
         subscription = 0 if member.classic is None else max(len(metadata) for _, metadata in member.classic.protocols)
-        target = self.targets.get(member.member_id, {})
-        assignment = sum(_TOPIC_BYTES + 4 * len(partitions) for partitions in target.values())
-        names = sum(len(name or "") for name in (member.instance_id, member.client_id, member.client_host))
-        return _MEMBER_BYTES + 4 * names + 20 * len(member.member_id) + subscription + assignment
+        target = self._existing(self.targets.get(member.member_id, {}))
+        assignment = sum(8 + len(name.encode()) + 4 * len(partitions) for name, partitions in target.items())
+        member_id, texts = member.member_id.encode(), (member.instance_id, member.client_id, member.client_host)
+        names = sum(len((text or "").encode()) for text in texts)
+        tombstones = 3 * (RECORD_BYTES + len(self.group_id.encode()) + len(member_id))
+        return RECORD_BYTES + len(member_id) + names + subscription + assignment + tombstones
 
     def _downgrade(
         self,
@@ -1561,8 +1679,7 @@ class ConsumerGroup:
         # What they wait for is in the log before what is appended now.
         waiting = [reply for append in self._appends.values() for reply in append.replies]
         waiting += replies
-        interrupted = [] if self._computation is None else self._computation.waiting
-        for heartbeat in interrupted:
+        for heartbeat in self._waiting():
             if heartbeat.member_id in ids or not heartbeat.classic:
                 out.append(_refusal(heartbeat, self._unknown(heartbeat.member_id)))
             else:
@@ -1575,28 +1692,65 @@ class ConsumerGroup:
 
     def next_deadline(self) -> float:
         """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
-        return self._check_at
+        if self._step_at != inf:
+            return self._step_at  # What else is due waits for that millisecond, too.
+        return min(self._deadlines[0][0] if self._deadlines else inf, self._check_at)
 
     def _check_by(self, at: float) -> None:
-        """Check the members at `at` at the latest."""
+        """Check the group as a whole at `at` at the latest."""
         if at < self._check_at:
             self._check_at = at
+
+    def _check_member(self, member: ConsumerGroupMember) -> None:
+        """Check a member at its deadline, which may have become earlier. A later one is seen when the time comes."""
+        at = min(self._deadline_of(member), member.warn_at)
+        if at >= member.check_at:
+            return
+        member.check_at = at
+        self._last_deadline += 1
+        heappush(self._deadlines, (at, self._last_deadline, member))
+        if len(self._deadlines) > 4 * len(self.members) + _MEMBERS_PER_STEP:
+            # Of members that are gone, and of deadlines that were replaced by earlier ones.
+            self._deadlines = [entry for entry in self._deadlines if self._counts(entry)]
+            heapify(self._deadlines)
+
+    def _counts(self, entry: tuple[float, int, ConsumerGroupMember]) -> bool:
+        """Whether an entry of the heap of deadlines is the one that its member is armed for."""
+        at, _, member = entry
+        return at == member.check_at and self.members.get(member.member_id) is member
+
+    def _deadline_of(self, member: ConsumerGroupMember) -> float:
+        """When a member is removed unless it is heard of, or does what it has to."""
+        expires = member.last_seen + self._session_of(member)
+        return min(expires, member.revoke_by, member.join_by, member.sync_by)
+
+    def _due(self, now: float) -> list[ConsumerGroupMember]:
+        """Some of the members whose deadline seems to be over, in the order of their deadlines."""
+        due: list[ConsumerGroupMember] = []
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now and len(due) < _MEMBERS_PER_STEP:
+            entry = heappop(deadlines)
+            if self._counts(entry):
+                entry[2].check_at = inf
+                due.append(entry[2])
+        return due
 
     def tick(self, now: float) -> list[ConsumerEffect]:
         """Let time pass: sessions expire, and members are removed that have not revoked their partitions in time."""
         out: _Out = []
-        if now < self._check_at:
+        if now < self.next_deadline():
             return out
-        self._check_at = inf
+        self._step_at = inf
+        if now >= self._check_at:
+            self._check_at = inf
         gone: dict[EventType, list[ConsumerGroupMember]] = {}
-        for member in self.members.values():
-            session = self._session_of(member)
-            deadline = min(member.last_seen + session, member.revoke_by, member.join_by, member.sync_by)
-            if deadline > now:
+        for member in self._due(now):
+            if self._deadline_of(member) > now:
                 if member.warn_at <= now:
                     self._warn(member, out, now)
-                self._check_by(min(deadline, member.warn_at))
+                self._check_member(member)
                 continue
+            session = self._session_of(member)
             heard_ago = now - member.last_seen
             data: dict[str, Any] = {"heard_ago": heard_ago}
             if member.last_seen + session <= now:
@@ -1617,12 +1771,14 @@ class ConsumerGroup:
         for cause in sorted(gone, key=_CAUSES.index):
             self._drop(gone[cause], cause, out, now)
         if 0 < len(self.members) == self._classic:
-            if self._topics_version != self._settings.topics.version:
-                self._refresh_epoch(None, EventType.TOPIC_CHANGED, out, now)
+            if self._topics_changed():
+                self._bump(self._hash(), EventType.TOPIC_CHANGED, [], out, now)
             if self._may_assign(now):
                 self._start_assignment([], out, now)
             self._assign_without_heartbeats(now)
-        self._append([], out)
+        self._finish_some(out, now)
+        if self._deadlines and self._deadlines[0][0] <= now:
+            self._step_at = now + _STEP_SECONDS
         return out
 
     def _warn(self, member: ConsumerGroupMember, out: _Out, now: float) -> None:
@@ -1731,17 +1887,10 @@ class ConsumerGroup:
             )
         if record_type == _TARGET:
             target = self.targets.get(member_id)
-            return (
-                ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-                None
-                if target is None
-                else ConsumerGroupTargetAssignmentMemberValue(
-                    topic_partitions=[
-                        TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions))
-                        for topic_id, partitions in sorted(target.items())
-                    ]
-                ),
-            )
+            made = self._target_records.get(member_id)
+            if made is not None and made[0] is target:
+                return made[1]
+            return target_record(group_id, member_id, target)
         return (
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
             None if member is None else _current_value(member),
@@ -1772,7 +1921,16 @@ class ConsumerGroup:
     def restore(
         cls, group_id: str, settings: ConsumerGroupSettings, replayed: ReplayedGroup, now: float, wall_ms: int
     ) -> Self:
+        """Make a group from its records at once; see :meth:`restoring`."""
+        return finish(cls.restoring(group_id, settings, replayed, now, wall_ms))
+
+    @classmethod
+    def restoring(
+        cls, group_id: str, settings: ConsumerGroupSettings, replayed: ReplayedGroup, now: float, wall_ms: int
+    ) -> Steps[Self]:
         """Make a group from its records: every member has a full session, and a full rebalance timeout.
+
+        One step makes some of the members.
 
         Args:
             group_id: from the records' keys.
@@ -1792,25 +1950,19 @@ class ConsumerGroup:
                 # A clock that went back must not stop the group: no target is from the future.
                 group._assigned_at = min(now, now - (wall_ms - stamp) / 1000)
                 group._wall_ms_of_target = stamp
-        for member_id, value in replayed.members.items():
+        for number, (member_id, value) in enumerate(replayed.members.items(), 1):
+            if number % _MEMBERS_PER_STEP == 0:
+                yield
             member = _member_from(member_id, value, replayed.current.get(member_id), now)
             target = replayed.targets.get(member_id)
             if target is not None:
                 group.targets[member_id] = {
                     each.topic_id: frozenset(each.partitions) for each in target.topic_partitions if each.partitions
                 }
-            group._host(member, now)
+            group._host(member)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
-        newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
-        without_target = any(
-            (each.topics or each.regex) and each.member_id not in replayed.targets for each in group.members.values()
-        )
-        if newest > group.epoch or (without_target and newest == group.epoch):
-            # A damaged disk has lost records that came before these. The members can only agree on a new epoch.
-            group.epoch = newest + 1
-            group._unwritten[_EPOCH, ""] = None
-        group._assign_without_heartbeats(now)
+        group._release_superseded()
         for regex, matched in replayed.regexes.items():
             if regex in group._regexes:
                 group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))
@@ -1818,7 +1970,61 @@ class ConsumerGroup:
                 group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp) / 1000))
             else:
                 group._unwritten[_REGEX, regex] = None
+        # One of them may just have changed it.
+        group._unsubscribed = any(each.regex and each.regex not in group.resolved for each in group.members.values())
+        newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
+        without_target = any(
+            (each.topics or each.regex) and each.member_id not in replayed.targets for each in group.members.values()
+        )
+        current = newest == group.epoch
+        if newest > group.epoch or (current and (without_target or not group._targets_fit())):
+            # A damaged disk has lost some of the records. The members can only agree on a new epoch.
+            group.epoch = newest + 1
+            group._unwritten[_EPOCH, ""] = None
+        group._assign_without_heartbeats(now)
         return group
+
+    def _release_superseded(self) -> None:
+        """Partitions that the records give to two members belong to the one that got them last.
+
+        It got them when the other one had revoked them, which a damaged disk has forgotten.
+        """
+        owners: dict[tuple[bytes, int], tuple[bool, int, ConsumerGroupMember]] = {}
+        for member in self.members.values():
+            for keeps, owned in ((True, member.assigned), (False, member.revoking)):
+                for topic_id, epochs in owned.items():
+                    for partition, epoch in epochs.items():
+                        key, claim = (topic_id, partition), (keeps, epoch, member)
+                        other = owners.setdefault(key, claim)
+                        if other[2] is member:
+                            continue
+                        newest, oldest = (claim, other) if other[:2] < claim[:2] else (other, claim)
+                        owners[key] = newest
+                        self._release(oldest[2], topic_id, partition)
+                        self._owners[topic_id][partition] = newest[2].member_id
+
+    def _release(self, member: ConsumerGroupMember, topic_id: bytes, partition: int) -> None:
+        """A member does not own a partition any more."""
+
+        def without(owned: Owned) -> Owned:
+            left = dict(owned)
+            left[topic_id] = {each: epoch for each, epoch in owned.get(topic_id, {}).items() if each != partition}
+            return {key: epochs for key, epochs in left.items() if epochs}
+
+        member.assigned, member.revoking = without(member.assigned), without(member.revoking)
+        self._unwritten[_CURRENT, member.member_id] = None
+
+    def _targets_fit(self) -> bool:
+        """Whether each partition of the topics that the group is subscribed to is in the target of one member."""
+        topics = self._settings.topics
+        assigned: dict[bytes, list[int]] = {}
+        for target in self.targets.values():
+            for topic_id, numbers in target.items():
+                assigned.setdefault(topic_id, []).extend(numbers)
+        if any(len(set(numbers)) < len(numbers) for numbers in assigned.values()):
+            return False
+        wanted = (topics.by_name[name] for name in self._subscribed if name in topics.by_name)
+        return all(len(assigned.get(each.topic_id, ())) >= each.partitions for each in wanted)
 
     # What the group's committed offsets depend on
 
@@ -1890,8 +2096,7 @@ class ConsumerGroup:
         """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
         error = KafkaError(ErrorCode.NOT_COORDINATOR)
         replies = [failed(reply, error) for append in self._appends.values() for reply in append.replies]
-        if self._computation is not None:
-            replies += [_refusal(heartbeat, error) for heartbeat in self._computation.waiting]
+        replies += [_refusal(heartbeat, error) for heartbeat in self._waiting()]
         self.mark_dead(now)
         return [*replies]
 
@@ -1901,7 +2106,13 @@ class ConsumerGroup:
         self._appends.clear()
         self._computation = None
         self._resolving = None
-        self._check_at = inf
+        self._finishing.clear()
+        self._deadlines.clear()
+        self._check_at = self._step_at = inf
+
+    def _waiting(self) -> list[_Heartbeat]:
+        """The heartbeats that wait for a target, or to go on with the one that there is."""
+        return [*self._finishing, *(() if self._computation is None else self._computation.waiting)]
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings) -> None:
@@ -1981,6 +2192,11 @@ def _owns(reported: Target | None, revoking: Owned) -> bool:
     if reported is None:
         return bool(revoking)
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
+
+
+def _has_more(reported: Target, owned: Mapping[bytes, Set[int]]) -> bool:
+    """Whether a member reports partitions that it does not own."""
+    return any(not partitions <= owned.get(topic_id, frozenset()) for topic_id, partitions in reported.items())
 
 
 def _without(one: Owned, other: Owned) -> dict[bytes, set[int]]:

@@ -61,11 +61,13 @@ class ConsumerGroupMember:
         join_by: when a member of the classic protocol that was asked to rejoin has to have done so; inf if it was not.
         sync_by: when a member of the classic protocol that has joined has to have sent SyncGroup; inf if it need not.
         warn_at: when others are warned that it has not revoked them; inf for never.
+        check_at: when its group checks these times next; inf if it does not.
     """
 
     __slots__ = (
         "assigned",
         "assignor",
+        "check_at",
         "classic",
         "client_host",
         "client_id",
@@ -105,6 +107,7 @@ class ConsumerGroupMember:
         self.classic: ClassicMetadata | None = None
         self.join_by = self.sync_by = inf
         self.warn_at = inf
+        self.check_at = inf
 
     def must_revoke(self, now: float, first_warning: float) -> None:
         """Its rebalance timeout starts.
@@ -149,10 +152,7 @@ class ConsumerGroupMember:
 
     def owned(self) -> dict[bytes, set[int]]:
         """All partitions that it owns, to be revoked or not."""
-        out: dict[bytes, set[int]] = {topic_id: set(partitions) for topic_id, partitions in self.assigned.items()}
-        for topic_id, partitions in self.revoking.items():
-            out.setdefault(topic_id, set()).update(partitions)
-        return out
+        return together(self.assigned, self.revoking)
 
     def check_epoch(self, epoch: int, reported: Mapping[bytes, frozenset[int]] | None) -> None:
         """Check the epoch of a heartbeat.
@@ -178,3 +178,11 @@ class ConsumerGroupMember:
             f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group"
             f" coordinator ({self.epoch}). The member must abandon all its partitions and rejoin.",
         )
+
+
+def together(one: Owned, other: Owned) -> dict[bytes, set[int]]:
+    """The partitions of both."""
+    out: dict[bytes, set[int]] = {topic_id: set(partitions) for topic_id, partitions in one.items()}
+    for topic_id, partitions in other.items():
+        out.setdefault(topic_id, set()).update(partitions)
+    return out

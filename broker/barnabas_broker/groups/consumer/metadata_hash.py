@@ -9,7 +9,7 @@ Source: Kafka's ``Utils.computeTopicHash`` and ``computeGroupHash``, hash4j's ``
 """
 
 from collections.abc import Mapping
-from struct import Struct
+from struct import Struct, pack
 from typing import Final
 
 from xxhash import xxh3_64_digest
@@ -22,7 +22,6 @@ MAGIC: Final = 0
 _ID: Final = Struct(">qq")
 _HEAD: Final = Struct("<Bqq")
 _INT: Final = Struct("<i")
-_LONG: Final = Struct("<q")
 _RESULT: Final = Struct(">q")
 
 
@@ -47,7 +46,8 @@ def group_hash(topic_hashes: Mapping[str, int]) -> int:
     """
     if not topic_hashes:
         return 0
-    return _hash(b"".join(_LONG.pack(topic_hashes[name]) for name in sorted(topic_hashes, key=_in_java_order)))
+    names = sorted(topic_hashes) if all(map(str.isascii, topic_hashes)) else sorted(topic_hashes, key=_in_java_order)
+    return _hash(pack(f"<{len(names)}q", *map(topic_hashes.__getitem__, names)))
 
 
 def _hash(data: bytes) -> int:

@@ -14,7 +14,7 @@ Source: Kafka's ``TopicRegexResolver``, ``GroupMetadataManager.maybeUpdateRegula
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import re2
@@ -37,8 +37,9 @@ MAX_UNICODE_CLASSES: Final = 64
 #: Seconds that have to pass between two refreshes of a group's expressions.
 MIN_REFRESH_INTERVAL: Final = 10.0
 
-#: Topics per step.
+#: Topics that are matched in one step, and those that are authorized.
 _TOPICS_PER_STEP: Final = 20
+_AUTHORIZED_PER_STEP: Final = 100
 
 _COUNTED: Final = re.compile(rb"\{(\d{1,4})(?:,(\d{0,4}))?\}")
 _UNICODE_CLASS: Final = re.compile(rb"\\[pP]")
@@ -96,10 +97,18 @@ class ResolvedRegex(NamedTuple):
 
 
 class Resolve(NamedTuple):
-    """Match all topics with each expression, then report with ``ConsumerGroup.regexes_resolved``."""
+    """Match all topics with each expression, then report with ``ConsumerGroup.regexes_resolved``.
+
+    Attributes:
+        ticket: for the report.
+        regexes: the expressions of all members.
+        may_describe: whether the client whose request starts the search may describe a topic; None if it may describe
+            all. As in Kafka, this client decides for the whole group.
+    """
 
     ticket: int
     regexes: frozenset[str]
+    may_describe: Callable[[str], bool] | None
 
 
 class TopicRegex:
@@ -150,6 +159,32 @@ class TopicRegex:
             if number % _TOPICS_PER_STEP == 0:
                 yield
         return frozenset(found)
+
+
+def authorized(
+    matches: Mapping[str, frozenset[str]], may_describe: Callable[[str], bool]
+) -> Steps[dict[str, frozenset[str]]]:
+    """What expressions match, without topics that a client may not describe, some topics per step.
+
+    Args:
+        matches: the names of topics by expression.
+        may_describe: whether the client may describe a topic; it is asked once for each.
+    """
+    allowed: dict[str, bool] = {}
+    kept: dict[str, frozenset[str]] = {}
+    for regex, topics in matches.items():
+        found = []
+        for number, topic in enumerate(topics, 1):
+            may = allowed.get(topic)
+            if may is None:
+                may = allowed[topic] = may_describe(topic)
+            if may:
+                found.append(topic)
+            if number % _AUTHORIZED_PER_STEP == 0:
+                yield
+        kept[regex] = frozenset(found)
+        yield
+    return kept
 
 
 def refresh_due(

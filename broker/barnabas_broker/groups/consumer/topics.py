@@ -81,9 +81,13 @@ class TopicCatalog:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """The hash of those topics that exist; :data:`NO_TOPICS` if none of them does."""
+        known = self._hashes
         hashes: dict[str, int] = {}
         for name in names:
-            known = self._hash_of_topic(name)
-            if known is not None:
-                hashes[name] = known
+            # As _hash_of_topic, written out: there may be thousands of topics, whose hashes are known.
+            found = known.get(name)
+            if found is None:
+                found = self._hash_of_topic(name)
+            if found is not None:
+                hashes[name] = found
         return self._group_hash(hashes) if hashes else NO_TOPICS

@@ -12,9 +12,9 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
-from barnabas_broker.groups.consumer.assignment import Assign, Assignor
+from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
-from barnabas_broker.groups.consumer.regex import Resolve
+from barnabas_broker.groups.consumer.regex import Resolve, authorized
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, PersistRecords
@@ -24,6 +24,7 @@ from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.groups.records import group_key, group_record, group_value, offset_key, offset_key_head
 from barnabas_broker.logs import logger
+from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
@@ -31,9 +32,6 @@ from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Response
 
 log = logger("coordinator")
-
-#: The end of an iterator.
-_END: Final = object()
 
 #: Groups with nothing but pending members that are kept at most: a client may ask for member ids in ever new groups.
 MAX_UNUSED_GROUPS = 20_000
@@ -172,6 +170,7 @@ class HostedGroups:
         partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
         log: ``__consumer_offsets``; appends go through the writer.
         closed: whether the coordinator is closed.
+        last_sequence: the position of the last record in the order of appends.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class HostedGroups:
         self.partition_count = partition_count
         self._on_event = on_event
         self._lines = GroupLines()
-        self._sequence = 0
+        self.last_sequence = 0
         #: Groups that no member has joined yet, oldest first.
         self._unused: dict[str, None] = {}
 
@@ -372,26 +371,34 @@ class HostedGroups:
 
         size = len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
         offload = at_once if size <= _SMALL else self._offload
-        offload(lambda: assignor.assign(spec), done)
+        offload(lambda: NewTargets.of(group.group_id, spec, assignor.assign(spec)), done)
 
     def _resolve(self, hosted: HostedGroup, effect: Resolve) -> None:
-        """Match all topics with a group's regular expressions."""
+        """Match all topics with a group's regular expressions, and keep those that the client may describe."""
         group, topics = hosted.group, self.consumer_settings.topics
         if not isinstance(group, ConsumerGroup):
             return
         version = topics.names_version
 
+        def prepare(matches: Mapping[str, frozenset[str]]) -> Steps[Mapping[str, frozenset[str]]]:
+            if effect.may_describe is not None:
+                matches = yield from authorized(matches, effect.may_describe)
+            yield from topics.hash_each(chain.from_iterable(matches.values()))
+            return matches
+
         def matched(matches: Mapping[str, frozenset[str]]) -> None:
-            hashing = topics.hash_each(chain.from_iterable(matches.values()))
+            preparing = prepare(matches)
 
             def go_on() -> None:
-                # The first hashes of thousands of topics take long: other tasks run between two steps.
-                if next(hashing, _END) is not _END:
+                # Thousands of topics take long to authorize and to hash: other tasks run between two steps.
+                try:
+                    next(preparing)
+                except StopIteration as stop:
+                    effects = group.regexes_resolved(effect.ticket, stop.value, version, self.now(), self.wall_ms())
+                    if hosted.group is group:
+                        self.act(hosted, effects)
+                else:
                     self.loop.call_soon(go_on)
-                    return
-                effects = group.regexes_resolved(effect.ticket, matches, version, self.now(), self.wall_ms())
-                if hosted.group is group:
-                    self.act(hosted, effects)
 
             go_on()
 
@@ -419,19 +426,14 @@ class HostedGroups:
 
     # Records
 
-    @property
-    def last_sequence(self) -> int:
-        """The position of the last record in the order of appends."""
-        return self._sequence
-
     def next_sequence(self) -> int:
         """The position of the next record in the order of appends."""
-        self._sequence += 1
-        return self._sequence
+        self.last_sequence += 1
+        return self.last_sequence
 
     def skip_sequences(self, offset: int) -> None:
         """Make all records appended from now on newer than those replayed up to `offset`."""
-        self._sequence = max(self._sequence, offset)
+        self.last_sequence = max(self.last_sequence, offset)
 
     def _persist(self, hosted: HostedGroup, effect: Persist) -> None:
         value = effect.value

@@ -10,6 +10,7 @@ from typing import Final
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.members import together
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.security.operations import GROUP
 from barnabas_broker.steps import Steps
@@ -29,6 +30,8 @@ CONSUMER: Final = "consumer"
 #: The types of members: of the classic and of the consumer protocol (KIP-1099).
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
+#: Members that are described in one step.
+_MEMBERS_PER_STEP: Final = 50
 
 
 def describe_group(group: ClassicGroup, operations: bool) -> DescribedGroup:
@@ -77,20 +80,27 @@ def failed_group(group_id: str, error: ErrorCode) -> DescribedGroup:
     )
 
 
-def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operations: bool) -> DescribedConsumerGroup:
-    """A group as ConsumerGroupDescribe returns it. Partitions of deleted topics are left out."""
+def describe_consumer_group(
+    group: ConsumerGroup, catalog: TopicCatalog, operations: bool
+) -> Steps[DescribedConsumerGroup]:
+    """A group as ConsumerGroupDescribe returns it, some members per step. Partitions of deleted topics are left out.
+
+    All of it is of the time of the first step: members do not seem to own what others have got since then.
+    """
+    topics = catalog.by_id
 
     def assignment(partitions: Mapping[bytes, Iterable[int]]) -> DescribedAssignment:
         return DescribedAssignment(
             topic_partitions=[
                 DescribedTopicPartitions(
-                    topic_id=topic_id, topic_name=catalog.by_id[topic_id].name, partitions=sorted(partitions[topic_id])
+                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=sorted(partitions[topic_id])
                 )
                 for topic_id in sorted(partitions)
-                if topic_id in catalog.by_id
+                if topic_id in topics
             ]
         )
 
+    nothing = DescribedAssignment(topic_partitions=[])
     described = DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -106,10 +116,10 @@ def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operati
                 member_epoch=member.epoch,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                subscribed_topic_names=sorted(member.topics),
+                subscribed_topic_names=[],
                 subscribed_topic_regex=member.regex,
-                assignment=assignment(member.owned()),
-                target_assignment=assignment(group.targets.get(member.member_id, {})),
+                assignment=nothing,
+                target_assignment=nothing,
                 member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
             )
             for member in group.members.values()
@@ -117,6 +127,22 @@ def describe_consumer_group(group: ConsumerGroup, catalog: TopicCatalog, operati
     )
     if operations:
         described.authorized_operations = GROUP
+    # These values are never changed, only replaced.
+    owned = [
+        (member.topics, member.assigned, member.revoking, group.targets.get(member.member_id, {}))
+        for member in group.members.values()
+    ]
+    names: dict[frozenset[str], list[str]] = {}
+    for number, (member, (subscribed, assigned, revoking, target)) in enumerate(
+        zip(described.members, owned, strict=True), 1
+    ):
+        if subscribed not in names:
+            names[subscribed] = sorted(subscribed)
+        member.subscribed_topic_names = names[subscribed]
+        member.assignment = assignment(together(assigned, revoking))
+        member.target_assignment = assignment(target)
+        if number % _MEMBERS_PER_STEP == 0:
+            yield
     return described
 
 

@@ -1,9 +1,10 @@
 """Loads partitions of ``__consumer_offsets``, by replaying their records into groups, and unloads them. A shell."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from barnabas_broker.coordinators.loading import replay_partition
+from barnabas_broker.coordinators.loading import replay_partition, report_failure
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.durations import seconds
 from barnabas_broker.groups.classic.group import ClassicGroup
@@ -51,19 +52,26 @@ class PartitionLoader:
                 return
             self.unload(index)
         partition = partitions[index] = HostedPartition(index, leader_epoch)
+
+        def wanted() -> bool:
+            return partitions.get(index) is partition
+
         started = self._hosted_groups.now()
         log.debug("loading groups and offsets", partition=index, leader_epoch=leader_epoch)
         try:
             replay = Replay(partial(_report_corruption, index), self._log.start_offset(index))
-            if not await replay_partition(self._log, index, replay, lambda: partitions.get(index) is partition):
+            if not await replay_partition(self._log, index, replay, wanted):
                 return
-        except Exception:
+            consumers = await self._restored(replay, wanted)
+            if consumers is None:
+                return
+        except Exception as error:
             # Without its log the partition's groups cannot be coordinated: clients get NOT_COORDINATOR.
-            log.exception("groups and offsets cannot be loaded", partition=index)
+            report_failure(log, "groups and offsets", index, error)
             if partitions.get(index) is partition:
                 del partitions[index]
             return
-        groups = self._host(partition, replay)
+        groups = self._host(partition, replay, consumers)
         # Fifty empty partitions are not worth fifty lines.
         report = log.info if replay.records else log.debug
         report(
@@ -75,7 +83,30 @@ class PartitionLoader:
             took=seconds(self._hosted_groups.now() - started),
         )
 
-    def _host(self, partition: HostedPartition, replay: Replay) -> int:
+    async def _restored(self, replay: Replay, wanted: Callable[[], bool]) -> dict[str, ConsumerGroup] | None:
+        """The replayed groups of the consumer protocol; None if they are not wanted any more, as other tasks have run.
+
+        They may have thousands of members.
+        """
+        hosted_groups = self._hosted_groups
+        restored: dict[str, ConsumerGroup] = {}
+        for group_id, records in replay.consumer_groups.items():
+            if records.epoch is None and not records.members:
+                continue
+            now, wall_ms = hosted_groups.now(), hosted_groups.wall_ms()
+            steps = ConsumerGroup.restoring(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    restored[group_id] = stop.value
+                    break
+                await asyncio.sleep(0)
+                if not wanted():
+                    return None
+        return restored
+
+    def _host(self, partition: HostedPartition, replay: Replay, consumers: Mapping[str, ConsumerGroup]) -> int:
         """Start to coordinate the replayed groups; returns how many there are."""
         hosted_groups = self._hosted_groups
         settings = hosted_groups.settings
@@ -86,12 +117,9 @@ class PartitionLoader:
         partition.transactions = replay.transactions
         for group_id in replay.groups.keys() | replay.consumer_groups.keys() | replay.offsets.keys():
             value = replay.groups.get(group_id)
-            records = replay.consumer_groups.get(group_id)
             offsets = replay.offsets.get(group_id) or GroupOffsets()
             group: Group
-            consumer: ConsumerGroup | None = None
-            if records is not None and (records.epoch is not None or records.members):
-                consumer = ConsumerGroup.restore(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
+            consumer = consumers.get(group_id)
             if consumer is not None and (value is None or not value.members):
                 group = consumer
             elif value is not None:
@@ -117,6 +145,12 @@ class PartitionLoader:
                     f"Freshly-loaded group {group_id} (size {members}) is over capacity {settings.max_size}."
                     " Rebalancing in order to give a chance for consumers to commit offsets",
                     EventType.GROUP_LOADED,
+                    now,
+                )
+            elif members and isinstance(group, ClassicGroup) and group_id in replay.downgraded:
+                effects = group.rebalance(
+                    f"Freshly-loaded group {group_id} was downgraded from consumer to classic, and has not rebalanced.",
+                    EventType.GROUP_DOWNGRADED,
                     now,
                 )
             hosted_groups.act(hosted, effects)

@@ -113,10 +113,11 @@ class OffsetService:
         records: list[tuple[bytes, bytes | None]] = []
         commits: list[tuple[str, int, Committed]] = []
         try:
-            hosted = self._group_to_commit_to(request, version)
+            hosted = hosted_groups.by_id.get(request.group_id) or self._group_to_commit_to(request, version)
             response = yield from self._validate_offsets(hosted, request, version, records, commits)
             # Between two steps a rebalance may complete, and the group may be deleted or move to another broker.
-            if hosted_groups.by_id.get(request.group_id) is not hosted:
+            new = hosted_groups.by_id.get(request.group_id) is not hosted
+            if new:
                 hosted = self._group_to_commit_to(request, version)
         except KafkaError as refused:
             return (yield from commit_error(request, refused.code))
@@ -125,13 +126,14 @@ class OffsetService:
             error = group.check_commit(request.member_id, request.group_instance_id, epoch, hosted_groups.now())
         else:
             error = group.check_commit(request.member_id, epoch, version)
+            if error == NONE and group.epoch_is_older(request.member_id, epoch):
+                records, commits = _of_owned_partitions(group, request.member_id, epoch, response, records, commits)
         if error:
             return (yield from commit_error(request, error))
-        if isinstance(group, ConsumerGroup) and group.epoch_is_older(request.member_id, epoch):
-            records, commits = _of_owned_partitions(group, request.member_id, epoch, response, records, commits)
         if not records:
             return response
-        hosted_groups.keep(hosted)
+        if new:
+            hosted_groups.keep(hosted)
         if commits[0][2].sequence != hosted_groups.last_sequence:
             commits = _renumbered(commits, hosted_groups.next_sequence())  # Others were appended between the steps.
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
@@ -146,7 +148,7 @@ class OffsetService:
         Raises:
             KafkaError: this broker does not coordinate the group, or a member commits to a group that does not exist.
         """
-        hosted = self._hosted_groups.by_id.get(request.group_id) or self._hosted_groups.find(request.group_id)
+        hosted = self._hosted_groups.find(request.group_id)
         if hosted is not None:
             return hosted
         if request.generation_id_or_member_epoch >= 0:
@@ -218,7 +220,8 @@ class OffsetService:
     ) -> None:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
         if error == NONE:
-            hosted = self._hosted_groups.present(hosted, partition)
+            if self._hosted_groups.by_id.get(hosted.group.group_id) is not hosted:
+                hosted = self._hosted_groups.present(hosted, partition)
             offsets = hosted.offsets
             for name, index, committed in commits:
                 offsets.commit(name, index, committed)

@@ -17,7 +17,7 @@ from barnabas_broker.groups.records import (
     read_offset_key,
     read_offset_value,
 )
-from barnabas_protocol.coordinator_records import GroupMetadataValue
+from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, GroupMetadataValue
 from barnabas_protocol.records import BatchHeader, ControlType, Record, control_record_type
 
 
@@ -37,6 +37,8 @@ class Replay(PartitionReplay):
     Attributes:
         groups: the last record of each classic group.
         consumer_groups: the last records of each group of the consumer protocol.
+        downgraded: ids of classic groups whose last record is that of their downgrade: they have not rebalanced since
+            then, and the partitions of the last member of the consumer protocol have no owner.
         offsets: committed offsets by group.
         transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
 
@@ -49,6 +51,9 @@ class Replay(PartitionReplay):
         super().__init__(report, start)
         self.groups: dict[str, GroupMetadataValue] = {}
         self.consumer_groups: dict[str, ReplayedGroup] = {}
+        self.downgraded: set[str] = set()
+        #: The groups of the consumer protocol that were deleted last, with the base offset of the batch.
+        self._deleted: dict[str, int] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.transactions: dict[int, set[str]] = {}
         self._slots: dict[bytes, Slot] = {}
@@ -58,20 +63,23 @@ class Replay(PartitionReplay):
         if header.is_control:
             self._marker(header, record)
         else:
-            self._record(record, header.producer_id if header.is_transactional else -1)
+            self._record(record, header.producer_id if header.is_transactional else -1, header.base_offset)
 
-    def _record(self, record: Record, producer_id: int) -> None:
+    def _record(self, record: Record, producer_id: int, base_offset: int) -> None:
         offset, _, key, value, _ = record
         slot = self._slots.get(key) if key is not None else None
         if slot is None:
             record_type = key_type(key)
             if key is not None and record_type in CONSUMER_KEYS:
-                replay_record(self.consumer_groups, *read_consumer_record(record_type, key, value))
+                read = read_consumer_record(record_type, key, value)
+                replay_record(self.consumer_groups, *read)
+                if value is None and isinstance(read[0], ConsumerGroupMetadataKey):
+                    self._deleted[read[0].group_id] = base_offset
                 return
             if key is None or (record_type not in OFFSET_KEYS and record_type != GROUP_KEY):
                 return  # A record of another group protocol (KIP-932).
             if record_type == GROUP_KEY:
-                self._group(read_group_key(key), value)
+                self._group(read_group_key(key), value, base_offset)
                 return
             group_id, topic, partition = read_offset_key(key)
             if value is not None and group_id not in self.offsets:
@@ -88,7 +96,12 @@ class Replay(PartitionReplay):
             slot.offsets.commit_pending(producer_id, slot.topic, slot.partition, read_offset_value(value, offset))
             self.transactions.setdefault(producer_id, set()).add(slot.group_id)
 
-    def _group(self, group_id: str, value: bytes | None) -> None:
+    def _group(self, group_id: str, value: bytes | None, base_offset: int) -> None:
+        # A downgrade deletes the group of the consumer protocol and makes the classic one with the same batch.
+        if self._deleted.pop(group_id, -1) == base_offset and value is not None:
+            self.downgraded.add(group_id)
+        else:
+            self.downgraded.discard(group_id)
         if value is None:
             self.groups.pop(group_id, None)
         else:

@@ -429,7 +429,7 @@ class GroupCoordinator:
     def consumer_describe(
         self, request: ConsumerGroupDescribeRequest, version: int, caller: Caller
     ) -> Steps[ConsumerGroupDescribeResponse]:
-        """ConsumerGroupDescribe, one group per step."""
+        """ConsumerGroupDescribe, one group per step, or a part of a large one."""
         response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
         for group_id in dict.fromkeys(request.group_ids):
             try:
@@ -439,7 +439,9 @@ class GroupCoordinator:
                 if hosted is None or not isinstance(hosted.group, ConsumerGroup):
                     message = f"Group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
                     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-                described = describe_consumer_group(hosted.group, self._catalog, request.include_authorized_operations)
+                described = yield from describe_consumer_group(
+                    hosted.group, self._catalog, request.include_authorized_operations
+                )
             except KafkaError as error:
                 described = failed_consumer_group(group_id, error)
             response.groups.append(described)

@@ -12,9 +12,9 @@ from typing import Any, Final
 from barnabas_broker.groups.effects import NOT_PROVIDED, EventType
 from barnabas_broker.groups.events.events import NOT_RECORDED, EventRecord
 from barnabas_broker.groups.events.explain import CAUSES, Explanation, explain
-from barnabas_broker.groups.events.pauses import pauses_of
+from barnabas_broker.groups.events.pauses import Pauses
 from barnabas_broker.groups.events.storms import name_of
-from barnabas_broker.groups.events.timeline import timeline
+from barnabas_broker.groups.events.timeline import Timeline, timeline
 
 #: Bands, pauses, gaps and sentences of a chart; the oldest ones are left out.
 _MOST: Final = 1_000
@@ -55,19 +55,22 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
         index into `explanations`; a gap its `text`. `pauses` are those of :func:`.pauses_of`, each with the index of
         its `band`. `more` is whether something was left out because there is too much.
     """
-    made = timeline(events).as_data()
+    drawn = timeline(events)
+    made = drawn.as_data()
     explanations = explain(events)
     bands = made["bands"]
     starts = [at for at, event in enumerate(events) if event["type"] in _STARTED]
     starts = starts[len(starts) - len(bands) :]
+    storms = [(at, each) for at, each in enumerate(explanations) if len(each.data) == 2]
     of_event = {id(event): at for at, each in enumerate(explanations) for event in each.data}
     for band, at, following in zip(bands, starts, [*starts, None][1:], strict=True):
         # Its trigger is just before its start.
-        band.update(_of_band(band, events[at], [*events[max(at - 20, 0) : at][::-1], *events[at:following]]))
+        band.update(_of_band(band, events[max(at - 20, 0) : at][::-1], events[at:following]))
         band["end"] = None if following is None else events[following]["time"]
         told = of_event.get(id(events[at]))
-        band["explanation"] = _storm(explanations, band["start"]) if told is None else told
-    pauses = pauses_of(events)
+        band["explanation"] = _storm(storms, band["start"]) if told is None else told
+    concluded = Pauses()
+    pauses = concluded.all_of(events)
     began = [band["start"] for band in bands]
     for pause in pauses:
         reached = len(bands) if pause["end"] is None else bisect_right(began, pause["end"])
@@ -78,7 +81,23 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
     gaps = [each for each in events if each["type"] == EventType.HISTORY_GAP.value]
     for gap, event in zip(made["gaps"], gaps[-len(made["gaps"]) or len(gaps) :], strict=True):
         gap["text"] = " ".join(each.text for each in explain([event]))
+    made["gaps"] += _left_out(drawn, concluded, events)
     return _bounded(made["lanes"], bands, pauses, made["gaps"], explanations)
+
+
+def _left_out(drawn: Timeline, concluded: Pauses, events: Sequence[EventRecord]) -> list[dict[str, Any]]:
+    """Gaps for what is not drawn because there is too much of it."""
+    found = []
+    if drawn.owned_from is not None:
+        found.append((drawn.owned_from, "before this, it is not drawn what members owned"))
+    if drawn.owned_until is not None:
+        found.append((drawn.owned_until, "from here on, it is not drawn what members owned"))
+    if concluded.exhausted:
+        found.append((events[-1]["time"], "not all pauses of partitions are drawn"))
+    return [
+        {"time": time, "generation": -1, "gap": "too_many", "text": f"Gap: {text}: there is too much of it."}
+        for time, text in found
+    ]
 
 
 def _bounded(
@@ -134,18 +153,20 @@ def _short(value: Any) -> Any:
     return value
 
 
-def _of_band(band: Mapping[str, Any], start: EventRecord, around: Sequence[EventRecord]) -> dict[str, Any]:
+def _of_band(band: Mapping[str, Any], before: Sequence[EventRecord], since: Sequence[EventRecord]) -> dict[str, Any]:
+    """What belongs to a band: `before` are events before it, the newest first, `since` its start and what followed."""
+    start = since[0]
     cause = str(band["cause"])
     by = start.get("by") or []
     ids = {member.get("member_id") for member in by}
     trigger: EventRecord = next(
-        (event for event in around if event["type"] == cause and (not ids or event.get("member_id") in ids)), {}
+        (event for event in (*before, *since) if event["type"] == cause and (not ids or event.get("member_id") in ids)),
+        {},
     )
     reason = str(trigger.get("client_reason") or "")
     moves = [
         {**_member(move), "gained": move["gained"], "lost": move["lost"]}
-        for event in around
-        if event["time"] >= start["time"]
+        for event in since
         for move in event.get("moves") or ()
     ]
     return {
@@ -162,12 +183,9 @@ def _member(member: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "name": name_of(dict(member))}
 
 
-def _storm(explanations: Sequence[Explanation], time: int) -> int | None:
+def _storm(storms: Sequence[tuple[int, Explanation]], time: int) -> int | None:
     """The explanation of a storm that a band is part of."""
-    for at, each in enumerate(explanations):
-        if len(each.data) == 2 and each.data[0]["time"] <= time <= each.data[1]["time"]:
-            return at
-    return None
+    return next((at for at, each in storms if each.data[0]["time"] <= time <= each.data[1]["time"]), None)
 
 
 def _periods(events: Sequence[EventRecord]) -> dict[str, dict[str, list[dict[str, int | None]]]]:

@@ -9,8 +9,8 @@ on the type:
 - ``rebalance_started`` has ``cause`` (the type of the event that caused it), ``by`` (the members) and ``reason``;
 - ``rebalance_over`` has ``moves``: the partitions that each member gained and lost, by topic;
 - ``subscription_changed`` has ``added`` and ``removed`` topics, and ``regex`` if the regular expression has changed;
-- ``regex_resolved`` says that a ``regex`` matches other topics than before: ``added`` and ``removed``, at most 20 each,
-  and their number ``topics``; ``regex_failed`` has the ``reason``;
+- ``regex_resolved`` says what a new ``regex`` matches, or that one matches other topics than before: ``added`` and
+  ``removed``, at most 20 each, and their number ``topics``; ``regex_failed`` has the ``reason``;
 - ``offsets_unstable`` and ``offsets_stable`` have ``producer_id``, whose transaction has the ``offsets``, and
   ``pending_ms``, the time since its first commit; the latter has ``committed``, false if the transaction was aborted;
 - in groups of the consumer protocol ``generation`` is the group epoch. ``group_epoch_bumped`` has ``cause`` and ``by``
@@ -27,10 +27,12 @@ Subscriptions and assignments are decoded here, and only for the protocol type "
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from math import isfinite
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.events.flaws import flaw_of, has_head
 from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment, read_topics
 
 #: The version of the JSON.
@@ -101,17 +103,40 @@ def encode_event(record: EventRecord) -> bytes:
     return value
 
 
+def _finite(text: str) -> float:
+    """Read a number. NaN and infinity are not JSON: a browser could not read what is made of them."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is not a number of JSON")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
 def decode_event(value: bytes) -> EventRecord | None:
-    """Read the value of a record; None if it is not an event, or of an unknown version."""
+    """Read the value of a record; None if it is not an event, or of an unknown version.
+
+    An event that is damaged, or forged, is a gap that says so: what explains and draws events can rely on their fields.
+    """
     try:
-        record = json.loads(value)
+        record = _DECODER.decode(value.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or record.get("version") != VERSION:
+    if not isinstance(record, dict) or record.get("version") != VERSION or not has_head(record):
         return None
-    valid = isinstance(record.get("time"), int) and isinstance(record.get("type"), str)
-    valid = valid and isinstance(record.get("group"), str) and isinstance(record.get("generation"), int)
-    return record if valid else None
+    flaw = flaw_of(record) if len(value) <= _MAX_BYTES else "it is too long"
+    if flaw is None:
+        return record
+    return {
+        "version": VERSION,
+        "group": record["group"],
+        "time": record["time"],
+        "generation": record["generation"],
+        "type": EventType.HISTORY_GAP.value,
+        "gap": "not_read",
+        "reason": f"an event ({record['type'][:60]}) is left out: {flaw}",
+    }
 
 
 def moves(

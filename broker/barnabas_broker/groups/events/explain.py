@@ -18,6 +18,8 @@ from barnabas_protocol.counts import counted
 
 #: If a member rejoins later than this, the explanation names it.
 _SLOW_MS: Final = 1_000
+#: Events before a change among which its cause is looked for.
+_LOOK_BACK: Final = 1_000
 #: Members, topics or events that one sentence names at most.
 _MAX_NAMED: Final = 5
 
@@ -81,10 +83,11 @@ def explain(
         and (generation is None or generation in _generations(rebalance))
     ]
     explanations: list[Explanation] = []
+    storms = _storms(rebalances)
     at = 0
     while at < len(rebalances):
-        length = _storm_length(rebalances, at)
-        if length >= STORM_REBALANCES:
+        length = storms.get(at, 0)
+        if length:
             explanations.append(_explain_storm(rebalances[at : at + length]))
             at += length
         else:
@@ -158,7 +161,7 @@ def _explain_migrations(events: list[EventRecord], since: int | None, generation
             story.remedy = "To finish the upgrade, restart the other members with group.protocol=consumer."
             explanations.append(story)
         elif kind == EventType.GROUP_DOWNGRADED.value:
-            cause, _ = _cause_of_epoch(event, events[:at])
+            cause, _ = _cause_of_epoch(event, _before(events, at))
             went_on = f"{_count(event['members'], 'member')} of the classic protocol went on"
             text = f"Downgraded to the classic protocol: {cause}; {went_on} and rebalanced."
             explanations.append(Explanation(event["time"], event["generation"], text, data=[event]))
@@ -169,7 +172,7 @@ def _explain_migrations(events: list[EventRecord], since: int | None, generation
         elif story is not None and event.get("classic", classic) != classic:
             classic, members = event["classic"], event["members"]
             replaced = kind == EventType.MEMBER_REPLACED.value
-            cause = _replaced(event)[0] if replaced else _cause_of_epoch(event, events[:at])[0]
+            cause = _replaced(event)[0] if replaced else _cause_of_epoch(event, _before(events, at))[0]
             uses = "uses" if classic == 1 else "use"
             left = f"{classic} of {_count(members, 'member')} {uses} the classic protocol"
             if not classic:
@@ -189,7 +192,7 @@ def _explain_epochs(events: list[EventRecord], since: int | None, generation: in
     for at, event in enumerate(events):
         kind, epoch = event["type"], event["generation"]
         if kind == EventType.EPOCH_BUMPED.value:
-            text, remedy = _cause_of_epoch(event, events[:at])
+            text, remedy = _cause_of_epoch(event, _before(events, at))
             current = Explanation(event["time"], epoch, f"Epoch {epoch}: {text}.", remedy, data=[event])
             current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
@@ -212,6 +215,11 @@ def _selected(explanations: list[Explanation], since: int | None, generation: in
     ]
 
 
+def _before(events: list[EventRecord], at: int) -> list[EventRecord]:
+    """The events just before one: what caused it is among them."""
+    return events[max(at - _LOOK_BACK, 0) : at]
+
+
 def _triggers_of_epoch(events: list[EventRecord], at: int) -> list[EventRecord]:
     """The members that were found to be gone just before an epoch."""
     first = at
@@ -230,9 +238,13 @@ def _cause_of_epoch(bumped: EventRecord, before: list[EventRecord]) -> tuple[str
             if event["type"] != cause:
                 break
             resolved.insert(0, event)
-        return "; ".join(map(_regex, resolved)) or CAUSES[cause], None
+        told = [*_new_expressions(resolved, before), *map(_regex, resolved)]
+        return "; ".join(told) or CAUSES[cause], None
     if cause == NOT_RECORDED:
         return "its cause is not recorded", None
+    if cause == EventType.SUBSCRIPTION_CHANGED.value and not by:
+        # The topics of an expression that a member has changed, and whose successor could not be resolved.
+        return f"a member {CAUSES[cause]}", None
     if cause == EventType.TOPIC_CHANGED.value or not by:
         return "a topic that the group subscribes to was created, deleted or has grown", None
     ids = {member.get("member_id") for member in by}
@@ -300,9 +312,21 @@ def _away(event: EventRecord) -> str:
     return f"Static member {name_of(event)} left for a while; its partitions {wait}."
 
 
+def _new_expressions(resolved: list[EventRecord], before: list[EventRecord]) -> list[str]:
+    """Who has changed to one of these expressions since the last epoch: it had to be resolved first."""
+    expressions = {event["regex"] for event in resolved}
+    changes: list[str] = []
+    for event in reversed(before):
+        if event["type"] == EventType.EPOCH_BUMPED.value:
+            break
+        if event["type"] == EventType.SUBSCRIPTION_CHANGED.value and event.get("regex") in expressions:
+            changes.insert(0, _subscription_changed(event)[0])
+    return changes
+
+
 def _regex(event: EventRecord) -> str:
     parts = [f"{verb} {_list(event[now])}" for now, verb in _MATCHES if event.get(now)]
-    return f"the regular expression {event['regex']} {' and '.join(parts)}"
+    return f"the regular expression {event['regex']} {' and '.join(parts) or 'matches no topic'}"
 
 
 _MATCHES: Final = (("added", "now matches"), ("removed", "no longer matches"))
@@ -369,20 +393,22 @@ _TRIGGER_TYPES: Final = frozenset(each.value for each in _TRIGGERS)
 def _rebalances(events: Iterable[EventRecord]) -> Iterable[_Rebalance]:
     """Cut events into rebalances. One ends when the group is Stable or Empty, or when the next one starts."""
     rebalance = _Rebalance()
+    started: EventRecord | None = None
     for event in events:
-        started = rebalance.started
         if event["type"] == EventType.REBALANCE_STARTED.value and started is not None:
             # The causes of the next rebalance are the last events of this one.
             causes = []
             while rebalance.events[-1]["type"] in _TRIGGER_TYPES and rebalance.events[-1] is not started:
                 causes.append(rebalance.events.pop())
             yield rebalance
-            rebalance = _Rebalance(causes[::-1])
+            rebalance, started = _Rebalance(causes[::-1]), None
         rebalance.events.append(event)
         alone = started is None and event["type"] in _ABOUT_NO_REBALANCE
+        if started is None and event["type"] == EventType.REBALANCE_STARTED.value:
+            started = event
         if event["type"] in _ENDS or (alone and len(rebalance.events) == 1):
             yield rebalance
-            rebalance = _Rebalance()
+            rebalance, started = _Rebalance(), None
     if rebalance.events:
         yield rebalance
 
@@ -411,22 +437,34 @@ _IN_STORMS: Final = frozenset(
 )
 
 
-def _storm_length(rebalances: list[_Rebalance], at: int) -> int:
-    """The number of items from `at` on that are one storm; 0 if there is none."""
-    count = 0
-    before: int | None = None
-    for rebalance in rebalances[at:]:
+def _storms(rebalances: list[_Rebalance]) -> dict[int, int]:
+    """The number of items of each storm, by the index of its first one."""
+    found: dict[int, int] = {}
+    first = starts = 0
+    last: int | None = None
+    before = 0
+
+    def end(at: int) -> bool:
+        """The items from `first` to before `at` belong together; returns whether they are a storm."""
+        if starts >= STORM_REBALANCES:
+            found[first] = at - first
+        return first in found
+
+    for at, rebalance in enumerate(rebalances):
         started = rebalance.started
         if started is None:
             if any(event["type"] not in _IN_STORMS for event in rebalance.events):
-                break
-        elif before is not None and started["time"] - before > STORM_SECONDS * 1000:
-            break
-        else:
-            before = started["time"]
-        count += 1
-    started_count = sum(1 for rebalance in rebalances[at : at + count] if rebalance.started is not None)
-    return count if started_count >= STORM_REBALANCES else 0
+                end(at)
+                first, starts, last = at + 1, 0, None
+            continue
+        if last is not None and started["time"] - before > STORM_SECONDS * 1000:
+            # What happened between two storms belongs to the second one.
+            first = at if end(at) else last + 1
+            starts = 0
+        last, before = at, started["time"]
+        starts += 1
+    end(len(rebalances))
+    return found
 
 
 def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:

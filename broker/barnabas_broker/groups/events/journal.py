@@ -13,6 +13,7 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.durations import seconds
 from barnabas_broker.groups.effects import EventType, GroupEvent
 from barnabas_broker.groups.events.events import UNRECORDED, EventRecord, encode_event, record_of
+from barnabas_broker.groups.events.score import Score, StormScore
 from barnabas_broker.groups.events.storms import StormDetector
 from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.logs import logger
@@ -93,6 +94,7 @@ class Journal:
         self._storms = StormDetector()
         self._waiting: deque[tuple[str, GroupEvent, int]] = deque()
         self._recent: OrderedDict[str, deque[EventRecord]] = OrderedDict()
+        self._scores: OrderedDict[str, StormScore] = OrderedDict()
         self._scheduled = False
 
     def add(self, group_id: str, event: GroupEvent) -> bool:
@@ -127,6 +129,10 @@ class Journal:
     def is_flapping(self, group_id: str) -> bool:
         """Whether the group is in a rebalance storm now."""
         return self._storms.is_storm_at(group_id, self._now())
+
+    def storm_score(self, group_id: str) -> Score:
+        """The storm score of a group now, from its events since this broker coordinates it."""
+        return (self._scores.get(group_id) or StormScore()).at(self._wall_ms())
 
     def flush(self) -> None:
         """Write all events that wait."""
@@ -188,3 +194,11 @@ class Journal:
         else:
             self._recent.move_to_end(group_id)
         recent.append(record)
+        score = self._scores.get(group_id)
+        if score is None:
+            score = self._scores[group_id] = StormScore()
+            if len(self._scores) > _MAX_GROUPS:
+                self._scores.popitem(last=False)
+        else:
+            self._scores.move_to_end(group_id)
+        score.add(record)

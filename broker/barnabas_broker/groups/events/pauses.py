@@ -25,8 +25,11 @@ _LEFT: Final = frozenset(
     )
 )
 
+#: Partitions that are looked at to conclude pauses: a bound for forged events.
+_MOST_WORK: Final = 20_000_000
 
-class _Since(NamedTuple):
+
+class Since(NamedTuple):
     """Since when a partition has no owner, in ms since 1970: at the earliest, and at the latest."""
 
     earliest: int
@@ -43,63 +46,112 @@ def pauses_of(events: Iterable[EventRecord]) -> list[dict[str, Any]]:
         For each pause its `topic` and `partition`, `start` (at the earliest) and `end` in ms since 1970, `at_least_ms`
         and `at_most_ms`. The `end` of a pause that lasts is None, and so are its durations.
     """
-    found: list[dict[str, Any]] = []
-    owned: dict[str, set[Partition]] = {}
-    without: dict[Partition, _Since] = {}
-    started = revoking = 0
-    for event in events:
+    return Pauses().all_of(events)
+
+
+class Pauses:
+    """Concludes the pauses of a group from its events, one after the other.
+
+    Attributes:
+        lasting: the partitions that have no owner now, and since when.
+        spent: so many partitions were looked at.
+    """
+
+    def __init__(self) -> None:
+        self.lasting: dict[Partition, Since] = {}
+        self.spent = 0
+        self._owned: dict[str, set[Partition]] = {}
+        self._started = self._revoking = 0
+
+    def all_of(self, events: Iterable[EventRecord]) -> list[dict[str, Any]]:
+        """The pauses of events, see :func:`pauses_of`."""
+        found: list[dict[str, Any]] = []
+        for event in events:
+            found += self.add(event)
+            if self.exhausted:
+                return found
+        for (topic, partition), lasting in sorted(self.lasting.items()):
+            found.append(
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "at_least_ms": None,
+                    "at_most_ms": None,
+                    "start": lasting.earliest,
+                    "end": None,
+                }
+            )
+        return found
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether so much was looked at that forged events are likely: then it is better not to go on."""
+        return self.spent > _MOST_WORK
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions that are known: those with an owner, and those without one."""
+        return len(set(self.lasting).union(*self._owned.values()))
+
+    def add(self, event: EventRecord) -> list[dict[str, Any]]:
+        """Take note of an event; returns the pauses that end with it."""
         kind, time = event["type"], event["time"]
+        owned, without = self._owned, self.lasting
         if "pauses" in event:
-            found += [{**each, "start": time - each["at_most_ms"], "end": time} for each in event["pauses"]]
-        elif kind in (EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value):
-            started = time
+            return [{**each, "start": time - each["at_most_ms"], "end": time} for each in event["pauses"]]
+        if kind in (EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value):
+            self._started = time
         elif kind == EventType.MEMBER_REPLACED.value:
             owned[str(event.get("member_id"))] = owned.pop(str(event.get("old_member_id")), set())
         elif kind in _LEFT:
             heard = time - event.get("heard_ago_ms", 0)
             for each in owned.pop(str(event.get("member_id")), ()):
-                without.setdefault(each, _Since(heard, time))
+                without.setdefault(each, Since(heard, time))
         elif kind == EventType.MEMBER_REVOKING.value:
-            revoking = time
+            self._revoking = time
         elif kind == EventType.MEMBER_REVOKED.value:
-            since = _Since(time - event.get("waited_ms", time - revoking), time)
+            since = Since(time - event.get("waited_ms", time - self._revoking), time)
             without.update(dict.fromkeys(_named(event.get("partitions")), since))
         elif kind == EventType.TARGET_ASSIGNED.value:
-            _move(owned, event)
+            self._move(event)
         elif kind == EventType.GROUP_RECONCILED.value:
-            found += _ended(without, set().union(*owned.values()), time, time)
+            return list(_ended(without, self._all(), time, time))
         elif kind == EventType.REBALANCE_OVER.value and "moves" in event:
             joined = time - event.get("sync_took_ms", 0)
-            eager = event.get("protocol") in _EAGER
-            before: set[Partition] = set().union(*owned.values())
-            if eager:
+            before = self._all()
+            if event.get("protocol") in _EAGER:
                 for each in before:
-                    without.setdefault(each, _Since(min(started, joined) or joined, joined))
-            _move(owned, event)
-            after: set[Partition] = set().union(*owned.values())
-            found += _ended(without, after, time, joined)
+                    without.setdefault(each, Since(min(self._started, joined) or joined, joined))
+            self._move(event)
+            after = self._all()
+            ended = list(_ended(without, after, time, joined))
             for each in before - after:
-                without.setdefault(each, _Since(time, time))
+                without.setdefault(each, Since(time, time))
+            return ended
         elif kind in (EventType.GROUP_EMPTY.value, EventType.GROUP_DELETED.value):
             # No member is left that could wait for these partitions.
             without.clear()
             owned.clear()
-    for (topic, partition), lasting in sorted(without.items()):
-        found.append(
-            {
-                "topic": topic,
-                "partition": partition,
-                "at_least_ms": None,
-                "at_most_ms": None,
-                "start": lasting.earliest,
-                "end": None,
-            }
-        )
-    return found
+        return []
+
+    def _all(self) -> set[Partition]:
+        """The partitions with an owner."""
+        found: set[Partition] = set().union(*self._owned.values())
+        self.spent += len(found)
+        return found
+
+    def _move(self, event: EventRecord) -> None:
+        for move in event.get("moves") or ():
+            member_id = str(move["member_id"])
+            partitions = self._owned.setdefault(member_id, set())
+            partitions |= _named(move["gained"])
+            partitions -= _named(move["lost"])
+            if not partitions:
+                del self._owned[member_id]
 
 
 def _ended(
-    without: dict[Partition, _Since], assigned: set[Partition], time: int, joined: int
+    without: dict[Partition, Since], assigned: set[Partition], time: int, joined: int
 ) -> Iterable[dict[str, Any]]:
     """The pauses that end because a member is assigned the partition."""
     for name in sorted(assigned & without.keys()):
@@ -114,13 +166,6 @@ def _ended(
             "start": min(since.earliest, time),
             "end": time,
         }
-
-
-def _move(owned: dict[str, set[Partition]], event: EventRecord) -> None:
-    for move in event.get("moves") or ():
-        partitions = owned.setdefault(str(move["member_id"]), set())
-        partitions |= _named(move["gained"])
-        partitions -= _named(move["lost"])
 
 
 def _named(by_topic: Mapping[str, Iterable[int]] | None) -> set[Partition]:

@@ -1,9 +1,10 @@
-"""A group on one time axis: a lane for each member, a band for each generation, and the pauses of partitions. Pure.
+"""A group on one time axis: a lane for each member, and a band for each generation. Pure.
 
-This is what a page or a terminal draws. It is made of the same events as the sentences
-(:mod:`~barnabas_broker.groups.events.explain`), recorded or rebuilt ones.
+It is made of the same events as the sentences (:mod:`~barnabas_broker.groups.events.explain`), recorded or rebuilt
+ones. What a page draws has more: :mod:`~barnabas_broker.groups.events.chart`.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -12,8 +13,12 @@ from barnabas_broker.groups.effects import EventType
 from barnabas_broker.groups.events.events import EventRecord, Partition, by_topic
 from barnabas_broker.groups.events.storms import name_of
 
-#: Lanes, bands, pauses and gaps of a timeline; the oldest ones are left out.
+#: Lanes, bands and gaps of a timeline; the oldest ones are left out.
 _MOST: Final = 10_000
+#: Partitions in all spans of a timeline: the oldest spans are left out.
+_MOST_OWNED: Final = 300_000
+#: Partitions that are looked at to make spans: a bound for forged events.
+_MOST_WORK: Final = 5_000_000
 
 
 @dataclass(slots=True)
@@ -80,14 +85,17 @@ class Timeline:
     Attributes:
         lanes: its members, in the order in which they joined.
         bands: its generations, oldest first.
-        pauses: the pauses of partitions, as in events, with their `end`.
         gaps: the gaps of a rebuilt history: `time`, `gap` and `generation`.
+        owned_from: since when the spans are whole; None if all are. Older ones were left out, because there are too
+            many.
+        owned_until: until when they are whole; None likewise.
     """
 
     lanes: list[Lane] = field(default_factory=list)
     bands: list[Band] = field(default_factory=list)
-    pauses: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    owned_from: int | None = None
+    owned_until: int | None = None
 
     def as_data(self) -> dict[str, Any]:
         """The timeline, ready for JSON."""
@@ -115,17 +123,17 @@ def timeline(events: Iterable[EventRecord]) -> Timeline:
     """Arrange the events of a group, oldest first, on a time axis."""
     made = Timeline()
     lanes: dict[str, Lane] = {}
-    owned: dict[str, set[Partition]] = {}
+    owned = _Owned(made)
     for event in events:
         kind, time = event["type"], event["time"]
         if kind in _JOINED:
             lane = _lane(made, lanes, event)
             lane.start = time
             if kind == EventType.MEMBER_REPLACED.value:
-                inherited = owned.get(event.get("old_member_id", ""), set())
+                inherited = owned.by_member.get(event.get("old_member_id") or "", set())
                 _end(lanes, owned, event.get("old_member_id"), time, kind)
-                owned[lane.member_id] = inherited
-                _span(lane, inherited, time)
+                owned.by_member[lane.member_id] = inherited
+                owned.span(lane, time)
         elif kind in _LEFT:
             _end(lanes, owned, event.get("member_id"), time, kind)
         elif kind in _STARTED:
@@ -141,10 +149,8 @@ def timeline(events: Iterable[EventRecord]) -> Timeline:
             made.gaps.append({"time": time, "generation": event["generation"], "gap": event["gap"]})
         for move in event.get("moves") or ():
             if move["gained"] or move["member_id"] in lanes:  # one that is gone has lost its partitions already
-                _move(_lane(made, lanes, move), owned, move, time)
-        for pause in event.get("pauses") or ():
-            made.pauses.append({**pause, "end": time})
-    for each in (made.lanes, made.bands, made.pauses, made.gaps):
+                owned.move(_lane(made, lanes, move), move, time)
+    for each in (made.lanes, made.bands, made.gaps):
         del each[:-_MOST]
     return made
 
@@ -159,25 +165,52 @@ def _lane(made: Timeline, lanes: dict[str, Lane], member: Mapping[str, Any]) -> 
     return lane
 
 
-def _end(lanes: dict[str, Lane], owned: dict[str, set[Partition]], member_id: str | None, time: int, kind: str) -> None:
+def _end(lanes: dict[str, Lane], owned: "_Owned", member_id: str | None, time: int, kind: str) -> None:
     lane = lanes.pop(member_id or "", None)
-    owned.pop(member_id or "", None)
+    owned.by_member.pop(member_id or "", None)
     if lane is not None:
         lane.end, lane.end_type = time, kind
         if lane.spans and lane.spans[-1].end is None:
             lane.spans[-1].end = time
 
 
-def _move(lane: Lane, owned: dict[str, set[Partition]], move: Mapping[str, Any], time: int) -> None:
-    """Begin another span with what the member owns after a move."""
-    partitions = owned.setdefault(lane.member_id, set())
-    partitions |= {(topic, each) for topic, numbers in move["gained"].items() for each in numbers}
-    partitions -= {(topic, each) for topic, numbers in move["lost"].items() for each in numbers}
-    _span(lane, partitions, time)
+class _Owned:
+    """What members own, and the spans of it.
 
+    Attributes:
+        by_member: the partitions of each member, by its id.
+    """
 
-def _span(lane: Lane, partitions: set[Partition], time: int) -> None:
-    if lane.spans and lane.spans[-1].end is None:
-        lane.spans[-1].end = time
-    if partitions:
-        lane.spans.append(Span(time, None, by_topic(partitions)))
+    def __init__(self, made: Timeline) -> None:
+        self.by_member: dict[str, set[Partition]] = {}
+        self._made = made
+        self._spans: deque[tuple[Lane, int]] = deque()
+        self._shown = self._spent = 0
+
+    def move(self, lane: Lane, move: Mapping[str, Any], time: int) -> None:
+        """Begin another span with what the member owns after a move."""
+        partitions = self.by_member.setdefault(lane.member_id, set())
+        partitions |= {(topic, each) for topic, numbers in move["gained"].items() for each in numbers}
+        partitions -= {(topic, each) for topic, numbers in move["lost"].items() for each in numbers}
+        self.span(lane, time)
+
+    def span(self, lane: Lane, time: int) -> None:
+        """Begin another span with what the member owns."""
+        partitions = self.by_member.get(lane.member_id) or set()
+        if lane.spans and lane.spans[-1].end is None:
+            lane.spans[-1].end = time
+        self._spent += len(partitions)
+        if self._spent > _MOST_WORK:
+            if self._made.owned_until is None:
+                self._made.owned_until = time
+            return
+        if partitions:
+            lane.spans.append(Span(time, None, by_topic(partitions)))
+            self._spans.append((lane, len(partitions)))
+            self._shown += len(partitions)
+        while self._shown > _MOST_OWNED and len(self._spans) > 1:
+            oldest, count = self._spans.popleft()
+            # The spans of a lane are in this order, too.
+            left_out = oldest.spans.pop(0)
+            self._shown -= count
+            self._made.owned_from = left_out.end if left_out.end is not None else time

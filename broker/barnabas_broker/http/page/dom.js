@@ -27,24 +27,27 @@ export function h(tag, attributes, ...children) {
 
 /** Draw items (see layout.js) into an SVG element, one element for each item; elements of known ids are kept. */
 export function draw(parent, items) {
+  const wanted = new Set(items.map((each) => each.id));
   const known = new Map();
-  for (const child of parent.children) known.set(child.getAttribute("data-id"), child);
-  let at = 0;
+  for (const child of [...parent.children]) {
+    const id = child.getAttribute("data-id");
+    if (wanted.has(id)) known.set(id, child);
+    else child.remove();
+  }
+  let place = parent.firstChild;
   for (const { id, tag, text, title, ...attributes } of items) {
     let element = known.get(id);
     if (element === undefined || element.tagName !== tag) {
+      if (element !== undefined && place === element) place = element.nextSibling;
       element?.remove();
       element = document.createElementNS(SVG, tag);
       element.setAttribute("data-id", id);
     }
-    known.delete(id);
-    for (const name of element.getAttributeNames()) {
-      if (name !== "data-id" && !(name in attributes)) element.removeAttribute(name);
-    }
-    for (const [name, value] of Object.entries(attributes)) {
-      const given = String(value);
-      if (element.getAttribute(name) !== given) element.setAttribute(name, given);
-    }
+    // What was drawn before is kept beside the element: asking the document for it takes most of a frame.
+    const given = element.given ?? {};
+    for (const name in given) if (!(name in attributes)) element.removeAttribute(name);
+    for (const name in attributes) if (given[name] !== attributes[name]) element.setAttribute(name, attributes[name]);
+    element.given = attributes;
     const key = (text ?? "") + "\n" + (title ?? "");
     if (element.drawn !== key) {
       element.drawn = key;
@@ -56,10 +59,9 @@ export function draw(parent, items) {
         element.append(described);
       }
     }
-    if (parent.children[at] !== element) parent.insertBefore(element, parent.children[at] ?? null);
-    at += 1;
+    if (place === element) place = element.nextSibling;
+    else parent.insertBefore(element, place);
   }
-  for (const left of known.values()) left.remove();
 }
 
 /** A duration in ms, in short. */
@@ -82,6 +84,33 @@ export function clock(ms, fraction = false) {
 /** A number with separators. */
 export function number(value) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en");
+}
+
+/** Bytes, in short. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  let [size, unit] = [value, 0];
+  while (size >= 1024 && unit < 5) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${["B", "KB", "MB", "GB", "TB", "PB"][unit]}`;
+}
+
+/** A number per second. */
+export function rate(value) {
+  if (value === null || value === undefined) return "–";
+  return `${number(value >= 10 ? Math.round(value) : Math.round(value * 10) / 10)}/s`;
+}
+
+/** A table that scrolls by itself if it is too wide. The name of a column of numbers begins with "#". */
+export function sheet(names, rows, more) {
+  const numeric = names.map((name) => name.startsWith("#"));
+  const head = names.map((name, at) => h("th", { scope: "col", class: numeric[at] ? "numeric" : null }, name.replace(/^#/, "")));
+  const body = rows.map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: numeric[at] ? "numeric" : null }, cell))));
+  return [
+    h("div", { class: "sheet", tabindex: 0, role: "group", "aria-label": "Table" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body))),
+    more > 0 ? h("p", { class: "quiet" }, `and ${number(more)} more`) : null].filter(Boolean);
 }
 
 /** Partitions by topic in short, like "orders-0 to orders-3". */

@@ -1,8 +1,11 @@
 // One group on one time axis: the chart, what is behind the selected band, its members and partitions.
 
-import { clock, draw, duration, h, number, partitions, plain } from "./dom.js";
-import { bandTitle, KINDS, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
-import { poll } from "./poll.js";
+import { compare } from "./compare.js";
+import { curveItems } from "./curves.js";
+import { clock, draw, duration, h, number, partitions, plain, sheet } from "./dom.js";
+import { ageText, healthMark, STORM } from "./groups.js";
+import { bandTitle, KINDS, laneNames, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
+import { LIVE, poll, present } from "./poll.js";
 
 const SHORTEST = 200;
 const LONGEST = 7 * 86400000;
@@ -13,19 +16,23 @@ const SVG = "http://www.w3.org/2000/svg";
 export function groupPage(parent, group, parameters, heard) {
   let chart = null;
   let now = null; // the group as it is: members, offsets
+  let curves = null;
+  let pointed = null; // a time under the pointer
   let skew = 0;
-  let since = Math.floor((Date.now() - HOUR) / 60000) * 60000;
+  let since = Math.floor((present() - HOUR) / 60000) * 60000;
   let live = true;
   let span = null; // ms that are shown; null until the first chart is there
   let to = null;
   let selected = null; // the start of a band; null is the newest one
+  let comparedTo = null; // the start of another band
   let asked = false;
 
   const title = h("h1", {}, plain(group, 200) || "(empty name)");
   const facts = h("p", { class: "facts" }, "The group is loaded.");
+  const storm = h("p", { class: "storm quiet", title: STORM, hidden: true });
   const headline = h("p", { class: "headline", role: "status" });
   const range = h("span", { class: "quiet range" });
-  const liveButton = h("button", { type: "button", onclick: goLive, title: "l" }, "Live");
+  const liveButton = h("button", { type: "button", class: "live", onclick: goLive, title: "l" }, "Live");
   const tools = h("div", { class: "tools" },
     h("button", { type: "button", onclick: () => step(-1), title: "←" }, "‹ Earlier"),
     h("button", { type: "button", onclick: () => step(1), title: "→" }, "Later ›"),
@@ -48,21 +55,26 @@ export function groupPage(parent, group, parameters, heard) {
   for (const pattern of patterns.children) pattern.id = pattern.getAttribute("data-id");
   draw(patterns.children[0], [{ id: "a", tag: "rect", class: "stripe", width: 3, height: 6 }]);
   draw(patterns.children[1], [{ id: "b", tag: "circle", class: "dot", cx: 2.5, cy: 2.5, r: 1.4 }]);
-  const scroller = h("div", { class: "scroller" }, svg);
+  const scroller = h("div", { class: "scroller", onscroll: later }, svg);
+  const below = document.createElementNS(SVG, "svg");
+  below.setAttribute("class", "chart curves");
+  below.setAttribute("role", "img");
+  below.setAttribute("aria-label", "Lag, age of the oldest unread record, and records per second, on the same time axis.");
+  const lines = h("div", { class: "below" }, below);
   const legend = h("p", { class: "legend" },
     Object.entries(KINDS).map(([kind, said]) => h("span", { class: `key k-${kind}` }, h("b", {}, SIGNS[kind]), ` ${said}`)),
     h("span", { class: "key swatch s-owning" }, "owns partitions"), h("span", { class: "key swatch s-joined" }, "owns nothing"),
     h("span", { class: "key swatch s-silent" }, "silent"), h("span", { class: "key swatch s-revoking" }, "revoking"),
-    h("span", { class: "key swatch s-pause" }, "no owner"));
+    h("span", { class: "key swatch s-pause" }, "no owner"), h("span", { class: "key swatch s-most" }, "perhaps no owner"));
   const gaps = h("ul", { class: "gaps" });
   const panel = h("section", { class: "panel", "aria-label": "The selected rebalance", "aria-live": "polite" });
   const others = h("section", { class: "events" });
   const members = h("section", {});
   const offsets = h("section", {});
-  parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, headline,
-    tools, scroller, legend, gaps, panel, others, members, offsets);
+  parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, headline, storm,
+    tools, scroller, lines, legend, gaps, panel, others, members, offsets);
 
-  const time = () => Date.now() + skew;
+  const time = () => present() + skew;
   const edges = () => {
     const end = live ? time() : to;
     return { from: end - span, to: end };
@@ -180,7 +192,7 @@ export function groupPage(parent, group, parameters, heard) {
     return from + Math.min(Math.max(share, 0), 1) * (end - from);
   }
 
-  svg.addEventListener("wheel", (event) => {
+  for (const each of [svg, below]) each.addEventListener("wheel", (event) => {
     if (span === null || !(event.ctrlKey || event.metaKey || event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) return;
     event.preventDefault();
     if (event.ctrlKey || event.metaKey) {
@@ -193,29 +205,36 @@ export function groupPage(parent, group, parameters, heard) {
   }, { passive: false });
 
   let drag = null;
-  svg.addEventListener("pointerdown", (event) => {
+  for (const each of [svg, below]) each.addEventListener("pointerdown", (event) => {
     if (span === null || event.button !== 0) return;
     drag = { x: event.clientX, ...edges(), moved: false };
   });
-  svg.addEventListener("pointermove", (event) => {
+  for (const each of [svg, below]) each.addEventListener("pointermove", (event) => {
+    if (span !== null && drag === null) {
+      pointed = timeAt(event);
+      later();
+    }
     if (drag === null) return;
     if (!drag.moved && Math.abs(event.clientX - drag.x) < 4) return;
-    if (!drag.moved) svg.setPointerCapture(event.pointerId);
+    if (!drag.moved) each.setPointerCapture(event.pointerId);
     drag.moved = true;
     const shift = ((drag.x - event.clientX) / Math.max(svg.clientWidth - LEFT, 1)) * (drag.to - drag.from);
     move(drag.from + shift, drag.to + shift);
   });
-  svg.addEventListener("pointerup", () => setTimeout(() => { drag = null; }));
-  svg.addEventListener("pointercancel", () => { drag = null; });
-  svg.addEventListener("click", (event) => {
+  for (const each of [svg, below]) {
+    each.addEventListener("pointerup", () => setTimeout(() => { drag = null; }));
+    each.addEventListener("pointercancel", () => { drag = null; });
+    each.addEventListener("pointerleave", () => { pointed = null; later(); });
+  }
+  for (const each of [svg, below]) each.addEventListener("click", (event) => {
     if (drag?.moved) return;
     const at = event.target.closest?.("[data-band]")?.getAttribute("data-band");
     if (at) select(Number(at));
   });
-  svg.addEventListener("dblclick", (event) => zoom(0.5, timeAt(event)));
+  for (const each of [svg, below]) each.addEventListener("dblclick", (event) => zoom(0.5, timeAt(event)));
 
   function key(event) {
-    if (event.target.closest?.("input") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest?.("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = { ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: fit, l: goLive, z: closeUp };
     const action = actions[event.key];
     const at = event.target.getAttribute?.("data-band");
@@ -247,13 +266,21 @@ export function groupPage(parent, group, parameters, heard) {
     const { from, to: end } = edges();
     const width = Math.max(scroller.clientWidth, 480);
     const at = chosen();
-    const made = layout(chart, { from, to: end, now: time(), width, selected: at });
+    const view = { from, to: end, now: time(), width, selected: at, pointed, top: scroller.scrollTop, bottom: scroller.scrollTop + Math.max(scroller.clientHeight, 640) };
+    const made = layout(chart, view);
     svg.setAttribute("viewBox", `0 0 ${width} ${made.height}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", made.height);
     draw(drawn, made.items);
+    if (curves !== null) {
+      const { height, items } = curveItems(curves, chart.bands, { ...view, exact: now?.lag_ms_exact });
+      below.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      below.setAttribute("width", width);
+      below.setAttribute("height", height);
+      draw(below, items);
+    }
     liveButton.setAttribute("aria-pressed", live);
-    range.textContent = `${new Date(from).toLocaleDateString()} ${clock(from)} – ${clock(end)} (${duration(end - from)})${live ? ", live" : ""}`;
+    range.textContent = `${new Date(from).toLocaleDateString()} ${clock(from)} – ${clock(end)} (${duration(end - from)})${live && LIVE ? ", live" : ""}`;
     showPanel(at);
   }
 
@@ -263,10 +290,12 @@ export function groupPage(parent, group, parameters, heard) {
     // Durations of what lasts change with time; everything else only with the chart.
     const lasting = band !== null && (band.assigned === null || chart.pauses.some((each) => each.end === null));
     const version = `${at} ${lasting ? Math.floor(time() / 1000) : ""}`;
-    if (panelOf?.chart === chart && panelOf.version === version) return;
-    panelOf = { chart, version };
+    const choosing = panelOf?.chart === chart && panelOf.at === at && document.activeElement?.id === "compare"; // its list may be open
+    if (choosing || (panelOf?.chart === chart && panelOf.version === version)) return;
+    panelOf = { chart, at, version };
     headline.replaceChildren(...headlineOf());
     gaps.replaceChildren(
+      ...sourceOf(chart.source),
       ...(chart.more ? [h("li", {}, "The oldest part is left out: there is too much to show at once.")] : []),
       ...chart.gaps.slice(-20).map((gap) => h("li", {}, `${clock(gap.time)} `, plain(gap.text, 400))));
     panel.replaceChildren(...(band === null
@@ -275,6 +304,18 @@ export function groupPage(parent, group, parameters, heard) {
     const alone = chart.explanations.filter((_, n) => !chart.bands.some((each) => each.explanation === n)).slice(-12).reverse();
     others.replaceChildren(...(alone.length === 0 ? [] : [h("h2", {}, "What else happened"), h("ul", {}, alone.map((each) =>
       h("li", {}, h("time", {}, clock(each.time)), " ", plain(each.text, 600), each.remedy ? h("em", {}, ` ${plain(each.remedy, 600)}`) : null)))]));
+  }
+
+  /** Where the events come from, as far as that has to be known; a broker's own events have no such note. */
+  function sourceOf(source) {
+    if (source === undefined) return [];
+    const percent = source.size > 0 ? ` ${Math.min(Math.floor((100 * source.read) / source.size), 99)} %` : "";
+    return [
+      source.note === null ? null : h("li", {}, plain(source.note, 600)),
+      source.loaded || source.error !== null ? null : h("li", { class: "loading" }, `The records are read:${percent || " …"}`),
+      source.error === null ? null : h("li", { class: "loading" }, `What happens now cannot be read: ${plain(source.error, 600)}. It is tried again.`),
+      source.dropped > 0 ? h("li", {}, `${number(source.dropped)} older events are left out.`) : null,
+    ].filter(Boolean);
   }
 
   function headlineOf() {
@@ -317,33 +358,59 @@ export function groupPage(parent, group, parameters, heard) {
     return [
       h("h2", {}, `Generation ${band.generation}`, h("span", { class: "quiet" }, ` ${at + 1} of ${chart.bands.length} shown`)),
       h("dl", {}, rows),
+      ...comparison(at),
       ...(explained === null || explained === undefined ? [] : [h("h3", {}, "In sentences"), h("p", {}, plain(explained.text, 1500)), h("ul", { class: "sentences" }, explained.details.slice(0, 40).map((each) => h("li", {}, plain(each, 600))))]),
     ];
+  }
+
+  /** A choice of another generation, and what is different between it and the selected one. */
+  function comparison(at) {
+    if (chart.bands.length < 2) return [];
+    const with_ = chart.bands.findIndex((band) => band.start === comparedTo);
+    const choice = h("select", { id: "compare", onchange: (event) => {
+      comparedTo = event.target.value === "" ? null : Number(event.target.value);
+      panelOf = null;
+      showPanel(chosen());
+      panel.querySelector("#compare")?.focus();
+    } }, h("option", { value: "" }, "no other"), chart.bands.map((band, n) => (n === at ? null : h("option", { value: band.start, selected: n === with_ }, `generation ${band.generation}, ${clock(band.start)}`))));
+    const head = h("h3", {}, h("label", {}, "Compare with ", choice));
+    if (with_ < 0 || with_ === at) return [head];
+    const made = compare(chart, at, with_);
+    const names = laneNames(chart.lanes);
+    const list = (lanes) => lanes.slice(0, 20).map((n) => names[n]).join(", ") + (lanes.length > 20 ? ` and ${lanes.length - 20} more` : "") || "none";
+    const owner = (n) => (n === null ? "no owner" : names[n]);
+    const counted = Object.entries(made.kinds).map(([kind, count]) => h("span", {}, h("b", { class: `sign k-${kind}` }, SIGNS[kind]), ` ${count} × ${KINDS[kind]}  `));
+    return [head, h("dl", { class: "compared" },
+      h("dt", {}, "Between"), h("dd", {}, `generation ${made.earlier.generation} (${clock(made.earlier.start)}) and ${made.later.generation} (${clock(made.later.start)}): `, counted),
+      h("dt", {}, "New members"), h("dd", {}, list(made.arrived)),
+      h("dt", {}, "Gone"), h("dd", {}, list(made.gone)),
+      h("dt", {}, "Other owner"), h("dd", {}, made.moved.length === 0 ? "no partition" : h("ul", {}, made.moved.slice(0, 40).map((each) => h("li", {}, h("b", {}, `${plain(each.topic, 80)}-${each.partition}`), ` ${owner(each.from)} → ${owner(each.to)}`)),
+        made.moved.length > 40 ? h("li", {}, `and ${made.moved.length - 40} more`) : null)),
+      h("dt", {}, "No owner"), h("dd", {}, made.paused === 0 ? "never" : `at most ${duration(made.paused)}, of all partitions together`))];
   }
 
   function showNow() {
     const lags = now.offsets.map((each) => each.lag).filter((each) => each !== null);
     const lag = lags.length === 0 ? null : lags.reduce((sum, each) => sum + each, 0);
     facts.replaceChildren(
-      h("span", { class: "chip" }, plain(now.state)), h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
+      now.health ? h("span", { class: "chip", title: now.health_reason }, healthMark(now.health), now.health_reason ? h("span", { class: "quiet" }, ` ${plain(now.health_reason, 300)}`) : "") : "",
+      h("span", { class: "chip" }, plain(now.state)), now.generation === null ? "" : h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
       h("span", { class: "chip" }, now.type === "consumer" ? "consumer protocol" : "classic protocol"),
       now.protocol ? h("span", { class: "chip" }, plain(now.protocol, 60)) : "",
       h("span", { class: "chip" }, `${now.members.length} member${now.members.length === 1 ? "" : "s"}`),
-      h("span", { class: "chip" }, `lag ${number(lag)}`));
-    const cell = (...content) => h("td", {}, ...content);
-    const table = (names, rows, more) => [
-      h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)),
-      more > 0 ? h("p", { class: "quiet" }, `and ${more} more`) : null].filter(Boolean);
-    members.replaceChildren(h("h2", {}, "Members now"), ...(now.members.length === 0 ? [h("p", { class: "empty" }, "No members.")] : table(
+      h("span", { class: "chip" }, `lag ${number(lag)}${lag ? `, ${ageText(now.lag_ms, now.lag_ms_exact)}` : ""}`));
+    storm.hidden = !now.storm?.value;
+    storm.replaceChildren(...(storm.hidden ? [] : [now.storm.value >= 60 ? h("b", { class: "h-flapping" }, `↻ ${plain(now.storm.text, 600)}`) : plain(now.storm.text, 600)]));
+    members.replaceChildren(h("h2", {}, "Members now"), ...(now.members.length === 0 ? [h("p", { class: "empty" }, "No members.")] : sheet(
       ["Client id", "Host", "Instance id", "Last heard", "Owns", "Member id"],
-      now.members.slice(0, MOST_ROWS).map((each) => h("tr", {}, cell(plain(each.client_id, 60)), cell(plain(each.host, 60)), cell(plain(each.instance_id ?? "–", 60)),
-        cell(`${duration(each.heard_ago_ms)} ago`), cell(partitions(each.assignment, 8) || "–"), cell(h("code", {}, plain(each.member_id, 80))))),
+      now.members.slice(0, MOST_ROWS).map((each) => [plain(each.client_id, 60), plain(each.host, 60), plain(each.instance_id ?? "–", 60),
+        each.heard_ago_ms === null ? "–" : `${duration(each.heard_ago_ms)} ago`, partitions(each.assignment, 8) || "–", h("code", {}, plain(each.member_id, 80))]),
       now.members.length - MOST_ROWS)));
     const owners = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
-    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Committed offsets"), ...table(
-      ["Partition", "Committed", "End", "Lag", "In a transaction", "Owner"],
-      now.offsets.slice(0, MOST_ROWS).map((each) => h("tr", {}, cell(`${plain(each.topic, 80)}-${each.partition}`), cell(number(each.current_offset)), cell(number(each.log_end_offset)),
-        cell(number(each.lag)), cell(each.unstable_lag ? number(each.unstable_lag) : "–"), cell(owners.get(each.member_id) ?? "–"))),
+    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Committed offsets"), ...sheet(
+      ["Partition", "#Committed", "#End", "#Lag", "#In a transaction", "Owner"],
+      now.offsets.slice(0, MOST_ROWS).map((each) => [h("a", { href: `#/topics/${encodeURIComponent(each.topic)}` }, `${plain(each.topic, 80)}-${each.partition}`), number(each.current_offset), number(each.log_end_offset),
+        number(each.lag), each.unstable_lag ? h("a", { href: "#/transactions" }, number(each.unstable_lag)) : "–", owners.get(each.member_id) ?? "–"]),
       now.offsets.length - MOST_ROWS)]));
   }
 
@@ -352,6 +419,7 @@ export function groupPage(parent, group, parameters, heard) {
     if (error !== null && chart === null) headline.textContent = `The history cannot be loaded: ${plain(error.message, 300)}`;
   }
 
+  address(parameters); // before the first request: it says since when
   const path = `/groups/${encodeURIComponent(group)}`;
   const charts = poll(() => `${path}/chart?since=${since}`, 700, (got, ahead) => {
     chart = got;
@@ -366,15 +434,19 @@ export function groupPage(parent, group, parameters, heard) {
     if (error === null) return;
     if (now === null || status === 404) facts.textContent = `The group cannot be shown as it is now: ${plain(error.message, 300)}.`;
   });
-  const ticking = setInterval(() => live && !document.hidden && later(), 1000);
+  const samples = poll(() => `${path}/curves?since=${since}`, 2000, (got) => {
+    curves = got;
+    later();
+  }, () => {}); // A group that is gone has no samples; whether the broker answers is seen above.
+  const ticking = setInterval(() => live && LIVE && !document.hidden && later(), 1000);
   addEventListener("keydown", key);
   addEventListener("resize", later);
-  address(parameters);
   return {
     address,
     stop() {
       charts.stop();
       looks.stop();
+      samples.stop();
       clearInterval(ticking);
       removeEventListener("keydown", key);
       removeEventListener("resize", later);

@@ -48,13 +48,46 @@ export function laneNames(lanes) {
   return lanes.map((lane) => (counts.get(lane.name) > 1 ? `${plain(lane.name, 60)} …${plain(lane.member_id, 400).slice(-5)}` : plain(lane.name, 60)));
 }
 
-/** The items of a chart.
- *  view: from, to and now in ms since 1970, width in pixels, selected: the index of a band or null. */
-export function layout(chart, view) {
-  const { from, to, now, width, selected } = view;
+/** The places of times: `x` of a time, pixels per ms, and the right edge. */
+export function scaleOf({ from, to, width }) {
   const right = Math.max(width - RIGHT, LEFT + 50);
   const scale = (right - LEFT) / Math.max(to - from, 1);
-  const x = (time) => Math.min(Math.max(LEFT + (time - from) * scale, LEFT), right);
+  return { x: (time) => Math.min(Math.max(LEFT + (time - from) * scale, LEFT), right), scale, right };
+}
+
+/** The marks of the time axis: at round times of day in the browser's zone. */
+export function timeTicks(view) {
+  const { from, to } = view;
+  const { x, scale } = scaleOf(view);
+  const step = STEPS.find((each) => each * scale >= 90) ?? STEPS.at(-1);
+  const zone = new Date(from).getTimezoneOffset() * 60000;
+  const ticks = [];
+  for (let time = Math.ceil((from - zone) / step) * step + zone; time <= to; time += step) {
+    ticks.push({ time, at: round(x(time)), text: clock(time, step < 1000) });
+  }
+  return ticks;
+}
+
+const said = new WeakMap();
+
+/** The partitions of a span in words: short ones, all, and their number. They are made once for each chart. */
+function words(span) {
+  let known = said.get(span);
+  if (known === undefined) {
+    const count = Object.values(span.partitions).reduce((sum, each) => sum + each.length, 0);
+    known = { short: partitions(span.partitions, 4), long: partitions(span.partitions, 30), count };
+    said.set(span, known);
+  }
+  return known;
+}
+
+/** The items of a chart.
+ *  view: from, to and now in ms since 1970, width in pixels, selected: the index of a band or null; top and bottom: the
+ *  part of the height that is visible, if it is not all: rows elsewhere are left out. */
+export function layout(chart, view) {
+  const { from, to, now, selected, top = -Infinity, bottom = Infinity } = view;
+  const { x, scale, right } = scaleOf(view);
+  const visible = (y) => y + LANE >= top && y <= bottom;
   const seen = (start, end) => start <= to && (end ?? now) >= from;
   const back = [];
   const items = [];
@@ -74,11 +107,9 @@ export function layout(chart, view) {
   const height = pausesTop + Math.max(shown.length, 1) * PAUSE + (rows.length > shown.length ? PAUSE : 0) + 8;
 
   // The time axis.
-  const step = STEPS.find((each) => each * scale >= 90) ?? STEPS.at(-1);
-  const zone = new Date(from).getTimezoneOffset() * 60000;
-  for (let time = Math.ceil((from - zone) / step) * step + zone; time <= to; time += step) {
-    back.push({ id: `tick/${time}`, tag: "line", class: "tick", x1: round(x(time)), x2: round(x(time)), y1: AXIS, y2: height });
-    items.push({ id: `time/${time}`, tag: "text", class: "time", x: round(x(time)), y: 14, "text-anchor": "middle", text: clock(time, step < 1000) });
+  for (const { time, at, text } of timeTicks(view)) {
+    back.push({ id: `tick/${time}`, tag: "line", class: "tick", x1: at, x2: at, y1: AXIS, y2: height });
+    items.push({ id: `time/${time}`, tag: "text", class: "time", x: at, y: 14, "text-anchor": "middle", text });
   }
   if (chart.since > from) {
     back.push({ id: "unknown", tag: "rect", class: "unknown", ...box(from, chart.since, 0), y: AXIS, height: height - AXIS, title: "Not loaded: before the time since which events were asked for." });
@@ -107,6 +138,7 @@ export function layout(chart, view) {
   if (lanes.length === 0) items.push({ id: "nobody", tag: "text", class: "nothing", x: LEFT + 8, y: lanesTop + 19, text: "No member in this time." });
   lanes.forEach(({ lane, at }, row) => {
     const y = lanesTop + row * LANE;
+    if (!visible(y)) return;
     const key = `lane/${at}`;
     const last = lane.end ?? Math.max(now, lane.start ?? now);
     const label = names[at];
@@ -116,10 +148,9 @@ export function layout(chart, view) {
       const end = span.end ?? last;
       if (!seen(span.start, end)) return;
       const place = box(span.start, end, 1);
-      const what = partitions(span.partitions, 4);
-      items.push({ id: `${key}/owns/${n}`, tag: "rect", class: "owning", ...place, y: y + 4, height: LANE - 8, title: `${label} owns ${partitions(span.partitions, 30)}` });
-      const count = Object.values(span.partitions).reduce((sum, each) => sum + each.length, 0);
-      const text = [what, `${count} partition${count === 1 ? "" : "s"}`, String(count)].find((each) => fits(each, place.width - 8));
+      const { short, long, count } = words(span);
+      items.push({ id: `${key}/owns/${n}`, tag: "rect", class: "owning", ...place, y: y + 4, height: LANE - 8, title: `${label} owns ${long}` });
+      const text = [short, `${count} partition${count === 1 ? "" : "s"}`, String(count)].find((each) => fits(each, place.width - 8));
       if (text !== undefined) items.push({ id: `${key}/what/${n}`, tag: "text", class: "what", x: place.x + 5, y: y + 19, text });
     });
     for (const [kind, said] of [["revoking", "has to revoke partitions"], ["silent", "sent no heartbeat"]]) {
@@ -140,6 +171,7 @@ export function layout(chart, view) {
   if (rows.length === 0) items.push({ id: "unpaused", tag: "text", class: "nothing", x: LEFT + 8, y: pausesTop + 15, text: "None in this time." });
   shown.forEach((row, n) => {
     const y = pausesTop + n * PAUSE;
+    if (!visible(y)) return;
     const key = `paused/${row.topic}/${row.partition}`;
     const name = `${plain(row.topic, 200)}-${row.partition}`;
     items.push({ id: key, tag: "text", class: "lane", x: 8, y: y + 15, text: name.length > 29 ? name.slice(0, 14) + "…" + name.slice(-14) : name, title: `${name}: ${duration(row.total)} in all, at most` });
@@ -150,7 +182,7 @@ export function layout(chart, view) {
       const bounds = pause.end === null || pause.at_least_ms === pause.at_most_ms ? said : `at least ${duration(pause.at_least_ms)}, at most ${duration(pause.at_most_ms)}`;
       const title = `${name} had no owner: ${bounds}`;
       items.push({ id: `${key}/${k}`, tag: "rect", class: "pause", "data-band": pause.band ?? "", ...place, y: y + 3, height: PAUSE - 6, title });
-      const least = pause.at_least_ms ?? 0;
+      const least = pause.end === null ? end - pause.start : pause.at_least_ms ?? 0;
       if (least > 0) items.push({ id: `${key}/${k}/least`, tag: "rect", class: "pause least", "data-band": pause.band ?? "", ...box(end - least, end, 1), y: y + 3, height: PAUSE - 6, title });
       const after = place.x + place.width + 4;
       if (k + 1 === row.pauses.length || (row.pauses[k + 1].start - end) * scale > said.length * CHARACTER + 8) {
@@ -169,7 +201,8 @@ export function layout(chart, view) {
   return { height, items: [...back, ...items] };
 }
 
-function round(value) {
+/** A place, in tenths of a pixel. */
+export function round(value) {
   return Math.round(value * 10) / 10;
 }
 

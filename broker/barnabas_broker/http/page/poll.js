@@ -4,6 +4,10 @@
 
 const PATIENCE = 10000;
 
+/** Whether time goes on, and the time of day in ms. A report has another module in place of this one: see fixed.js. */
+export const LIVE = true;
+export const present = () => Date.now();
+
 /** Ask for JSON again and again, until `stop()` is called.
  *  `path` is a function; `changed(data, skew)` gets new data, and the ms by which the broker's clock is ahead;
  *  `failed(error, status)` gets every failure, null as soon as the broker answers again. */

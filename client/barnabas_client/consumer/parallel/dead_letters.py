@@ -124,4 +124,5 @@ def _producer(client: ClientConfig) -> Producer:
         sasl_mechanism=client.sasl_mechanism,
         sasl_plain_username=client.sasl_plain_username,
         sasl_plain_password=client.sasl_plain_password,
+        sasl_oauth_token_provider=client.sasl_oauth_token_provider,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, Topic
+from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, NewTargets, Topic
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade, GroupTimes
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
@@ -55,6 +55,7 @@ class Machine:
         hold: whether appends wait in `appends` for :meth:`persisted`, instead of succeeding at once.
         compute: whether targets are computed at once; else the effects wait in `computations`.
         resolve: whether regular expressions are resolved at once; else the effects wait in `resolutions`.
+        caller: the client of each request.
         migration: the policy of the group.
         classic_max_size: the size of the classic group that it may become.
         answers: the last response by token.
@@ -70,6 +71,7 @@ class Machine:
     hold: bool = False
     compute: bool = True
     resolve: bool = True
+    caller: Caller = CALLER
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     classic_max_size: int = 2**31 - 1
     now: float = 100.0
@@ -111,7 +113,7 @@ class Machine:
             ]
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
         self.answers.pop(token, None)
-        self.apply(self.group.heartbeat(request, version, CALLER, token, self.now))
+        self.apply(self.group.heartbeat(request, version, self.caller, token, self.now))
         return self.answers.get(token)
 
     def join(self, member_id: str, *topics: str, **fields: Any) -> Any:
@@ -149,7 +151,7 @@ class Machine:
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
         )
         self.answers.pop(token, None)
-        self.apply(self.group.join(request, version, CALLER, token, self.now))
+        self.apply(self.group.join(request, version, self.caller, token, self.now))
         return self.answers.get(token)
 
     def sync(self, member_id: str, generation: int | None = None, **fields: Any) -> Any:
@@ -242,7 +244,8 @@ class Machine:
     def computed(self) -> None:
         """Report the oldest target."""
         asked = self.computations.pop(0)
-        self.apply(self.group.assigned(asked.ticket, spread(asked.spec), self.now, self.wall_ms))
+        targets = NewTargets.of("g", asked.spec, spread(asked.spec))
+        self.apply(self.group.assigned(asked.ticket, targets, self.now, self.wall_ms))
 
     def resolved(self, *without: str) -> None:
         """Report what the expressions of the oldest resolution match; those of `without` took too long."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
 from barnabas_broker.groups.consumer.group import GroupTimes
 from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
@@ -418,7 +418,7 @@ def test_a_target_that_takes_long() -> None:
     assert (steady.member_epoch, steady.assignment) == (2, None)
     machine.computed()
     assert machine.answers["b2"].member_epoch == 3
-    assert machine.group.assigned(99, {}, machine.now, 0) == []
+    assert machine.group.assigned(99, NewTargets({}, set(), {}), machine.now, 0) == []
 
 
 def test_a_member_leaves_while_its_target_is_computed() -> None:

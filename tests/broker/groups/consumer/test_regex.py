@@ -13,6 +13,7 @@ from barnabas_broker.groups.consumer.regex import (
     MIN_REFRESH_INTERVAL,
     InvalidRegexError,
     TopicRegex,
+    authorized,
     refresh_due,
 )
 from barnabas_broker.steps import finish
@@ -142,3 +143,17 @@ def test_regexes_are_refreshed_for_new_topics_for_unresolved_ones_and_after_the_
     assert due("a", "b", resolved=("a",), passed=LATER)
     assert not due("a", resolved=("a",), passed=600.0)
     assert due("a", resolved=("a",), passed=600.001)
+
+
+def test_topics_that_a_client_may_not_describe_are_left_out_in_steps_and_each_is_decided_once() -> None:
+    names = frozenset(f"t{number}" for number in range(1_000))
+    asked: list[str] = []
+
+    def may_describe(topic: str) -> bool:
+        asked.append(topic)
+        return topic != "t7"
+
+    steps = authorized({"t.*": names, "t7": frozenset({"t7"}), "none": frozenset()}, may_describe)
+    assert sum(1 for _ in authorized({"t.*": names}, lambda topic: True)) == 11
+    assert finish(steps) == {"t.*": names - {"t7"}, "t7": frozenset(), "none": frozenset()}
+    assert sorted(asked) == sorted(names)

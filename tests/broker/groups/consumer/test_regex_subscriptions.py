@@ -8,7 +8,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import EventType, PersistRecords
+from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
 from barnabas_broker.groups.records import group_record, read_consumer_record
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
@@ -202,6 +202,59 @@ def test_another_regex_replaces_the_first_and_is_resolved_at_once() -> None:
     machine.settle()
     assert owned_by(machine, "a") == {U: {0}}
     assert regex_records(machine) == [("o.*", ["orders"]), ("o.*", None), ("u.*", ["users"])]
+
+
+def test_a_changed_regex_bumps_the_epoch_when_it_is_resolved() -> None:
+    machine = machine_with(orders=2, users=1)
+    join(machine, "a", "o.*")
+    join(machine, "b", None, "orders")
+    machine.settle()
+    before = machine.group.epoch
+    machine.resolve = False
+    changed = machine.beat("a", subscribed_topic_regex="u.*")
+    assert (changed.member_epoch, partitions(changed)) == (before, {})
+    assert machine.group.epoch == before
+    machine.resolved()
+    assert machine.group.epoch == before + 1
+    machine.settle()
+    assert (owned_by(machine, "a"), owned_by(machine, "b")) == ({U: {0}}, {ORDERS: {0, 1}})
+    assert machine.group.epoch == before + 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_regex_that_is_changed_gives_its_topics_to_the_others_even_if_the_new_one_matches_nothing(
+    fails: bool,
+) -> None:
+    machine = machine_with(orders=2)
+    join(machine, "a", "o.*")
+    join(machine, "b", None, "orders")
+    machine.settle()
+    before = machine.group.epoch
+    machine.resolve = False
+    machine.beat("a", subscribed_topic_regex="none")
+    machine.resolved(*(["none"] if fails else []))
+    assert machine.group.epoch == before + 1
+    cause = "subscription_changed" if fails else "regex_resolved"
+    assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == cause
+    machine.settle()
+    assert (owned_by(machine, "a"), owned_by(machine, "b")) == ({}, {ORDERS: {0, 1}})
+
+
+@pytest.mark.parametrize("classic", [False, True])
+def test_the_client_whose_request_starts_a_search_decides_what_it_may_find(classic: bool) -> None:
+    machine = machine_with(orders=1, t=1)
+    machine.resolve = False
+    join(machine, "a", "o.*")
+    assert machine.resolutions[0].may_describe is None
+    machine.resolved()
+    set_topics(machine, orders=1, t=1, users=1)
+    machine.after(11)
+    machine.caller = Caller("client", "/127.0.0.1", lambda topic: topic == "orders")
+    if classic:
+        machine.join_classic("", instance="i")
+    else:
+        machine.beat("a")
+    assert [each.may_describe for each in machine.resolutions] == [machine.caller.may_describe]
 
 
 def test_another_members_regex_waits_until_ten_seconds_have_passed() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import EventType
+from barnabas_broker.groups.effects import Caller, EventType
 from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
@@ -37,11 +37,13 @@ async def started(*, compiling: bool = False, matching: bool = False, **keys: st
     return service
 
 
-async def beat(service: Service, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Any:
+async def beat(
+    service: Service, member_id: str, epoch: int, version: int = 1, caller: Caller = CALLER, **fields: Any
+) -> Any:
     request = ConsumerGroupHeartbeatRequest(
         **{"group_id": "g", "member_id": member_id, "member_epoch": epoch, **fields}
     )
-    return await service.ask(service.groups.consumer_heartbeat(request, version, CALLER), version)
+    return await service.ask(service.groups.consumer_heartbeat(request, version, caller), version)
 
 
 async def join(service: Service, member_id: str, **fields: Any) -> Any:
@@ -283,6 +285,21 @@ async def test_a_regex_is_resolved_and_survives_a_restart() -> None:
     await beat(service, "a", 2)
     grown = await beat(service, "a", 2)
     assert [each.topic_id for each in grown.assignment.topic_partitions] == [ORDERS, b"p" * 16]
+
+
+async def test_a_regex_finds_only_topics_that_the_member_may_describe() -> None:
+    service = await started()
+    topics = [Topic(T, "t", 4), Topic(ORDERS, "orders", 2), Topic(b"p" * 16, "offers", 1)]
+    service.groups.topics_changed({each.name: each.partitions for each in topics}, topics)
+    caller = Caller("client", "/127.0.0.1", lambda topic: topic != "offers")
+    await join(service, "a", caller=caller, subscribed_topic_names=[], subscribed_topic_regex="o.*")
+    await service.after(2)
+    given = await beat(service, "a", 1, caller=caller)
+    assert [each.topic_id for each in given.assignment.topic_partitions] == [ORDERS]
+    # What was found is remembered for other groups, whose members may describe more.
+    await join(service, "b", group_id="h", subscribed_topic_names=[], subscribed_topic_regex="o.*")
+    group = service.groups.groups["h"].group
+    assert isinstance(group, ConsumerGroup) and group.resolved["o.*"].topics == {"orders", "offers"}
 
 
 async def test_a_regex_that_is_invalid_is_refused_and_changes_nothing() -> None:

@@ -487,6 +487,27 @@ async def test_a_group_is_downgraded_when_the_last_member_of_the_consumer_protoc
     assert service.committed() == 5
 
 
+async def test_a_downgraded_group_rebalances_on_the_next_coordinator_too() -> None:
+    """Else the partitions of the member that was the last one of the consumer protocol would never have an owner."""
+    service, (a, b), modern = await mixed()
+    assert (await modern.leave()).error_code == NONE
+    again = await started(service.log)
+    a.service = b.service = again
+    assert sorted((*a.owned, *b.owned)) != [0, 1, 2, 3]
+    assert a.beat() == b.beat() == REBALANCE
+    joining = [a.join(), b.join()]
+    for member, asked in zip((a, b), joining, strict=True):
+        assert await member.joined(asked) == NONE
+    shares = {a.member_id: assignment(t=[0, 1]), b.member_id: assignment(t=[2, 3])}
+    syncing = [a.sync(shares), b.sync()]
+    for member, asked in zip((a, b), syncing, strict=True):
+        assert await member.synced(asked) == NONE
+    assert (a.owned, b.owned) == ({0, 1}, {2, 3})
+    third = await started(again.log)
+    a.service = b.service = third
+    assert a.beat() == b.beat() == NONE, "it has rebalanced, and need not again"
+
+
 async def test_a_member_that_expires_downgrades_the_group() -> None:
     service, (a, b), _ = await mixed()
     for _ in range(5):

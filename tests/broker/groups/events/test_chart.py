@@ -54,6 +54,11 @@ def test_a_band_has_all_that_a_reader_asks() -> None:
     json.dumps(made)
 
 
+def test_moves_before_a_rebalance_in_the_same_millisecond_are_not_its_moves() -> None:
+    same = [{**each, "time": 7} for each in STORY]
+    assert [[move["client_id"] for move in band["moves"]] for band in chart(same)["bands"]] == [["a"], ["b"]]
+
+
 def test_the_sentences_are_those_of_the_command_line() -> None:
     said = [(each["text"], each["remedy"], each["details"]) for each in chart(STORY)["explanations"]]
     assert said == [(each.text, each.remedy, each.details) for each in explain(STORY)]

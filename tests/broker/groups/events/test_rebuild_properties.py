@@ -335,6 +335,7 @@ def test_compaction_never_makes_up_a_cause(data: st.DataObject) -> None:
     assert all(one["gap"] == "compacted" for one in log.of("history_gap"))
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     log = OffsetsLog()
     events = log.rebuilder.add(Record(at, NOON, None, None) for at in range(50_000))

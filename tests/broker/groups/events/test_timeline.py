@@ -1,4 +1,4 @@
-"""The time axis of a group: lanes, bands, pauses and gaps."""
+"""The time axis of a group: lanes, bands and gaps."""
 
 import json
 
@@ -45,12 +45,6 @@ def test_a_classic_group() -> None:
         ("member_joined", ["s"], True),
         ("member_gone", ["client-a (10.0.0.7)"], True),
     ]
-    assert {(each["partition"], each["end"] - NOON) for each in made.pauses} == {
-        (0, 1_010),
-        (1, 1_010),
-        (0, 9_010),
-        (1, 9_010),
-    }
     assert [each["gap"] for each in made.gaps] == ["unreadable"]
     json.dumps(made.as_data())
 

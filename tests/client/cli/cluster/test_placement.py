@@ -16,6 +16,7 @@ from barnabas_client.cli.cluster.placement import (
     vacated,
 )
 from barnabas_client.structs import TopicPartition
+from tests.lots import in_lots
 
 
 def random_cluster(draw: random.Random, nodes: int, partitions: int, factor: int) -> tuple[Placement, Brokers]:
@@ -50,7 +51,7 @@ def squares(numbers: list[int]) -> int:
     return sum(number * number for number in numbers)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@in_lots("seed", range(150))
 def test_replicas_and_leaders_are_spread(seed: int) -> None:
     draw = random.Random(seed)
     placement, brokers = random_cluster(draw, draw.randint(1, 9), draw.randint(1, 60), 4)
@@ -68,7 +69,7 @@ def test_replicas_and_leaders_are_spread(seed: int) -> None:
     assert spread(after, brokers) == {}
 
 
-@pytest.mark.parametrize("seed", range(300))
+@in_lots("seed", range(300))
 def test_no_other_placement_is_more_even_or_moves_less(seed: int) -> None:
     draw = random.Random(seed)
     nodes = draw.randint(3, 5)
@@ -108,7 +109,7 @@ def test_leaders_differ_by_at_most_one_where_replicas_allow_it() -> None:
     assert len(plan) == 6
 
 
-@pytest.mark.parametrize("seed", range(100))
+@in_lots("seed", range(100))
 def test_a_broker_is_emptied_and_all_else_stays(seed: int) -> None:
     draw = random.Random(2_000 + seed)
     nodes = draw.randint(4, 9)

@@ -385,6 +385,8 @@ CLASSIC: Final = (
     ),
     _alone("Classic requests to a consumer group: SyncGroup", sync(A, 2), sync(B, 2)),
     _alone("Classic requests to a consumer group: Heartbeat", heartbeat(A, 2), heartbeat(B, 2)),
+    _alone("Classic requests to a consumer group: LeaveGroup", leave((A, None)), leave((B, None)), told()),
+    _static("LeaveGroup with the instance id", leave(("", "i")), told()),
     _static("LeaveGroup with an unknown instance id", leave(("", "j")), told()),
     _alone(
         "Classic requests to an empty consumer group",
@@ -444,6 +446,12 @@ DIFFERENCES: Final = (
         "OffsetFetch with a member epoch and without a member id gets UNKNOWN_MEMBER_ID",
         "Kafka's coordinator fails with an exception, which the client sees as UNKNOWN_SERVER_ERROR.",
         (("OffsetFetch v*: without a member id, with an epoch", "*.error_code"),),
+    ),
+    Difference(
+        "A member that reports partitions which it does not own gets its assignment",
+        "It only does if a disk has lost the record of what it was given. Kafka leaves it with partitions that another "
+        "member gets, too.",
+        (("Member epochs v*: the current one, with other partitions", "*.assignment"),),
     ),
 )
 

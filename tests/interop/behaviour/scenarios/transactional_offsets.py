@@ -17,6 +17,8 @@ def _txn(
     partition: int = 0,
     topic: str = "$topic",
     group: str = "$group",
+    name: str = "$group",
+    producer: Any = "$pid",
     epoch: Any = "$epoch",
     member: str = "",
     generation: int = -1,
@@ -32,9 +34,9 @@ def _txn(
     return ask(
         T,
         version,
-        transactional_id="$group",
+        transactional_id=name,
         group_id=group,
-        producer_id="$pid",
+        producer_id=producer,
         producer_epoch=epoch,
         topics=[{"name": topic, "partitions": [part]}],
         **options,
@@ -102,6 +104,33 @@ SCENARIOS: Final = (
     *(
         _scenario(f"TxnOffsetCommit v{version}: another epoch", add_group(), _txn(version, epoch=9))
         for version in range(5)
+    ),
+    *(
+        _scenario(
+            f"TxnOffsetCommit v{version}: a transactional id and a producer that do not exist",
+            add_group(),
+            _txn(version, name="$group-other", producer=999, epoch=999),
+            _fetch(),
+        )
+        for version in VERSIONS
+    ),
+    *(
+        _scenario(
+            f"TxnOffsetCommit v{version}: a transactional id that does not exist",
+            add_group(),
+            _txn(version, name="$group-other"),
+            _fetch(),
+        )
+        for version in VERSIONS
+    ),
+    *(
+        _scenario(
+            f"TxnOffsetCommit v{version}: a producer id that does not exist",
+            add_group(),
+            _txn(version, producer=999),
+            _fetch(),
+        )
+        for version in VERSIONS
     ),
     *(
         _scenario(f"TxnOffsetCommit v{version}: large metadata", add_group(), _txn(version, metadata="m" * 5000))

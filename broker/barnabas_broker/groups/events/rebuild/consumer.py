@@ -222,7 +222,7 @@ class EpochHistory:
             value.instance_id,
             value.client_id,
             value.client_host,
-            None if classic is None else classic.session_timeout_ms,
+            classic.session_timeout_ms if classic is not None and classic.supported_protocols else None,
             value.rebalance_timeout_ms if value.rebalance_timeout_ms >= 0 else None,
             topics,
             before.partitions,

@@ -1,0 +1,298 @@
+"""The quotas of users and clients: which one applies, what was used of it, and how long a client has to wait. Pure.
+
+Of the quotas that match a client, the most specific one counts: user and client id, user and all client ids, user, all
+users and client id, all users and all client ids, all users, client id, all client ids. All clients to which the quota
+of a user applies share it; so do the connections of one client id.
+
+What was used is kept for each user and client that has a quota, until it no longer counts. Not more than
+:data:`MOST` are kept: then the one that was not used for longest is forgotten, and may use its quota again.
+
+Sources: ``kafka.server.ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``.
+"""
+
+import math
+from hashlib import blake2b
+from typing import Final
+
+from barnabas_broker.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaKey
+from barnabas_broker.quotas.rates import Rate, TokenBucket, Window
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: Users and clients whose use is measured at a time, for each kind of quota.
+MOST: Final = 20_000
+#: What is forgotten in one tick, at most.
+_TICK: Final = 2_000
+#: Characters of a client id that is kept as it is.
+_LONGEST: Final = 128
+#: The longest wait, in seconds: the protocol has 32 bits for its milliseconds.
+_LONGEST_WAIT: Final = (2**31 - 1) / 1000
+
+#: Whom a limit is for: a user and a client id. None if it is for all together, "" for all without one of their own.
+_Level = tuple[str | None, str | None]
+#: Whose use is measured; None for all together.
+_Who = tuple[str | None, str | None]
+
+
+def milliseconds(wait: float) -> int:
+    """A wait in seconds as ``throttle_time_ms``."""
+    return math.floor(min(wait, _LONGEST_WAIT) * 1000 + 0.5)
+
+
+class _Limits:
+    """The limits of one key, by level."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self) -> None:
+        self._limits: dict[_Level, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def set(self, entity: QuotaEntity, limit: float | None) -> None:
+        names = dict(entity)
+        level = tuple((names[kind] or "") if kind in names else None for kind in (USER, CLIENT_ID))
+        if limit is None:
+            self._limits.pop((level[0], level[1]), None)
+        else:
+            self._limits[level[0], level[1]] = limit
+
+    def of(self, user: str, client_id: str) -> tuple[_Who, float] | None:
+        """Whose use counts for a client, and the limit; None without one. A client without an id has only a user."""
+        get = self._limits.get
+        limit: float | None
+        if client_id:
+            limit = get((user, client_id)) or get((user, ""))
+            if limit:
+                return (user, _short(client_id)), limit
+        if limit := get((user, None)):
+            return (user, None), limit
+        if client_id and (limit := get(("", client_id)) or get(("", ""))):
+            return (user, _short(client_id)), limit
+        if limit := get(("", None)):
+            return (user, None), limit
+        if client_id and (limit := get((None, client_id)) or get((None, ""))):
+            return (None, _short(client_id)), limit
+        return None
+
+
+def _short(client_id: str) -> str:
+    """A client id, or what stands for a long one: clients may send 32 KB."""
+    if len(client_id) <= _LONGEST:
+        return client_id
+    return client_id[:_LONGEST] + blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class RateQuota:
+    """A quota of something per second.
+
+    Args:
+        window: how the rate is measured.
+        longest: the longest wait, in seconds.
+
+    Attributes:
+        limits: what is set.
+        throttled: how often a client had to wait.
+        waited: the seconds of these waits together.
+    """
+
+    def __init__(self, window: Window, longest: float = _LONGEST_WAIT) -> None:
+        self.limits = _Limits()
+        self.throttled = 0
+        self.waited = 0.0
+        self._window = window
+        self._longest = longest
+        #: Those that were not used for longest come first.
+        self._used: dict[_Who, Rate] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def record(self, user: str, client_id: str, value: float, now: float) -> float:
+        """Count what a client uses; the seconds that it has to wait, 0 if it is within its quota."""
+        found = self._find(user, client_id, now)
+        if found is None:
+            return 0.0
+        rate, limit = found
+        rate.record(self._window, value, now)
+        return self._wait(rate, limit, now)
+
+    def wait(self, user: str, client_id: str, now: float) -> float:
+        """The seconds that a client has to wait for what it has used before."""
+        found = self._find(user, client_id, now)
+        return 0.0 if found is None else self._wait(*found, now)
+
+    def most(self, user: str, client_id: str) -> float:
+        """What a client may use at once without a wait, if it has used nothing before."""
+        found = self.limits.of(user, client_id) if self.limits else None
+        return math.inf if found is None else found[1] * (self._window.samples - 1) * self._window.seconds
+
+    def count(self, wait: float) -> None:
+        """A client waits for `wait` seconds."""
+        self.throttled += 1
+        self.waited += wait
+
+    def tick(self, now: float) -> None:
+        """Forget what no longer counts. To be called about once a second."""
+        for _ in range(_TICK):
+            oldest = next(iter(self._used), None)
+            if oldest is None or not self._used[oldest].idle(self._window, now):
+                return
+            del self._used[oldest]
+
+    def _find(self, user: str, client_id: str, now: float) -> tuple[Rate, float] | None:
+        found = self.limits.of(user, client_id) if self.limits else None
+        if found is None or found[1] == math.inf:
+            return None
+        who, limit = found
+        rate = self._used.pop(who, None)
+        if rate is None:
+            if len(self._used) >= MOST:
+                del self._used[next(iter(self._used))]
+            rate = Rate()
+        self._used[who] = rate
+        return rate, limit
+
+    def _wait(self, rate: Rate, limit: float, now: float) -> float:
+        return min(rate.wait(self._window, limit, now), self._longest)
+
+
+class MutationQuota:
+    """The partitions that one client may create and delete, as long as one of its requests is carried out.
+
+    A strict quota refuses what comes when the bucket is empty; another one only makes the client wait.
+    """
+
+    def __init__(self, quotas: "MutationQuotas", user: str, client_id: str, *, strict: bool) -> None:
+        self._quotas = quotas
+        self._client = user, client_id
+        self._strict = strict
+        #: How long the client has to wait, and since when.
+        self._wait = self._since = 0.0
+
+    def record(self, partitions: int, now: float) -> None:
+        """Count partitions that are created or deleted.
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED.
+        """
+        wait = self._quotas.record(*self._client, partitions, now, strict=self._strict)
+        if wait > 0:
+            self._wait, self._since = wait, now
+            if self._strict:
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+    def throttle_ms(self, now: float) -> int:
+        """What is left of the wait, in ms."""
+        return milliseconds(max(self._wait - (now - self._since), 0.0)) if self._wait else 0
+
+
+class MutationQuotas:
+    """Quotas of partitions that are created and deleted per second (KIP-599).
+
+    Attributes:
+        limits: what is set.
+        throttled: how often a client had to wait.
+        waited: the seconds of these waits together.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.limits = _Limits()
+        self.throttled = 0
+        self.waited = 0.0
+        self._window = window
+        self._used: dict[_Who, tuple[TokenBucket, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def record(self, user: str, client_id: str, count: int, now: float, *, strict: bool) -> float:
+        """Use tokens; the seconds that the client has to wait, 0 if it is within its quota.
+
+        A strict client uses nothing if it has to wait.
+        """
+        found = self.limits.of(user, client_id) if self.limits else None
+        if found is None or found[1] == math.inf:
+            return 0.0
+        who, limit = found
+        bucket, _ = self._used.pop(who, (None, 0.0))
+        if bucket is None:
+            if len(self._used) >= MOST:
+                del self._used[next(iter(self._used))]
+            bucket = TokenBucket(self._window, limit, now)
+        self._used[who] = bucket, limit
+        wait = bucket.wait(self._window, limit, now)
+        if strict and wait > 0:
+            return min(wait, _LONGEST_WAIT)
+        bucket.use(count)
+        return 0.0 if strict else min(bucket.wait(self._window, limit, now), _LONGEST_WAIT)
+
+    def count(self, wait: float) -> None:
+        """A client waits for `wait` seconds."""
+        self.throttled += 1
+        self.waited += wait
+
+    def tick(self, now: float) -> None:
+        """Forget buckets that are full. To be called about once a second."""
+        for who in list(self._used)[:_TICK]:
+            bucket, limit = self._used[who]
+            if bucket.idle(self._window, limit, now):
+                del self._used[who]
+
+
+class ClientQuotas:
+    """The quotas of users and clients.
+
+    Args:
+        window: how rates are measured.
+        mutations: how the partitions are measured that are created and deleted.
+
+    Attributes:
+        active: whether any is set; nothing is measured otherwise.
+        produces: bytes of Produce requests.
+        fetches: bytes of records that consumers get.
+        requests: percent of the time of the event loop's thread.
+        mutations: partitions that are created and deleted.
+    """
+
+    def __init__(self, window: Window, mutations: Window) -> None:
+        self.active = False
+        self.produces = RateQuota(window)
+        self.fetches = RateQuota(window)
+        self.requests = RateQuota(window, window.seconds)
+        self.mutations = MutationQuotas(mutations)
+
+    @property
+    def kinds(self) -> dict[str, RateQuota | MutationQuotas]:
+        """The quotas by their keys."""
+        return {
+            QuotaKey.PRODUCER_BYTE_RATE: self.produces,
+            QuotaKey.CONSUMER_BYTE_RATE: self.fetches,
+            QuotaKey.REQUEST_PERCENTAGE: self.requests,
+            QuotaKey.CONTROLLER_MUTATION_RATE: self.mutations,
+        }
+
+    def set(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
+        """A quota was set; with None, it was removed. Those of addresses are for connections."""
+        kinds = self.kinds
+        if key in kinds and not any(kind == IP for kind, _ in entity):
+            kinds[key].limits.set(entity, limit)
+            self.active = any(kind.limits for kind in kinds.values())
+
+    def fetch(self, user: str, client_id: str, size: int, now: float) -> float:
+        """Count the bytes of a Fetch response; the seconds that the client has to wait.
+
+        If there are any, the response is to be empty, and nothing is counted.
+        """
+        before = self.requests.wait(user, client_id, now)
+        wait = self.fetches.record(user, client_id, size, now)
+        if not milliseconds(max(before, wait)):
+            return 0.0
+        self.fetches.record(user, client_id, -size, now)
+        (self.fetches if wait > before else self.requests).count(max(before, wait))
+        return max(before, wait)
+
+    def tick(self, now: float) -> None:
+        """Forget what no longer counts. To be called about once a second."""
+        for kind in self.kinds.values():
+            kind.tick(now)

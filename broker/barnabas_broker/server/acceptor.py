@@ -1,0 +1,190 @@
+"""Accepts connections on a bound socket, within their limits (:mod:`barnabas_broker.quotas.connections`).
+
+The socket is not read while a connection waits because too many were created. Refused connections of one address are
+logged once, and after :data:`WINDOW` seconds how often that was repeated.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from barnabas_broker.logs import logger
+from barnabas_broker.metrics import Traffic
+from barnabas_broker.quotas.connections import ConnectionQuotas, Refused
+
+log = logger("server")
+
+#: Connections that are accepted before others get their turn.
+ACCEPTS: Final = 64
+#: Seconds until connections are accepted again after descriptors or memory were used up.
+PAUSE_SECONDS: Final = 1.0
+#: Refused connections that may wait until they are closed; others are closed at once.
+MOST_DELAYED: Final = 100
+#: Seconds for which refused connections are counted, and how many addresses and reasons.
+WINDOW: Final = 60.0
+MOST_COUNTED: Final = 1_000
+_NOTHING_LEFT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Place:
+    """The place of a connection in the counts, until :meth:`leave`; called again, that does nothing."""
+
+    __slots__ = ("_address", "_listener", "_quotas")
+
+    def __init__(self, quotas: ConnectionQuotas, listener: str, address: str) -> None:
+        self._quotas: ConnectionQuotas | None = quotas
+        self._listener = listener
+        self._address = address
+
+    def leave(self) -> None:
+        """The connection is closed."""
+        quotas, self._quotas = self._quotas, None
+        if quotas is not None:
+            quotas.close(self._listener, self._address)
+
+
+class RefusedConnections:
+    """Logs refused connections, each address and reason once in :data:`WINDOW` seconds.
+
+    Args:
+        traffic: the counters of all connections.
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, traffic: Traffic, now: Callable[[], float]) -> None:
+        self._traffic = traffic
+        self._now = now
+        #: Since when it is counted, and how often it was repeated; the oldest come first.
+        self._counted: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def add(self, host: str, port: int, reason: str) -> None:
+        """Count a refused connection, and log it if it is the first of its kind."""
+        self._traffic.accepted += 1
+        self._traffic.refused += 1
+        known = self._counted.get((host, reason))
+        if known is not None:
+            self._counted[host, reason] = known[0], known[1] + 1
+            return
+        if len(self._counted) >= MOST_COUNTED:
+            self._end(next(iter(self._counted)))
+        self._counted[host, reason] = self._now(), 0
+        log.warning("connection refused", peer=f"{host}:{port}", reason=reason)
+
+    def tick(self) -> None:
+        """Log what was repeated and has been counted for long enough. To be called every few seconds."""
+        ended = self._now() - WINDOW
+        for key in [key for key, (since, _) in self._counted.items() if since <= ended]:
+            self._end(key)
+
+    def _end(self, key: tuple[str, str]) -> None:
+        _, repeated = self._counted.pop(key)
+        if repeated:
+            log.warning("connections refused", host=key[0], reason=key[1], repeated=repeated)
+
+
+class Acceptor:
+    """Accepts connections.
+
+    Args:
+        listener: the socket, bound.
+        name: of the listener.
+        quotas: the limits.
+        refused: logs what is over them.
+        now: a monotonic clock, in seconds.
+        begin: gets each connection that is accepted, the name of its peer and its place.
+        backlog: connections that may wait to be accepted.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        name: str,
+        quotas: ConnectionQuotas,
+        refused: RefusedConnections,
+        now: Callable[[], float],
+        begin: Callable[[socket.socket, str, Place], None],
+        backlog: int,
+    ) -> None:
+        self._listener = listener
+        self._name = name
+        self._quotas = quotas
+        self._refused = refused
+        self._now = now
+        self._begin = begin
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        #: A connection that waits until others may be created, and those that wait until they are closed.
+        self._next: tuple[socket.socket, str, Place] | None = None
+        self._closing: dict[socket.socket, asyncio.TimerHandle] = {}
+        listener.setblocking(False)
+        listener.listen(backlog)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nothing more, and close what waits. May be called twice."""
+        if self._listener.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        if self._next is not None:
+            accepted, _, place = self._next
+            self._next = None
+            accepted.close()
+            place.leave()
+        for timer in self._closing.values():
+            timer.cancel()
+        for each in self._closing:
+            each.close()
+        self._closing.clear()
+
+    def _wait(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        self._pause = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        if self._next is not None:
+            following, self._next = self._next, None
+            self._begin(*following)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                accepted, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NOTHING_LEFT:
+                    raise
+                log.warning("connections wait", reason=str(error))
+                self._wait(PAUSE_SECONDS)
+                return
+            accepted.setblocking(False)
+            host, port = address[0], address[1]
+            decision = self._quotas.open(self._name, host, self._now())
+            if isinstance(decision, Refused):
+                self._refused.add(host, port, decision.reason)
+                self._close_later(accepted, decision.wait)
+                continue
+            place = Place(self._quotas, self._name, host)
+            if decision.wait > 0:
+                self._next = accepted, f"{host}:{port}", place
+                self._wait(decision.wait)
+                return
+            self._begin(accepted, f"{host}:{port}", place)
+
+    def _close_later(self, accepted: socket.socket, wait: float) -> None:
+        if wait <= 0 or len(self._closing) >= MOST_DELAYED:
+            accepted.close()
+            return
+
+        def close() -> None:
+            del self._closing[accepted]
+            accepted.close()
+
+        self._closing[accepted] = self._loop.call_later(wait, close)

@@ -1,0 +1,33 @@
+"""Tokens in files."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from barnabas_client.tokens import AbstractTokenProvider
+
+#: Bytes of a file with a token at most.
+_LARGEST: Final = 1024 * 1024
+
+
+class FileTokenProvider(AbstractTokenProvider):
+    """Reads the token from a file each time, because another program renews it there.
+
+    Args:
+        path: the file. White space around the token is left out.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    async def token(self) -> str:
+        """Return the token.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> str:
+        with self.path.open("rb") as file:
+            return file.read(_LARGEST).decode("utf-8", "replace").strip()

@@ -1,0 +1,38 @@
+"""Groups that are restored from a log in which a damaged disk has lost some of their records."""
+
+import pytest
+
+from barnabas_broker.groups.consumer.group import ReplayedGroup
+from barnabas_broker.groups.consumer.replay import replay_record
+from barnabas_broker.groups.effects import EventType
+from barnabas_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey
+from tests.broker.groups.consumer.machine import Machine, T
+
+
+@pytest.mark.parametrize("revoking", [True, False])
+def test_a_partition_that_two_members_own_belongs_to_the_one_that_got_it_last(revoking: bool) -> None:
+    """The records that say that the first member revokes them, and has revoked them, are lost, or only the last one."""
+    machine = Machine()
+    machine.join("a")
+    machine.join("b")
+    machine.settle()
+    given = machine.group.members["b"].owned()
+    assert machine.of(EventType.MEMBER_REVOKED)
+    of_a = [
+        number
+        for number, (key, _) in enumerate(machine.records)
+        if isinstance(key, ConsumerGroupCurrentMemberAssignmentKey) and key.member_id == "a"
+    ]
+    lost = of_a[2:] if revoking else of_a[1:]
+    replayed: dict[str, ReplayedGroup] = {}
+    for number, (key, value) in enumerate(machine.records):
+        if number not in lost:
+            replay_record(replayed, key, value)
+    first = replayed["g"].current["a"]
+    assert bool(first.partitions_pending_revocation) is revoking
+    machine.group = machine.group.restore("g", machine.settings, replayed["g"], machine.now, machine.wall_ms)
+    owners = machine.owners()
+    assert {partition: owners[T, partition] for partition in given[T]} == {partition: ["b"] for partition in given[T]}
+    machine.settle()
+    assert all(len(owners) == 1 for owners in machine.owners().values())
+    assert {partition for _, partition in machine.owners()} == {0, 1, 2, 3}

@@ -1,0 +1,143 @@
+"""Groups of thousands of members in the shell: nothing holds the event loop."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.steps import Steps
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas_protocol.records import decode_records
+from tests.broker.groups.support import CALLER, Service
+
+T = b"t" * 16
+
+
+async def started(members: int) -> Service:
+    """A group whose members have joined at the same time."""
+    service = await Service(group_consumer_assignment_interval_ms="0").loaded()
+    service.groups.topics_changed({"t": 1000}, [Topic(T, "t", 1000)])
+    waiting = [beat(service, f"m{number:03d}", 0) for number in range(members)]
+    await settle(service)
+    assert all(not isinstance(each, asyncio.Future) or each.done() for each in waiting)
+    return service
+
+
+def beat(service: Service, member_id: str, epoch: int) -> object:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms = 60_000
+        request.subscribed_topic_names = ["t"]
+        request.topic_partitions = []
+    return service.groups.consumer_heartbeat(request, 1, CALLER)
+
+
+async def settle(service: Service) -> None:
+    for _ in range(20):
+        while service.offloaded:
+            service.offloaded.pop()()
+        await service.after(0.02)
+
+
+async def test_a_large_group_is_described_in_steps_and_as_it_was_at_the_first() -> None:
+    service = await started(120)
+    request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+    steps = service.groups.consumer_describe(request, 1, CALLER)
+    next(steps)
+    for number in range(120):
+        beat(service, f"m{number:03d}", -1)
+    await settle(service)
+    count = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            response = stop.value
+            break
+        count += 1
+    assert count == 3, "two parts of 50, and the end of the group"
+    (group,) = response.groups
+    assert [member.member_id for member in group.members] == [f"m{number:03d}" for number in range(120)]
+    targets = [topic for member in group.members for topic in member.target_assignment.topic_partitions]
+    assert sorted(each for topic in targets for each in topic.partitions) == list(range(1000))
+
+
+async def test_a_large_group_is_restored_while_other_tasks_run() -> None:
+    service = await started(350)
+    again = Service(service.log)
+    again.groups.topics_changed({"t": 1000}, [Topic(T, "t", 1000)])
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += bool(again.groups._hosted_groups.partitions) and not again.groups.groups
+
+    running = asyncio.create_task(others())
+    await again.loaded()
+    running.cancel()
+    assert len(again.groups.groups["g"].group.members) == 350
+    assert turns >= 4
+
+
+async def test_a_group_that_is_unloaded_while_it_is_restored_is_not_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = await started(350)
+    again = Service(service.log)
+    right = ConsumerGroup.restoring
+
+    def restoring(*arguments: Any) -> Steps[ConsumerGroup]:
+        steps = right(*arguments)
+        next(steps)
+        again.groups.unload(0)
+        yield
+        return (yield from steps)
+
+    monkeypatch.setattr(ConsumerGroup, "restoring", restoring)
+    await again.groups.load(0, 1)
+    assert again.groups.groups == {} and again.groups.loaded == frozenset()
+
+
+async def test_many_records_are_appended_in_several_turns_and_in_their_order() -> None:
+    service = await Service().loaded()
+    writer = service.groups._hosted_groups.writer
+    done: list[str] = []
+
+    def add(name: str, count: int) -> None:
+        records: list[tuple[bytes, bytes | None]] = [
+            (b"\x00\x63%s" % name.encode(), b"%d" % number) for number in range(count)
+        ]
+        writer.add(0, records, lambda error: done.append(name) if error == ErrorCode.NONE else None)
+
+    for name, count in (("a", 700), ("b", 200), ("c", 700), ("d", 3000), ("e", 1)):
+        add(name, count)
+    assert writer.when_settled(0, lambda: done.append("settled"))
+    await asyncio.sleep(0)
+    assert done == ["a", "b"]
+    assert writer.when_settled(0, lambda: done.append("still"))
+    add("f", 1)
+    await asyncio.sleep(0)
+    assert done == ["a", "b", "c"]
+    await asyncio.sleep(0)
+    assert done == ["a", "b", "c", "d"], "what one call adds is not divided"
+    await asyncio.sleep(0)
+    assert done == ["a", "b", "c", "d", "e", "settled", "still", "f"]
+    assert [len(list(decode_records(batch))) for batch in service.log.batches[0]] == [900, 700, 3000, 1, 1]
+
+
+async def test_the_end_of_a_partition_ends_appends_that_wait_for_their_turn() -> None:
+    service = await Service().loaded()
+    writer = service.groups._hosted_groups.writer
+    errors: list[ErrorCode] = []
+    for _ in range(3):
+        writer.add(0, [(b"\x00\x63", b"")] * 800, errors.append)
+    await asyncio.sleep(0)
+    assert errors == [ErrorCode.NONE]
+    writer.drop(0, ErrorCode.NOT_COORDINATOR)
+    assert errors == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    await asyncio.sleep(0)
+    assert service.log.appends == 1

@@ -1,0 +1,110 @@
+"""The audit log: refusals that repeat are folded."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from barnabas_broker.security import audit
+from barnabas_broker.security.audit import WINDOW, Audit, Client, LoginFailed, Refused, Repeated
+from barnabas_broker.security.principals import Principal
+from barnabas_protocol.acls import AclOperation, AclResourceType
+
+OF_ADA = Principal("User", "ada"), "10.0.0.7"
+OF_BOB = Principal("User", "bob"), "10.0.0.8"
+ADA, BOB = Client(*OF_ADA), Client(*OF_BOB)
+READ, WRITE = Refused("READ", "TOPIC", "orders"), Refused("WRITE", "TOPIC", "orders")
+
+
+def test_the_first_of_each_is_written_and_the_others_are_counted() -> None:
+    repeated = Repeated()
+    assert [repeated.add(ADA, READ, 0), repeated.add(ADA, READ, 1), repeated.add(ADA, WRITE, 2)] == [True, False, True]
+    assert repeated.add(BOB, READ, 3)
+    assert not repeated.add(ADA, READ, 4)
+    assert list(repeated.ended(WINDOW - 0.1)) == []
+    assert list(repeated.ended(WINDOW)) == [(ADA, READ, 2)]
+    assert len(repeated) == 1
+    assert repeated.add(ADA, READ, WINDOW)
+    assert list(repeated.ended(WINDOW + 3)) == []
+    assert len(repeated) == 1
+
+
+def test_a_client_that_tries_many_names_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_OF_CLIENT", 3)
+    repeated = Repeated()
+    written = [repeated.add(ADA, READ._replace(name=f"t{number}"), 0) for number in range(10)]
+    assert written == [True] * 3 + [False] * 7
+    assert list(repeated.ended(WINDOW)) == [(ADA, Refused, 7)]
+
+
+def test_many_clients_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_CLIENTS", 3)
+    repeated = Repeated()
+    for number in range(10):
+        assert repeated.add(ADA._replace(host=f"10.0.0.{number}"), READ, number)
+        assert len(repeated) <= 3
+
+
+def test_lines(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = Audit(lambda: now)
+    for _ in range(3):
+        log.not_authorized(*OF_ADA, AclOperation.READ, AclResourceType.TOPIC, "orders\n" + "x" * 1000)
+    now = WINDOW
+    log.tick()
+    log.not_authorized(*OF_BOB, AclOperation.WRITE, AclResourceType.GROUP, "g")
+    log.not_authorized(*OF_BOB, AclOperation.WRITE, AclResourceType.GROUP, "g")
+    log.close()
+    lines: list[dict[str, Any]] = [record.msg for record in caplog.records]  # type: ignore[misc]
+    assert [record.name for record in caplog.records] == ["barnabas_broker.audit"] * 4
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    ada = {"event": "not authorized", "principal": "User:ada", "host": "10.0.0.7", "operation": "READ"}
+    assert lines[0].items() >= ada.items()
+    assert lines[0]["resource"] == "TOPIC"
+    assert lines[0]["name"] == "orders\\n" + "x" * 242
+    assert "repeated" not in lines[0]
+    assert lines[1] == lines[0] | {"repeated": 2}
+    assert (lines[2]["principal"], lines[3]["repeated"]) == ("User:bob", 1)
+
+
+def test_logins_and_failed_ones_are_folded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "barnabas_broker.audit")
+    now = 0.0
+    log = Audit(lambda: now)
+    for _ in range(5):
+        log.logged_in(*OF_ADA, "OUTSIDE", "PLAIN")
+        log.login_failed("10.0.0.9", "OUTSIDE", "wrong", "eve\n")
+        log.login_failed("10.0.0.9", "OUTSIDE", "malformed", "")
+        log.wrong_token("10.0.0.9")
+        log.offsets_set(*OF_ADA, "g", "reset")
+    now = WINDOW
+    log.tick()
+    lines: list[dict[str, Any]] = [record.msg for record in caplog.records]  # type: ignore[misc]
+    ada = {"principal": "User:ada", "host": "10.0.0.7"}
+    first: list[dict[str, Any]] = [
+        {"event": "authenticated", **ada, "listener": "OUTSIDE", "mechanism": "PLAIN"},
+        {
+            "event": "authentication failed",
+            "host": "10.0.0.9",
+            "listener": "OUTSIDE",
+            "reason": "wrong",
+            "user": "eve\\n",
+        },
+        {"event": "authentication failed", "host": "10.0.0.9", "listener": "OUTSIDE", "reason": "malformed"},
+        {"event": "wrong token", "host": "10.0.0.9"},
+        {"event": "offsets set", **ada, "group": "g", "client_id": "reset"},
+    ]
+    assert [dict(line) for line in lines[:5]] == first
+    assert [dict(line) for line in lines[5:]] == [{**line, "repeated": 4} for line in first]
+    levels = {record.msg["event"]: record.levelno for record in caplog.records}  # type: ignore[index]
+    assert levels["authenticated"] == levels["offsets set"] == logging.INFO
+    assert levels["authentication failed"] == levels["wrong token"] == logging.WARNING
+
+
+def test_many_users_that_are_tried_do_not_hide_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_OF_CLIENT", 3)
+    repeated = Repeated()
+    tried = [LoginFailed("OUTSIDE", "wrong", f"user-{number}") for number in range(10)]
+    assert [repeated.add(ADA, each, 0) for each in tried] == [True] * 3 + [False] * 7
+    assert repeated.add(ADA, READ, 0)
+    assert list(repeated.ended(WINDOW)) == [(ADA, LoginFailed, 7)]

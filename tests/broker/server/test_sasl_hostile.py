@@ -1,0 +1,142 @@
+"""100,000 hostile inputs before the authentication: nothing but the exchange is parsed, and nobody gets in."""
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_broker.cluster.users import ScramCredentialSet, ScramSecretSet, Users
+from barnabas_broker.security.audit import Audit
+from barnabas_broker.security.sasl import PlainUsers
+from barnabas_broker.security.scram import ScramCredential
+from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
+from barnabas_broker.server.sasl import REQUESTS, SaslGate, SaslLogin, SaslSettings, ScramDirectory
+from barnabas_protocol.codec import encode_request
+from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest
+from barnabas_protocol.messages.metadata import MetadataRequest
+from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from barnabas_protocol.scram import ScramMechanism
+from barnabas_protocol.wire import Buffer
+
+pytestmark = pytest.mark.broad
+
+#: Inputs in all.
+COUNT = 100_000
+#: Seconds of processor time that one input may take.
+HELD = 0.05
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MESSAGES = (
+    b"\0ada\0hush",
+    b"\0eve\0lovelace",
+    b"n,,n=ada,r=nonce",
+    b"n,a=ada,n=ada,r=nonce,tokenauth=true",
+    b"n,,n=eve,r=" + b"x" * 4000,
+    b"c=biws,r=noncebroker,p=AAAA",
+    b"c=biws,r=noncebroker,p=" + b"A" * 43 + b"=",
+    b"\0" * 1000,
+    b"=2C" * 1000,
+    b"",
+)
+
+
+class Watched:
+    """The connection, and what is behind the gate."""
+
+    def __init__(self) -> None:
+        self.let_in = 0
+        self.passed: list[int] = []
+
+    def end(self) -> None: ...
+
+    def refuse(self, reason: str) -> None: ...
+
+    def authenticated(self, *, again: bool) -> None:
+        self.let_in += 1
+
+    def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
+        self.passed.append(struct.unpack_from(">h", frame)[0])
+        return []
+
+
+def frame(request: Request, version: int) -> bytes:
+    return bytes(encode_request(request, version, 1, "c"))[4:]
+
+
+def whole(dice: random.Random) -> bytes:
+    """A request that is right in itself."""
+    kind = dice.random()
+    if kind < 0.4:
+        return frame(
+            SaslHandshakeRequest(mechanism=dice.choice((*MECHANISMS, "GSSAPI", "", "x" * 300))), dice.randrange(2)
+        )
+    if kind < 0.8:
+        message = dice.choice(MESSAGES)
+        return frame(SaslAuthenticateRequest(auth_bytes=message), dice.randrange(3)) if dice.random() < 0.8 else message
+    if kind < 0.9:
+        return frame(ApiVersionsRequest(client_software_name="c", client_software_version="1"), dice.randrange(5))
+    return frame(MetadataRequest(topics=None), 12)
+
+
+def inputs(dice: random.Random) -> Iterator[bytes]:
+    """The frames of one connection, of which some are damaged."""
+    for _ in range(dice.randint(1, REQUESTS + 2)):
+        data = bytearray(whole(dice))
+        damage = dice.random()
+        if damage < 0.2:
+            del data[dice.randrange(len(data) + 1) :]
+        elif damage < 0.4 and data:
+            for _ in range(dice.randint(1, 4)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+        elif damage < 0.45:
+            data += dice.randbytes(dice.randrange(2000))
+        elif damage < 0.5:
+            data = bytearray(dice.randbytes(dice.randrange(200)))
+        yield bytes(data)
+
+
+async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    dice = random.Random(20)
+    users = Users().apply_all(
+        [ScramSecretSet(b"secret")]
+        + [
+            ScramCredentialSet("ada", mechanism, ScramCredential.of_password(mechanism, "lovelace", b"salt"))
+            for mechanism in ScramMechanism
+        ]
+    )
+    settings = SaslSettings(MECHANISMS, PlainUsers({"ada": "lovelace"}), None, 60.0, 524_288, {})
+    login = SaslLogin(settings, ScramDirectory(lambda: users), lambda: 0, Audit(lambda: 0.0))
+    given, worst, outcomes = 0, 0.0, {"closed": 0, "refused": 0, "answered": 0}
+    while given < COUNT:
+        watched, peer = Watched(), Peer("test", 1)
+        gate = SaslGate(login, watched, watched)
+        for data in inputs(dice):
+            given += 1
+            began = time.thread_time()
+            try:
+                answer = gate(peer, data)
+            except (CloseConnection, DecodeError):
+                outcomes["closed"] += 1
+                break
+            finally:
+                worst = max(worst, time.thread_time() - began)
+            if isinstance(answer, DeferredResponse):
+                outcomes["refused"] += 1
+                assert answer.alone
+                break
+            outcomes["answered"] += 1
+        gate.close()
+        assert watched.let_in == 0
+        assert set(watched.passed) <= {ApiKey.API_VERSIONS}
+        assert len(watched.passed) <= REQUESTS
+        assert str(peer.principal) == "User:ANONYMOUS"
+    assert worst < HELD
+    # Each kind of outcome occurs often, so that the inputs reach all of it.
+    assert all(count > COUNT // 50 for count in outcomes.values()), outcomes

@@ -1,0 +1,130 @@
+"""Simulated brokers keep the promises of transactions under all faults, and every planted bug breaks one."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pytest
+
+from barnabas_broker.coordinators.writer import Writer
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.storage.producers import ProducerState
+from barnabas_broker.transactions.markers import Marker, MarkerSender
+from barnabas_broker.transactions.transaction import Effect, Transaction
+from barnabas_protocol.errors import ErrorCode
+from tests.broker.transactions.simulation import Violation, run_seed
+
+STEP = 5
+#: The first seeds of the runs; `make test` runs the first one.
+STARTS = [0, *(pytest.param(start, marks=pytest.mark.slow) for start in range(STEP, 100, STEP))]
+#: Seeds in which a planted bug must show.
+BUG_SEEDS = 20
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The log lines of thousands of transactions are not kept."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run_seeds(first: int, number: int) -> None:
+    for seed in range(first, first + number):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_no_seed_breaks_a_promise(start: int) -> None:
+    run_seeds(start, STEP)
+
+
+def test_a_seed_replays() -> None:
+    first, again = run_seed(3), run_seed(3)
+    assert [each.entries for each in first.partitions] == [each.entries for each in again.partitions]
+    assert first.moves == again.moves > 0
+    ends = [each.committed for each in first.transactions]
+    assert ends == [each.committed for each in again.transactions]
+    assert ends.count(True) > 5 and ends.count(False) > 5
+
+
+def new_coordinators_do_not_resume(patch: pytest.MonkeyPatch) -> None:
+    """What was decided and not ended is forgotten by the next coordinator."""
+    patch.setattr(Transaction, "resume", lambda self: [])
+
+
+def decisions_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """Clients are answered, and markers are sent, before the decision is in the log."""
+    add = Writer.add
+
+    def wrong(self: Writer, partition: int, records: list[Any], waiter: Callable[[ErrorCode], None]) -> None:
+        add(self, partition, records, lambda error: None)
+        waiter(ErrorCode.NONE)
+
+    patch.setattr(Writer, "add", wrong)
+
+
+def lost_markers_are_not_sent_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MarkerSender, "_wait", lambda self, part, reason: None)
+
+
+def the_first_marker_ends_all_partitions(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is complete when one partition has its marker: the next one begins too early."""
+    written = Transaction.markers_written
+
+    def wrong(self: Transaction, partitions: Collection[TopicPartition], now_ms: int) -> list[Effect]:
+        return written(self, self.metadata.partitions, now_ms)
+
+    patch.setattr(Transaction, "markers_written", wrong)
+
+
+def markers_of_any_epoch_count(patch: pytest.MonkeyPatch) -> None:
+    """A late marker ends the next transaction."""
+    patch.setattr(ProducerState, "check_marker", lambda self, *args: None)
+
+
+def new_producers_do_not_abort(patch: pytest.MonkeyPatch) -> None:
+    """The records of a crashed client become a part of the next client's transaction."""
+    init = Transaction.init_producer_id
+
+    def wrong(self: Transaction, *args: Any) -> list[Effect]:
+        if self.metadata.partitions and not self.changing:
+            self.metadata = self.metadata._replace(partitions=frozenset(), state=type(self.state).COMPLETE_ABORT)
+        return init(self, *args)
+
+    patch.setattr(Transaction, "init_producer_id", wrong)
+
+
+def aborts_commit(patch: pytest.MonkeyPatch) -> None:
+    """Markers of an abort are those of a commit."""
+    send = MarkerSender.send
+
+    def wrong(self: MarkerSender, marker: Marker) -> None:
+        marker.effect = marker.effect._replace(committed=True)
+        send(self, marker)
+
+    patch.setattr(MarkerSender, "send", wrong)
+
+
+def timeouts_do_not_abort(patch: pytest.MonkeyPatch) -> None:
+    """The transaction of a client that does not return stays open."""
+    patch.setattr(Transaction, "overdue", lambda self, now_ms: False)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        new_coordinators_do_not_resume,
+        decisions_are_not_awaited,
+        lost_markers_are_not_sent_again,
+        the_first_marker_ends_all_partitions,
+        markers_of_any_epoch_count,
+        new_producers_do_not_abort,
+        aborts_commit,
+        timeouts_do_not_abort,
+    ],
+)
+def test_every_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]) -> None:
+    bug(monkeypatch)
+    with pytest.raises(Violation, match=r"^seed \d+: "):
+        run_seeds(0, BUG_SEEDS)

@@ -1,0 +1,52 @@
+"""Groups of the consumer protocol alone: no seed violates an invariant, and every planted bug is found."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.consumer_bugs import BUGS
+from tests.sim.consumer_groups import run_consumer_group_seed
+from tests.sim.world import Violation
+
+#: Seeds that `make test` runs, and those of `make test-all`.
+SEEDS = 25
+ALL_SEEDS = 200
+STEP = 25
+STARTS = [
+    *range(0, SEEDS, STEP),
+    *(pytest.param(start, marks=pytest.mark.slow) for start in range(SEEDS, ALL_SEEDS, STEP)),
+]
+#: Seeds in which a planted bug must show.
+BUG_SEEDS = 500
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Turn off the log lines of thousands of rebalances."""
+    logger = logging.getLogger("barnabas_broker")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+def run_seeds(first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        run_consumer_group_seed(seed)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_no_seed_violates_an_invariant(start: int) -> None:
+    run_seeds(start, STEP)
+
+
+@pytest.mark.parametrize("seed", [1272])
+def test_seeds_that_have_found_bugs(seed: int) -> None:
+    run_consumer_group_seed(seed)
+
+
+@pytest.mark.parametrize("bug", sorted(BUGS))
+def test_every_planted_bug_is_found(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
+        run_seeds(0, BUG_SEEDS)
