@@ -10,6 +10,7 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http import acls as module
 from barnabas_client import Admin
 from barnabas_client.admin.acls import AclBinding
+from barnabas_protocol.acls import AclOperation, AclResourceType
 from tests.broker.http.conftest import Http, StartBroker
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

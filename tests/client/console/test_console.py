@@ -17,6 +17,7 @@ from barnabas_broker.http import rows
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_client.admin.acls import AclBinding
 from barnabas_client.cli.failures import CommandError
+from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records import build_batch
 from tests.broker.http.support import commit, join_alone, make_topic, produce

@@ -3,7 +3,10 @@
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
-from tests.interop.behaviour.language import Difference, Family, Scenario, ask
+from tests.interop.behaviour.language import Difference, Family, Scenario, Server, ask
+
+#: A setting under which no scenario sets users or quotas: those that do share a broker with the rest of "plain".
+_UNTOUCHED: Final[Server] = "strict"
 
 _ACL: Final[dict[str, Any]] = {
     "resource_type": 2,
@@ -47,12 +50,14 @@ SCENARIOS: Final = (
                     components=[{"entity_type": "user", "match_type": 2, "match": None}],
                 ),
             ),
+            server=_UNTOUCHED,
         )
         for v in (0, 1)
     ),
     Scenario(
         "DescribeUserScramCredentials v0: none are set",
         (ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None),),
+        server=_UNTOUCHED,
     ),
     Scenario(
         "DescribeUserScramCredentials v0: of one user",
