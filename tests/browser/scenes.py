@@ -44,7 +44,7 @@ async def start(log_dir: str, **settings: str) -> BrokerServer:
 
 
 class RawMember:
-    """A member of a classic group that does what it is told, and nothing else: it can die, or never rejoin.
+    """A member of a classic group that sends what a test asks for, and nothing else: it can die, or never rejoin.
 
     Args:
         wire: its connection.

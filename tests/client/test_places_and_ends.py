@@ -218,7 +218,7 @@ async def test_a_stop_that_is_cancelled_leaves_nothing_behind(broker: FakeBroker
         await asyncio.wait([stopping])
         assert stopping.cancelled() == cancelled
         if steps:  # before the first step, it has not begun
-            # What was told to end, and is not waited for, ends with the next steps.
+            # What was asked to end, and is not waited for, ends with the next steps.
             await until(lambda before=before: not asyncio.all_tasks() - broker._tasks - before)  # type: ignore[misc]
         else:
             await client.stop()

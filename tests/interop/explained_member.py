@@ -1,4 +1,4 @@
-"""One member of a consumer group as a program, for tests of what is told about its group.
+"""One member of a consumer group as a program, for tests of how its group is explained.
 
     python -m tests.interop.explained_member '{"bootstrap.servers": "127.0.0.1:9092", "group.id": "g", ...}' TOPIC
 

@@ -69,7 +69,7 @@ async def test_a_story_on_the_page_is_what_happened(
     dead = story.truth[3]
     assert max(each["at_most_ms"] for each in paused) >= SESSION_MS - 1_000
     assert max(each["at_least_ms"] for each in paused) <= dead[3] - dead[2]
-    # Nothing is missing, and nobody owns anything that was not assigned.
+    # Nothing is missing, and no member owns anything that was not assigned.
     assert made["gaps"] == []
     (last,) = [lane for lane in made["lanes"] if lane["end"] is None]
     assert (last["name"], last["spans"][-1]["partitions"]) == ("a (127.0.0.1)", {fresh: [*range(PARTITIONS)]})

@@ -1,4 +1,4 @@
-"""What is told about a group from ``__consumer_offsets``, beside what its members did and what Barnabas recorded.
+"""A group as explained from ``__consumer_offsets``, beside what its members did and what Barnabas recorded.
 
 A story is played with members of librdkafka in programs of their own: they join, are slow, are killed, leave, come back
 as static members, and come and go again and again.
@@ -35,7 +35,7 @@ PARTITIONS: Final = 6
 SESSION_MS: Final = 6_000
 #: Seconds that a step may take.
 LIMIT: Final = 90.0
-#: Clocks of the broker and of the test are the same; a step is told a little later than it begins.
+#: Broker and test read one clock; the event of a step is recorded a little after the step begins.
 SLACK_MS: Final = 50
 
 
@@ -189,7 +189,7 @@ CHANGES: Final = {"member_joined": "joined", "member_gone": "gone", "static_memb
 
 
 def compare(story: Story, told: list[dict[str, Any]]) -> None:
-    """What is told is what happened, in its order, and when it happened."""
+    """The events are what happened, in its order, and when it happened."""
     changes = [event for event in told if event["type"] in CHANGES]
     assert [(CHANGES[event["type"]], event["client_id"]) for event in changes] == [
         (kind, name) for kind, name, _, _ in story.truth if kind != "nothing"

@@ -322,7 +322,7 @@ class Replica:
         """When the record at `offset` is in the logs of the whole ISR, and this is large enough.
 
         An ISR that has become too small fails nothing, as in Kafka since 3.7: followers that lag for a moment leave the
-        ISR and return. A producer that was told NOT_ENOUGH_REPLICAS_AFTER_APPEND would send what is in the log again,
+        ISR and return. A producer that received NOT_ENOUGH_REPLICAS_AFTER_APPEND would send what is in the log again,
         and librdkafka may do so with a new epoch, with which no broker recognises it.
 
         Returns:

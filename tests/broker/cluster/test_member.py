@@ -360,7 +360,7 @@ def test_a_live_broker_that_does_not_hear_that_its_lease_is_revoked_serves_until
         assert 0 < remaining <= SESSION * (1 - MARGIN)
         began = asyncio.get_running_loop().time()
         await world.until(lambda: not two.may_serve())
-        assert asyncio.get_running_loop().time() - began <= remaining + 0.02, "as if nobody had revoked it"
+        assert asyncio.get_running_loop().time() - began <= remaining + 0.02, "as if it had not been revoked"
 
     scenario(steps)
 

@@ -1,4 +1,4 @@
-"""100,000 hostile inputs before the authentication: nothing but the exchange is parsed, and nobody gets in."""
+"""100,000 hostile inputs before the authentication: nothing but the exchange is parsed, and no client gets in."""
 
 import random
 import struct

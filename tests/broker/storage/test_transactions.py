@@ -312,7 +312,7 @@ class TransactionsMachine(RuleBasedStateMachine):
     # What must hold
 
     def consume(self, max_bytes: int) -> tuple[list[tuple[int, bytes | None, bytes | None]], list[AbortedTransaction]]:
-        """What a `read_committed` consumer gets, as Kafka's reads it, and all that it was told about."""
+        """What a `read_committed` consumer gets, as Kafka's reads it, and all aborted transactions of its answers."""
         found: list[tuple[int, bytes | None, bytes | None]] = []
         told: set[AbortedTransaction] = set()
         offset, stable = self.log.log_start_offset, self.log.last_stable_offset

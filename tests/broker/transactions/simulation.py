@@ -3,7 +3,7 @@
 Coordinators crash before and after what they append is in the log, move, and go on as zombies; leaders of partitions
 move; clients crash. The partitions are models that decide with the real :class:`ProducerState` which markers count.
 Transactions are of version 2 (KIP-890). When all faults have ended, each transaction has ended in all of its
-partitions in the same way, and in the way that its client was told.
+partitions in the same way, which is the one in the answer to its client.
 """
 
 import asyncio
@@ -417,7 +417,7 @@ class World:
             if len(there) > 1:
                 yield f"a transaction is committed in part: {ends}"
             elif transaction.committed is not None and there not in (set(), {transaction.committed}):
-                yield f"a client was told committed={transaction.committed}: {ends}"
+                yield f"a client was answered committed={transaction.committed}: {ends}"
             elif transaction.committed and "missing" in ends.values():
                 yield f"a committed record is missing: {ends}"
         for name in (f"id-{number}" for number in range(CLIENTS)):

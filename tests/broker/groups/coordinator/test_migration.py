@@ -226,7 +226,7 @@ async def test_a_group_is_upgraded_when_a_member_of_the_consumer_protocol_joins(
 
 
 async def test_members_keep_what_they_own_if_an_upgrade_interrupts_a_second_rebalance() -> None:
-    """The generation that nobody has synced has no assignments: members say what they own as they join."""
+    """A generation that no member has synced has no assignments: members say what they own as they join."""
     service = await started()
     a, b = members = await classic_group(service)
     joining = [a.join(), b.join()]

@@ -134,7 +134,7 @@ def test_no_bytes_make_a_chart_fail(values: list[bytes]) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_event_of_each_type_needs_its_fields(kind: str) -> None:
-    """With all fields every type is told; without any, it is told or it is a gap."""
+    """With all fields every type is explained; without any, it is explained or it is a gap."""
     event = {**HEAD, "time": 5, "type": kind, **GOOD}
     if kind in ("offsets_committed", "topic_changed"):
         event["partitions"] = 4

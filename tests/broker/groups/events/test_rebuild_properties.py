@@ -1,4 +1,4 @@
-"""Rebuilt events beside the events of the coordinator's own machines, and with records that nobody should write."""
+"""Rebuilt events beside the events of the coordinator's own machines, and with records that no broker should write."""
 
 import json
 from collections.abc import Callable
@@ -308,7 +308,7 @@ def test_truncation_at_every_byte_is_a_gap_or_says_nothing(story: list[Record], 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_compaction_never_makes_up_a_cause(data: st.DataObject) -> None:
-    """Records of the story are missing: every member that is told was in the story, every cause was or is left open."""
+    """Records of the story are missing: each member in the events was in it, each cause was or is left open."""
     log = OffsetsLog()
     log.generation(0, 1, member("a", 0, 1))
     full = OffsetsLog()
