@@ -1,8 +1,8 @@
 """The anomalies: what a log with offsets, groups and transactions must not show.
 
 Each function takes the facts of a history, and yields a case per occurrence. Names and meaning are those of
-jepsen.tests.kafka, Jepsen's workload for Kafka; `unwritten` and `lost-commit` are added. Consumers are assumed to read
-committed records only, and producers to be idempotent.
+jepsen.tests.kafka, Jepsen's workload for Kafka; `unwritten`, `lost-commit` and the three of groups are added. Consumers
+are assumed to read committed records only, and producers to be idempotent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.checker.cycles import both, cycles, wr, ww
-from tests.checker.facts import Facts, Jump
+from tests.checker.facts import Facts, Holding, Jump
 from tests.checker.history import Key, Kind, Operation, Outcome, Poll, Record, Value
 
 
@@ -253,31 +253,97 @@ def g1c_ww(facts: Facts) -> Iterator[Case]:
 
 
 def lost_commit(facts: Facts) -> Iterator[Case]:
-    """A group's committed offset is smaller than one that was acknowledged before it was asked for.
+    """A group's committed offset is smaller than one that was acknowledged before it was asked for, or before the
+    commit of the smaller one began.
 
-    Never allowed: positions of a group only go ahead in these workloads. (Not among Jepsen's.) Evidence: the two
-    offsets, and the operations.
+    Never allowed: positions of a group only go ahead in these workloads, and the commits of a member that was fenced
+    are refused. (Not among Jepsen's.) Evidence: the two offsets, and the operations.
     """
     events: list[tuple[int, Operation]] = []
     for operation in facts.operations:
         if operation.offsets and operation.completed is not None and operation.outcome is Outcome.OK:
+            events.append((operation.invoked, operation))
             events.append((operation.completed, operation))
-            if operation.kind is Kind.COMMITTED:
-                events.append((operation.invoked, operation))
-    newest: dict[Key, tuple[int, Operation]] = {}
+    newest: dict[tuple[str, Key], tuple[int, Operation]] = {}
     expected: dict[tuple[Operation, Key], tuple[int, Operation]] = {}
     for position, operation in sorted(events, key=lambda event: event[0]):
         for key, offset in operation.offsets.items():
-            known = newest.get(key)
-            if operation.kind is not Kind.COMMITTED:
-                if known is None or known[0] < offset:
-                    newest[key] = offset, operation
-            elif position == operation.invoked:
+            known = newest.get((operation.group, key))
+            if position == operation.invoked:
                 if known is not None:
                     expected[operation, key] = known
-            elif (promised := expected.pop((operation, key), None)) is not None and offset < promised[0]:
+                continue
+            if (promised := expected.pop((operation, key), None)) is not None and offset < promised[0]:
                 text = f"{key}: the group's offset is {offset}, after {promised[0]} was acknowledged"
                 yield Case(text, key, (), (promised[1], operation))
+            if operation.kind is not Kind.COMMITTED and (known is None or known[0] < offset):
+                newest[operation.group, key] = offset, operation
+
+
+def unconsumed(facts: Facts) -> Iterator[Case]:
+    """A group has committed an offset behind a record that no poll of its members returned.
+
+    Never allowed: a record is consumed at least once. Only for groups whose members' polls are known, and who read from
+    the first offset. (Not among Jepsen's.) Evidence: the record, its writer, and the operation with the larger offset.
+    """
+    committed: dict[tuple[str, Key], tuple[int, Operation]] = {}
+    for operation in facts.operations:
+        if operation.group in facts.received_by_group and operation.outcome is Outcome.OK:
+            for key, offset in operation.offsets.items():
+                if offset > committed.get((operation.group, key), (0, operation))[0]:
+                    committed[operation.group, key] = offset, operation
+    for (group, key), (end, operation) in committed.items():
+        received = facts.received_by_group[group].get(key, ())
+        log = facts.log(key)
+        for offset in log.between(-1, end):
+            if (value := log.values[offset]) not in received:
+                text = f"{key}: {group} has committed {end}, but its members never read {value!r}, at offset {offset}"
+                yield Case(text, key, (Record(offset, value),), (*_writers(facts, key, value), operation))
+
+
+def two_owners(facts: Facts) -> Iterator[Case]:
+    """Two members of a group have a key at the same time, and the coordinator takes the commits of both.
+
+    Never allowed. A member has a key from the return of the callback that gave it. A member that is cut off, or does
+    not poll, cannot know that it was removed from the group and its keys were given away: therefore it counts only up
+    to its last commit of the key that was acknowledged, for those of a member that was removed are refused. (Not among
+    Jepsen's.) Evidence: for both, how the key was gained and the last commit.
+    """
+    newest: dict[tuple[str, Key], tuple[int, Holding]] = {}
+    for holding in sorted(facts.holdings, key=lambda each: each.gained.completed or each.gained.invoked):
+        gained, commit = holding.gained, holding.commit
+        if commit is None or gained.completed is None:
+            continue
+        known = newest.get((holding.group, holding.key))
+        if known is not None and gained.completed < known[0]:
+            other = known[1]
+            assert other.commit is not None
+            text = f"{holding.key}: {other.gained.process} and {gained.process} have it in {holding.group}"
+            yield Case(text, holding.key, (), (other.gained, other.commit, gained, commit))
+        if known is None or known[0] < commit.invoked:
+            newest[holding.group, holding.key] = commit.invoked, holding
+
+
+def unsettled(facts: Facts) -> Iterator[Case]:
+    """After the faults and the changes of its members, a key of a group has no member, or several, or a member has no
+    key.
+
+    Never allowed: a group converges. (Not among Jepsen's.) Evidence: the operation that found it, and how the members
+    had gained the key.
+    """
+    for operation in facts.operations:
+        if operation.kind is not Kind.SETTLE:
+            continue
+        if operation.outcome is not Outcome.OK:
+            yield Case(f"{operation.group}: {operation.error}", None, (), (operation,))
+        owners: dict[Key, list[Operation]] = {key: [] for key in operation.keys}
+        for _, key, gained, _, ended in (each for each in facts.holdings if each.group == operation.group):
+            if gained.invoked < operation.invoked and (ended is None or ended.invoked > operation.invoked):
+                owners.setdefault(key, []).append(gained)
+        for key, gains in owners.items():
+            if len(gains) != 1:
+                processes = _list(each.process for each in gains) or "no member"
+                yield Case(f"{key}: in {operation.group} it has {processes}", key, (), (operation, *gains))
 
 
 class Anomaly(NamedTuple):
@@ -307,6 +373,9 @@ ANOMALIES = (
     Anomaly("G1c", g1c),
     Anomaly("G1c-ww", g1c_ww, allowed=True),
     Anomaly("lost-commit", lost_commit),
+    Anomaly("unconsumed", unconsumed),
+    Anomaly("two-owners", two_owners),
+    Anomaly("unsettled", unsettled),
 )
 
 

@@ -67,6 +67,23 @@ class Jump(NamedTuple):
     skipped: Sequence[Record]
 
 
+class Holding(NamedTuple):
+    """A key that a member of a group has, in its own view: from a rebalance to another one, or to its end.
+
+    Attributes:
+        gained: the operation that gave it.
+        commit: the last one of the key meanwhile that was acknowledged: the coordinator took it for a member, and did
+            not give the key to another one before. None if there is none.
+        ended: the operation that took it, or the crash; None if the history ends before.
+    """
+
+    group: str
+    key: Key
+    gained: Operation
+    commit: Operation | None
+    ended: Operation | None
+
+
 class Facts:
     """The facts of a history, in time and memory proportional to its size.
 
@@ -246,10 +263,42 @@ class Facts:
                 if place is not None:
                     yield send, place
 
+    @functools.cached_property
+    def holdings(self) -> Sequence[Holding]:
+        """What the members of groups had, and when, in the order in which they gained it."""
+        found: list[Holding] = []
+        #: The position in `found` of what each process has.
+        open_: dict[Hashable, dict[Key, int]] = {}
+        for operation in self.operations:
+            mine = open_.setdefault(operation.process, {}) if operation.group else {}
+            if operation.kind is Kind.GAIN:
+                for key in operation.keys:
+                    if key not in mine:
+                        mine[key] = len(found)
+                        found.append(Holding(operation.group, key, operation, None, None))
+            elif operation.kind is Kind.COMMIT and operation.outcome is Outcome.OK:
+                for key in operation.offsets.keys() & mine.keys():
+                    found[mine[key]] = found[mine[key]]._replace(commit=operation)
+            elif operation.kind is Kind.LOSE or operation.kind is Kind.CRASH:
+                for key in list(mine) if operation.kind is Kind.CRASH else operation.keys:
+                    if (at := mine.pop(key, None)) is not None:
+                        found[at] = found[at]._replace(ended=operation)
+        return found
+
+    @functools.cached_property
+    def received_by_group(self) -> Mapping[str, Mapping[Key, set[Value]]]:
+        """Per group and key, the values that a poll of a member returned."""
+        found: dict[str, dict[Key, set[Value]]] = {}
+        for operation in self.operations:
+            if operation.group:
+                for key, records in operation.reads().items():
+                    found.setdefault(operation.group, {}).setdefault(key, set()).update(value for _, value in records)
+        return found
+
     def writer(self, key: Key, value: Value) -> Operation | None:
         return self.writers.get(key, _NOTHING).get(value)
 
 
 #: They neither use nor change the position of the process's consumer; a SCAN has a consumer of its own.
-_NO_POSITION = frozenset((Kind.SEND, Kind.SCAN, Kind.COMMIT, Kind.COMMITTED))
+_NO_POSITION = frozenset((Kind.SEND, Kind.SCAN, Kind.COMMIT, Kind.COMMITTED, Kind.GAIN, Kind.LOSE, Kind.SETTLE))
 _NOTHING: Mapping[Value, Operation] = {}

@@ -54,6 +54,9 @@ class Kind(Enum):
     SUBSCRIBE = "subscribe"  #: The consumer joins a group, which distributes keys in rebalances.
     COMMIT = "commit"  #: A commit of the group's offsets, outside of a transaction.
     COMMITTED = "committed"  #: A read of the group's committed offsets.
+    GAIN = "gain"  #: A rebalance gave `keys` to a member; its callback has returned at the completion.
+    LOSE = "lose"  #: A member loses `keys`, revoked or not; its callback begins at the invocation.
+    SETTLE = "settle"  #: The faults and the changes of members have ended: each of `keys` has one member of the group.
     CRASH = "crash"  #: The process loses its producer and consumer, and continues with new ones.
 
 
@@ -78,7 +81,8 @@ class Operation:
         outcome: what is known about its effect.
         invoked: position of the invocation in the history.
         completed: position of the completion; None if the history ends before.
-        keys: of ASSIGN and SUBSCRIBE, the keys.
+        keys: of ASSIGN, SUBSCRIBE, GAIN, LOSE and SETTLE, the keys.
+        group: the id of the group as whose member the process acts, or that it asks about.
         offsets: of COMMIT and COMMITTED, the offset per key.
         rebalanced: keys that the process gained or lost during the operation.
         error: why the outcome is not OK.
@@ -91,6 +95,7 @@ class Operation:
     outcome: Outcome = Outcome.UNKNOWN
     completed: int | None = None
     keys: Collection[Key] = ()
+    group: str = ""
     offsets: Mapping[Key, int] = field(default_factory=dict)
     rebalanced: Collection[Key] = ()
     error: str = ""
@@ -122,11 +127,11 @@ class History:
         self._lock = threading.Lock()
 
     def invoke(
-        self, process: Hashable, kind: Kind, steps: Sequence[Step] = (), keys: Collection[Key] = ()
+        self, process: Hashable, kind: Kind, steps: Sequence[Step] = (), keys: Collection[Key] = (), group: str = ""
     ) -> Operation:
         """Record that a process begins an operation; `steps` are the sends that it asks for, as far as known."""
         with self._lock:
-            operation = Operation(process, kind, steps, next(self._clock), keys=keys)
+            operation = Operation(process, kind, steps, next(self._clock), keys=keys, group=group)
             self.operations.append(operation)
         return operation
 
@@ -160,10 +165,11 @@ class History:
         outcome: Outcome = Outcome.OK,
         *,
         keys: Collection[Key] = (),
+        group: str = "",
         rebalanced: Collection[Key] = (),
         offsets: Mapping[Key, int] | None = None,
     ) -> Operation:
         """Record an operation that ends before another one begins."""
-        operation = self.invoke(process, kind, steps, keys)
+        operation = self.invoke(process, kind, steps, keys, group)
         self.complete(operation, outcome, rebalanced=rebalanced, offsets=offsets)
         return operation

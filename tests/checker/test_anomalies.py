@@ -380,3 +380,191 @@ class TestLostCommit:
         history.do("reader", Kind.COMMIT, outcome=UNKNOWN, offsets={X: 5})
         history.do("other", Kind.COMMITTED, offsets={X: 0})
         assert found(history) == []
+
+    def test_a_commit_of_a_smaller_offset_is_accepted(self) -> None:
+        history = History()
+        history.do("reader", Kind.COMMIT, offsets={X: 5})
+        history.do("fenced", Kind.COMMIT, offsets={X: 4})
+        assert found(history) == ["lost-commit"]
+
+    def test_commits_at_the_same_time(self) -> None:
+        history = History()
+        late = history.invoke("other", Kind.COMMIT)
+        history.do("reader", Kind.COMMIT, offsets={X: 5})
+        history.complete(late, OK, offsets={X: 4})
+        assert found(history) == []
+
+    def test_each_group_has_an_offset_of_its_own(self) -> None:
+        history = History()
+        history.do("reader", Kind.COMMIT, offsets={X: 5}, group="one")
+        history.do("other", Kind.COMMIT, offsets={X: 4}, group="two")
+        history.do("other", Kind.COMMITTED, offsets={X: 4}, group="two")
+        assert found(history) == []
+
+
+class Member:
+    """A member of the group "g"."""
+
+    def __init__(self, history: History, name: str) -> None:
+        self._history, self._name = history, name
+
+    def gains(self, *keys: str) -> None:
+        self._history.do(self._name, Kind.GAIN, keys=keys, group="g")
+
+    def loses(self, *keys: str) -> None:
+        self._history.do(self._name, Kind.LOSE, keys=keys, group="g")
+
+    def reads(self, values: str, first: int = 0) -> None:
+        steps = [Poll({X: list(enumerate(values, first))})]
+        self._history.do(self._name, Kind.POLL, steps, rebalanced=[X], group="g")
+
+    def commits(self, offset: int, outcome: Outcome = OK) -> None:
+        self._history.do(self._name, Kind.COMMIT, outcome=outcome, offsets={X: offset}, group="g")
+
+    def dies(self) -> None:
+        self._history.do(self._name, Kind.CRASH, group="g")
+
+
+def settle(history: History, *keys: str) -> None:
+    history.do("settled", Kind.SETTLE, keys=keys, group="g")
+
+
+class TestGroups:
+    def test_a_correct_one(self) -> None:
+        """A member loses a key and dies; another one reads again what was not committed; the keys are shared."""
+        history = History()
+        sends(history, "abc")
+        one, two = Member(history, "one"), Member(history, "two")
+        one.gains(X, Y)
+        one.reads("ab")
+        one.commits(1)
+        one.loses(X)
+        two.gains(X)
+        two.reads("bc", first=1)
+        two.commits(3)
+        settle(history, X, Y)
+        one.dies()
+        two.gains(Y)
+        settle(history, X, Y)
+        assert found(history) == []
+
+    def test_a_record_that_no_member_has_read(self) -> None:
+        history = History()
+        sends(history, "abc")
+        poll(history, "abc", process="of another group")
+        one = Member(history, "one")
+        one.gains(X)
+        one.reads("a")
+        one.commits(1)
+        assert found(history) == []
+        one.reads("c", first=2)
+        one.commits(3)
+        report = check(history)
+        assert sorted(report.cases) == ["unconsumed"]
+        (case,) = report.bad["unconsumed"]
+        assert case.records == ((1, "b"),)
+
+    def test_a_commit_without_answer_counts_when_it_is_found(self) -> None:
+        history = History()
+        sends(history, "ab")
+        poll(history, "ab", process="of another group")
+        one = Member(history, "one")
+        one.reads("a")
+        one.commits(2, UNKNOWN)
+        assert found(history) == []
+        history.do("two", Kind.COMMITTED, offsets={X: 2}, group="g")
+        assert found(history) == ["unconsumed"]
+
+    def test_two_members_have_a_key_and_commit(self) -> None:
+        history = History()
+        one, two = Member(history, "one"), Member(history, "two")
+        one.gains(X)
+        one.commits(1)
+        two.gains(X)
+        two.commits(2)
+        assert found(history) == []
+        one.commits(3)
+        report = check(history)
+        assert sorted(report.cases) == ["two-owners"]
+        (case,) = report.bad["two-owners"]
+        assert [operation.process for operation in case.operations] == ["one", "one", "two", "two"]
+
+    def test_a_member_gets_a_key_after_another_one_that_has_gone_and_before_one_that_stays(self) -> None:
+        history = History()
+        one, two, three = Member(history, "one"), Member(history, "two"), Member(history, "three")
+        one.gains(X)
+        two.gains(X)
+        two.commits(1)
+        two.loses(X)
+        three.gains(X)
+        three.commits(2)
+        one.commits(3)
+        (first, second) = check(history).bad["two-owners"]
+        assert [case.operations[-1].process for case in (first, second)] == ["two", "three"]
+
+    def test_a_member_that_was_removed_believes_to_have_a_key(self) -> None:
+        history = History()
+        one, two = Member(history, "one"), Member(history, "two")
+        one.gains(X)
+        one.commits(1)
+        two.gains(X)
+        two.commits(2)
+        one.commits(3, UNKNOWN)
+        two.commits(3)
+        one.loses(X)
+        assert found(history) == []
+
+    def test_a_member_gets_a_key_again(self) -> None:
+        history = History()
+        one, two = Member(history, "one"), Member(history, "two")
+        for offset in (1, 3):
+            one.gains(X)
+            one.commits(offset)
+            one.loses(X)
+            two.gains(X)
+            two.commits(offset + 1)
+            two.dies()
+        assert found(history) == []
+
+    def test_a_callback_that_has_not_returned_gives_nothing(self) -> None:
+        history = History()
+        one, two = Member(history, "one"), Member(history, "two")
+        one.gains(X)
+        gain = history.invoke("two", Kind.GAIN, keys=[X], group="g")
+        one.commits(1)
+        one.loses(X)
+        history.complete(gain, OK)
+        two.commits(2)
+        assert found(history) == []
+
+    def test_a_key_without_a_member_in_the_end(self) -> None:
+        history = History()
+        one = Member(history, "one")
+        one.gains(X, Y)
+        one.loses(Y)
+        settle(history, X, Y)
+        (case,) = check(history).bad["unsettled"]
+        assert case.text == "y: in g it has no member"
+
+    def test_a_key_with_two_members_in_the_end(self) -> None:
+        history = History()
+        Member(history, "one").gains(X)
+        Member(history, "two").gains(X)
+        settle(history, X)
+        assert found(history) == ["unsettled"]
+
+    def test_a_key_whose_member_is_gone(self) -> None:
+        history = History()
+        one = Member(history, "one")
+        one.gains(X)
+        one.dies()
+        settle(history, X)
+        assert found(history) == ["unsettled"]
+
+    def test_a_member_without_a_key_in_the_end(self) -> None:
+        history = History()
+        Member(history, "one").gains(X)
+        operation = history.invoke("settled", Kind.SETTLE, keys=[X], group="g")
+        history.complete(operation, UNKNOWN, error="two has no key")
+        (case,) = check(history).bad["unsettled"]
+        assert case.text == "g: two has no key"

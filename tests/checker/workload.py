@@ -12,22 +12,18 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.checker.groups import POLL, Group, Plan, close, offset_of, read_records, within
 from tests.checker.history import History, Key, Kind, Outcome, Poll, Send, Step
 from tests.wire import Wire
 
-T = TypeVar("T")
-
-#: Seconds that one poll waits.
-_POLL: Final = 0.2
 #: Milliseconds after which a producer gives up: its record has then an unknown outcome.
 _DELIVERY_MS: Final = 60_000
 #: Settings of plain producers. With several requests in flight, librdkafka takes a new epoch when the second one is
@@ -55,20 +51,20 @@ async def serves_transactions(bootstrap: str) -> bool:
 class Workload:
     """Threads that produce to a topic and consume it, until `finish`.
 
-    One or more producers; a consumer that assigns itself changing partitions; members of a group, which commit what
+    One or more producers; a consumer that assigns itself changing partitions; members of groups, which commit what
     they have read; and, if asked for, processes that poll, send and commit offsets in transactions, a quarter of which
     they abort. Producers and members close their client from time to time, and continue with a new one.
 
     Args:
         bootstrap: addresses of brokers.
-        topic: a topic of `partitions` partitions that nothing else uses. Its name is that of the group too.
+        topic: a topic of `partitions` partitions that nothing else uses.
         history: where the operations are recorded.
         seed: of all random choices.
         writers: number of producers.
-        members: number of members of the group.
+        groups: what the groups are made of; by default one of the classic protocol, which has the topic's name.
         transactional: number of processes with transactions.
         rate: records per second of each producer.
-        session_ms: session timeout of the group's members, in milliseconds.
+        session_ms: session timeout of members of the classic protocol, in milliseconds.
         limit: seconds for requests that have no timeout of their own. A call of the library that does not return is
             abandoned after twice as long, with an unknown outcome.
     """
@@ -82,7 +78,7 @@ class Workload:
         *,
         seed: int,
         writers: int = 2,
-        members: int = 2,
+        groups: Sequence[Plan] = (),
         transactional: int = 0,
         rate: float = 200.0,
         session_ms: int = 6000,
@@ -101,9 +97,8 @@ class Workload:
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5000,
         }
-        self._member = {
+        self._member: dict[str, Any] = {
             **self._client,
-            "group.id": topic,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -117,7 +112,10 @@ class Workload:
             *((self._write, f"writer {topic} {number}") for number in range(writers)),
             *((self._transact, f"transactions {topic} {number}") for number in range(transactional)),
             (self._assign, f"reader {topic}"),
-            *((self._join, f"member {topic} {number}") for number in range(members)),
+        ]
+        self._groups = [
+            Group(plan, topic, self._partitions, history, self._member, seed=seed, limit=limit)
+            for plan in groups or [Plan(topic)]
         ]
         self._writing = threading.Event()
         self._reading = threading.Event()
@@ -125,12 +123,13 @@ class Workload:
         self._reading.set()
         self._progress = threading.Condition()
         self._acknowledged = Counter[Kind]()
-        self._group: dict[int, int] = {}
         #: The offset of the last acknowledged send of each partition.
         self._last: dict[int, int] = {}
-        self._threads = ThreadPoolExecutor(len(roles))
+        self._threads = ThreadPoolExecutor(len(roles) + sum(group.plan.members for group in self._groups))
         self._writers = [self._threads.submit(role, name) for role, name in roles[: writers + transactional]]
         self._readers = [self._threads.submit(role, name) for role, name in roles[writers + transactional :]]
+        for group in self._groups:
+            group.start(self._threads)
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +137,8 @@ class Workload:
     def __exit__(self, *error: object) -> None:
         self._writing.clear()
         self._reading.clear()
+        for group in self._groups:
+            group.stop()
         self._threads.shutdown()
 
     def await_acknowledged(self, count: int, seconds: float, kind: Kind = Kind.SEND) -> None:
@@ -169,34 +170,47 @@ class Workload:
         for future in [*self._writers, *self._readers]:
             if future.done():
                 future.result()
+        for group in self._groups:
+            group.raise_failure()
 
     def _count(self, kind: Kind) -> None:
         with self._progress:
             self._acknowledged[kind] += 1
             self._progress.notify_all()
 
+    def settle(self, seconds: float) -> None:
+        """Let members keep their clients from now on, and wait until each partition has one member of every group.
+
+        The history notes it for each group, also if a group has not come so far after so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        for group in self._groups:
+            group.begin_to_settle()
+        for group in self._groups:
+            group.settle(max(0.0, deadline - time.monotonic()))
+
     def finish(self, seconds: float) -> None:
-        """Stop the producers, wait until the group has committed all that was acknowledged, and read the whole topic.
+        """Stop the producers, wait until the groups have committed all that was acknowledged, and read the whole topic.
 
         Args:
             seconds: the limit, once for each of these steps.
 
         Raises:
-            TimeoutError: the producers, or the group, are not done in time.
+            TimeoutError: the producers, or a group, are not done in time.
         """
         self._writing.clear()
         if wait(self._writers, seconds).not_done:
             raise TimeoutError(f"the producers of {self._topic} have not ended in {seconds:.0f} s")
+        self.settle(seconds)
         ends = self.ends()
-        with self._progress:
-            if not self._progress.wait_for(
-                lambda: all(self._group.get(partition, 0) >= end for partition, end in ends.items()), seconds
-            ):
-                self._raise_failure()
-                raise TimeoutError(f"the group {self._topic} has committed {self._group} of {ends}")
+        for group in self._groups:
+            group.await_committed(ends, seconds)
+            group.stop()
         self._reading.clear()
         for future in [*self._writers, *self._readers]:
             future.result(seconds)
+        for group in self._groups:
+            group.join(seconds)
         self._scan(ends, seconds)
 
     def ends(self) -> dict[int, int]:
@@ -231,7 +245,7 @@ class Workload:
                     self._produce(producer, process, f"{process} {number}", rng.choice(self._partitions))
                     producer.poll(self._pause)
                     while len(producer) > _UNDER_WAY:
-                        producer.poll(_POLL)
+                        producer.poll(POLL)
             except KafkaException:
                 pass  # a fatal error; the records have no acknowledgement
             except SystemError as error:
@@ -251,7 +265,7 @@ class Workload:
                 # The library knows whether the record may be in the log, but does not tell it in Python.
                 self._history.complete(operation, Outcome.UNKNOWN, error=error.str())
                 return
-            offset = _offset(message)
+            offset = offset_of(message)
             self._history.complete(operation, Outcome.OK, [Send(key, value, offset)])
             if offset is not None:
                 self._last[partition] = offset
@@ -273,95 +287,11 @@ class Workload:
                 for _ in range(rng.randrange(10, 50)):
                     if self._reading.is_set():
                         operation = self._history.invoke(process, Kind.POLL)
-                        poll, moved = self._poll(consumer)
+                        poll, moved = read_records(consumer, self._topic)
                         positions.update(moved)
                         self._history.complete(operation, Outcome.OK, [poll])
         finally:
-            self._close(consumer)
-
-    def _join(self, process: str) -> None:
-        rng = random.Random(f"{self._seed} {process}")
-        while self._reading.is_set():
-            self._be_member(process, rng.randrange(20, 200))
-            self._history.do(process, Kind.CRASH)
-
-    def _be_member(self, process: str, polls: int) -> None:
-        """Join the group, poll and commit, and leave it."""
-        consumer = Consumer(self._member)
-        moved: set[Key] = set()
-        taken: set[Key] = set()
-
-        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            moved.update(self._keys(partitions))
-            operation = self._history.invoke(process, Kind.COMMITTED)
-            try:
-                found = consumer.committed(partitions, self._limit)
-            except KafkaException as error:
-                self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
-            else:
-                offsets = {self._key(each.partition): max(each.offset, 0) for each in found if each.error is None}
-                self._history.complete(operation, Outcome.OK, offsets=offsets)
-                # Among them may be a commit whose answer was lost.
-                self._reached({each.partition: each.offset for each in found if each.error is None})
-
-        def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            moved.update(self._keys(partitions))
-            taken.update(self._keys(partitions))
-
-        try:
-            self._history.do(process, Kind.SUBSCRIBE, keys=[self._key(each) for each in self._partitions])
-            consumer.subscribe([self._topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
-            for _ in range(polls):
-                if not self._reading.is_set():
-                    return
-                operation = self._history.invoke(process, Kind.POLL)
-                poll, ahead = self._poll(consumer)
-                self._history.complete(operation, Outcome.OK, [poll], rebalanced=frozenset(moved))
-                kept = {partition: offset for partition, offset in ahead.items() if self._key(partition) not in taken}
-                if kept and not self._commit(process, consumer, kept):
-                    return  # its next poll does not return either, and no other program can end it
-                if len(kept) < len(ahead):
-                    return  # records of a revoked partition, which another member may have read and committed by now
-                moved.clear()
-                taken.clear()
-        finally:
-            self._close(consumer)
-
-    def _commit(self, process: str, consumer: Consumer, offsets: dict[int, int]) -> bool:
-        """Commit; whether the call has returned."""
-        operation = self._history.invoke(process, Kind.COMMIT)
-        asked = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-
-        def commit() -> list[TopicPartition]:
-            return consumer.commit(offsets=asked, asynchronous=False) or []
-
-        try:
-            answers = _within(2 * self._limit, commit)
-        except KafkaException as error:
-            self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
-            return bool(error.args[0].code() != KafkaError._TIMED_OUT)
-        done = {each.partition: each.offset for each in answers if each.error is None}
-        self._history.complete(operation, Outcome.OK, offsets={self._key(each): done[each] for each in done})
-        self._reached(done)
-        return True
-
-    def _reached(self, offsets: dict[int, int]) -> None:
-        """The group has committed these offsets."""
-        with self._progress:
-            for partition, offset in offsets.items():
-                self._group[partition] = max(self._group.get(partition, 0), offset)
-            self._progress.notify_all()
-
-    def _poll(self, consumer: Consumer, count: int = 500) -> tuple[Poll, dict[int, int]]:
-        """Return the records of a poll, and the offset after the last one of each partition."""
-        records: dict[Key, list[tuple[int, str]]] = {}
-        positions: dict[int, int] = {}
-        for message in consumer.consume(count, _POLL):
-            partition, offset, value = message.partition(), _offset(message), message.value()
-            if message.error() is None and partition is not None and offset is not None and value is not None:
-                records.setdefault(self._key(partition), []).append((offset, value.decode()))
-                positions[partition] = offset + 1
-        return Poll(records), positions
+            close(consumer, self._limit)
 
     def _scan(self, ends: dict[int, int], seconds: float) -> None:
         """Read everything from the first offset: to the end, and at least what was acknowledged."""
@@ -373,10 +303,10 @@ class Workload:
         try:
             consumer.assign([TopicPartition(self._topic, each, 0) for each in self._partitions])
             while len(ended) < len(self._partitions) and time.monotonic() < deadline:
-                for message in consumer.consume(5000, _POLL):
+                for message in consumer.consume(5000, POLL):
                     partition, offset, value, error = (
                         message.partition(),
-                        _offset(message),
+                        offset_of(message),
                         message.value(),
                         message.error(),
                     )
@@ -387,12 +317,8 @@ class Workload:
                     elif error is None and offset is not None and value is not None:
                         found[self._key(partition)].append((offset, value.decode()))
         finally:
-            self._close(consumer)
+            close(consumer, self._limit)
         self._history.complete(operation, Outcome.OK, [Poll(found)])
-
-    def _close(self, consumer: Consumer) -> None:
-        with suppress(KafkaException):
-            _within(2 * self._limit, consumer.close)
 
     # Transactions
 
@@ -422,7 +348,7 @@ class Workload:
                 pass  # the operation has recorded it
             finally:
                 producer.purge()
-                self._close(consumer)
+                close(consumer, self._limit)
                 self._history.do(process, Kind.CRASH)
 
     def _transaction(
@@ -447,11 +373,11 @@ class Workload:
         operation = self._history.invoke(process, Kind.TXN, steps)
         try:
             producer.begin_transaction()
-            poll, ahead = self._poll(consumer, 50)
+            poll, ahead = read_records(consumer, self._topic, 50)
             for at, (partition, send) in enumerate(zip(plan, sends, strict=True)):
 
                 def delivered(error: KafkaError | None, message: Message, at: int = at) -> None:
-                    offset = _offset(message)
+                    offset = offset_of(message)
                     if error is None and offset is not None:
                         offsets[at] = offset
 
@@ -459,7 +385,7 @@ class Workload:
             if ahead:
                 asked = [TopicPartition(self._topic, partition, offset) for partition, offset in ahead.items()]
                 group = consumer.consumer_group_metadata()
-                _within(2 * self._limit, partial(producer.send_offsets_to_transaction, asked, group, self._limit))
+                within(2 * self._limit, partial(producer.send_offsets_to_transaction, asked, group, self._limit))
             steps = [poll, *sends]
             outcome = self._end(producer, rng)
         except KafkaException as error:
@@ -485,31 +411,3 @@ class Workload:
                 return Outcome.OK
         producer.abort_transaction(self._limit)
         return Outcome.FAIL
-
-
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Run a call that may wait for ever whatever its timeout, in a thread that is left behind if it does.
-
-    ``send_offsets_to_transaction`` does when the group's coordinator goes: librdkafka's issues 5456 and 5511. So does a
-    synchronous commit, which has no timeout, of a member that has lost its group meanwhile.
-
-    Raises:
-        KafkaException: of the call; also if it has not returned in so many seconds.
-    """
-    returned: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            returned.set_result(call())
-        except BaseException as error:
-            returned.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    if not wait([returned], seconds).done:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no return in {seconds:.0f} s"))
-    return returned.result()
-
-
-def _offset(message: Message) -> int | None:
-    offset = message.offset()
-    return None if offset is None or offset < 0 else offset
