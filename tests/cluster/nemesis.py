@@ -1,6 +1,7 @@
 """Injects faults into machines under load, repairs them, and checks the history of the load for anomalies.
 
-The load is both Barnabas's own client and librdkafka, each on its own topic.
+The load is both Barnabas's own client and librdkafka, each on its own topic. Groups of librdkafka's members use the
+classic protocol, the consumer protocol, or change from one to the other and back.
 
 python -m tests.cluster.nemesis --minutes 30 [--seed N]
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 from barnabas_client import Admin, Consumer, KafkaError, NewTopic, TopicPartition
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.checker.checker import check
+from tests.checker.groups import CONSUMER, COOPERATIVE, EAGER, Plan
 from tests.checker.history import History, Kind, Outcome
 from tests.checker.workload import Workload, serves_transactions
 from tests.cluster.harness import eventually
@@ -30,6 +32,26 @@ from tests.cluster.stand import BROKERS, Machine, Stand
 HEAL_SECONDS = 90.0
 #: The topic of librdkafka's load.
 FOREIGN = "foreign"
+#: Milliseconds within which members of the groups have to poll.
+_POLL_INTERVAL_MS = 15_000
+#: The groups of librdkafka's members. Those of two protocols are upgraded and downgraded again and again, with a static
+#: member that changes its protocol in its place.
+GROUPS = (
+    Plan(FOREIGN),
+    Plan("classic", [COOPERATIVE], members=2, poll_interval_ms=_POLL_INTERVAL_MS),
+    Plan("consumer", [CONSUMER], members=3, poll_interval_ms=_POLL_INTERVAL_MS),
+    Plan("migrating", [EAGER, CONSUMER], members=3, static=1, poll_interval_ms=_POLL_INTERVAL_MS),
+    Plan("migrating gradually", [COOPERATIVE, CONSUMER], members=3, static=1, poll_interval_ms=_POLL_INTERVAL_MS),
+)
+#: Members of the consumer protocol are as quick as those of the classic one.
+_SETTINGS = (
+    "group.consumer.min.heartbeat.interval.ms=1000",
+    "group.consumer.heartbeat.interval.ms=1000",
+    "group.consumer.min.session.timeout.ms=6000",
+    "group.consumer.session.timeout.ms=6000",
+)
+#: What brokers log when they change the protocol of a group.
+_UPGRADED, _DOWNGRADED = b"group upgraded to the consumer protocol", b"group downgraded to the classic protocol"
 
 
 class Nemesis:
@@ -231,7 +253,7 @@ async def trial(
     def say(text: str) -> None:
         tell(f"{time.monotonic() - began:7.1f} s  {text}")
 
-    stand = Stand(directory, cuttable=cuttable)
+    stand = Stand(directory, cuttable=cuttable, settings=_SETTINGS)
     history = History()
     try:
         await stand.start()
@@ -243,12 +265,17 @@ async def trial(
         if not served:
             say("no transactions: the brokers do not serve them")
         with Workload(
-            stand.bootstrap, FOREIGN, PARTITIONS, history, seed=seed, rate=100.0, transactional=2 * served
+            *(stand.bootstrap, FOREIGN, PARTITIONS, history),
+            seed=seed,
+            groups=GROUPS,
+            transactional=2 * served,
+            rate=100.0,
         ) as workload:
             nemesis = Nemesis(stand, random.Random(seed), say)
             await nemesis.run(seconds)
             say("healing")
             await asyncio.to_thread(stand.heal)
+            settled = asyncio.create_task(asyncio.to_thread(workload.settle, HEAL_SECONDS))
             writer.stopping = True
             async with asyncio.timeout(HEAL_SECONDS):
                 await load[0]
@@ -259,6 +286,8 @@ async def trial(
             for reader in readers:
                 reader.stopping = True
             await asyncio.wait_for(asyncio.gather(*load[1:]), HEAL_SECONDS)
+            await settled
+            say("every group has settled")
             await asyncio.to_thread(workload.finish, HEAL_SECONDS)
         await asyncio.wait_for(read_all(stand.bootstrap, history), HEAL_SECONDS)
         report = await asyncio.to_thread(check, history)
@@ -266,6 +295,7 @@ async def trial(
         say(
             f"{with_outcome(history, Outcome.OK)} records acknowledged, {with_outcome(history, Outcome.UNKNOWN)} of "
             f"unknown fate, {with_outcome(history, Outcome.OK, Kind.COMMITTED)} assignments, "
+            f"{_group_figures(stand, history)}, "
             f"transactions {dict(transactions)}, {report.operations} operations, faults {dict(nemesis.done)}"
         )
         return history, wrong + report.lines()
@@ -278,6 +308,20 @@ async def trial(
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.to_thread(stand.close)
+
+
+def _group_figures(stand: Stand, history: History) -> str:
+    """Return what happened to librdkafka's groups, in figures."""
+    logs = [path.read_bytes() for path in {broker.output for broker in stand.brokers}]
+    changes = {name: sum(log.count(line) for log in logs) for name, line in (("up", _UPGRADED), ("down", _DOWNGRADED))}
+    return (
+        f"{len(GROUPS)} groups with {sum(plan.members for plan in GROUPS)} members, "
+        f"{with_outcome(history, Outcome.OK, Kind.SUBSCRIBE)} lives, "
+        f"{with_outcome(history, Outcome.OK, Kind.GAIN)} gains, "
+        f"{with_outcome(history, Outcome.OK, Kind.COMMIT)} commits acknowledged and "
+        f"{with_outcome(history, Outcome.UNKNOWN, Kind.COMMIT)} refused or without answer, "
+        f"{changes['up']} upgrades and {changes['down']} downgrades"
+    )
 
 
 async def create_topics(bootstrap: str) -> None:

@@ -25,5 +25,5 @@ async def test_no_fault_causes_an_anomaly(etcd: Etcd, tmp_path: Path) -> None:
     print(f"seed {seed}: python -m tests.cluster.nemesis --minutes {SECONDS / 60:g} --seed {seed}")
     history, wrong = await trial(tmp_path, SECONDS, seed, cuttable=cuttable)
     assert not wrong, "\n".join(wrong)
-    for kind in (Kind.SEND, Kind.COMMIT, Kind.COMMITTED, Kind.TXN):
+    for kind in (Kind.SEND, Kind.COMMIT, Kind.COMMITTED, Kind.TXN, Kind.GAIN, Kind.SETTLE):
         assert with_outcome(history, Outcome.OK, kind), f"no {kind.value} succeeded"
