@@ -11,6 +11,7 @@ from enum import Enum, auto
 from tests.checker.history import History, Key, Kind, Operation, Outcome, Poll, Send, Step, Value
 
 KEYS = ("a", "b", "c")
+GROUP = "group"
 PROCESSES = 4
 
 
@@ -55,6 +56,11 @@ class Process:
     start: dict[Key, int] = field(default_factory=dict)
     transaction: Transaction = field(default_factory=Transaction)
 
+    @property
+    def group(self) -> str:
+        """Its group, as operations have it."""
+        return GROUP if self.member else ""
+
 
 class Simulation:
     """Applies actions to the broker, and records them. An action that is impossible at the moment does nothing.
@@ -96,6 +102,8 @@ class Simulation:
                 self._commit(process, KEYS[0], 0)
         for transaction in self._dangling:
             self._end(transaction, Fate.ABORTED)
+        if any(process.member for process in self._processes):
+            self.history.do("end", Kind.SETTLE, keys=KEYS, group=GROUP)
         scan = self.history.invoke("end", Kind.SCAN)
         records: dict[Key, list[tuple[int, Value]]] = {key: self._visible(key, 0) for key in KEYS}
         self.history.complete(scan, Outcome.OK, [Poll(records)])
@@ -154,11 +162,11 @@ class Simulation:
         if process.running is not None:
             process.steps.append(Poll(records))
             return
-        operation = self.history.invoke(process.name, Kind.POLL)
+        operation = self.history.invoke(process.name, Kind.POLL, group=process.group)
         self.history.complete(operation, Outcome.OK, [Poll(records)], rebalanced=self._moved(process))
         if process.member:
             self._group.update(process.positions)
-            self.history.do(process.name, Kind.COMMIT, offsets=dict(process.positions))
+            self.history.do(process.name, Kind.COMMIT, offsets=dict(process.positions), group=GROUP)
 
     def _moved(self, process: Process) -> Collection[Key]:
         moved, process.moved = process.moved, set()
@@ -166,7 +174,7 @@ class Simulation:
 
     def _begin(self, process: Process, key: Key, choice: int) -> None:
         if process.running is None:
-            process.running = self.history.invoke(process.name, Kind.TXN)
+            process.running = self.history.invoke(process.name, Kind.TXN, group=process.group)
             process.steps, process.start = [], dict(process.positions)
             process.transaction = Transaction()
 
@@ -217,6 +225,7 @@ class Simulation:
     def _leave(self, process: Process) -> None:
         process.moved = set()
         if process.member:
+            self.history.do(process.name, Kind.LOSE, keys=list(process.positions), group=GROUP)
             process.member, process.positions = False, {}
             self._rebalance(0)
 
@@ -228,15 +237,17 @@ class Simulation:
                 process.moved |= set(process.positions)
                 self._abort(process, KEYS[0], 0)
         for process in members:
+            self.history.do(process.name, Kind.LOSE, keys=list(process.positions), group=GROUP)
             process.moved |= set(process.positions)
             process.positions = {}
         for number, key in enumerate(KEYS if members else ()):
             owner = members[(number + choice) % len(members)]
             owner.positions[key] = self._group[key]
             owner.moved.add(key)
+            self.history.do(owner.name, Kind.GAIN, keys=[key], group=GROUP)
 
     def _committed(self, process: Process, key: Key, choice: int) -> None:
-        self.history.do(process.name, Kind.COMMITTED, offsets=dict(self._group))
+        self.history.do(process.name, Kind.COMMITTED, offsets=dict(self._group), group=GROUP)
 
     def _crash(self, process: Process, key: Key, choice: int) -> None:
         if process.running is not None:

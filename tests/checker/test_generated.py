@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.checker.checker import check
 from tests.checker.history import History, Key, Kind, Operation, Outcome, Poll, Send, Value
-from tests.checker.simulated import KEYS, Simulation
+from tests.checker.simulated import GROUP, KEYS, Simulation
 
 Script = Sequence[tuple[str, int, int, int]]
 Batch = Sequence[tuple[int, Value]]
@@ -270,8 +270,45 @@ def a_transactions_records_change_places(history: History, number: int) -> str:
 def the_groups_offset_goes_back(history: History, number: int) -> str:
     commits = [each for each in history.operations if each.kind is Kind.COMMIT and any(each.offsets.values())]
     key, offset = choose([item for each in commits for item in each.offsets.items() if item[1]], number)
-    history.do("new", Kind.COMMITTED, offsets={key: offset - 1})
+    history.do("new", Kind.COMMITTED, offsets={key: offset - 1}, group=GROUP)
     return "lost-commit"
+
+
+def a_member_that_was_removed_commits(history: History, number: int) -> str:
+    commits = [each for each in history.operations if each.kind is Kind.COMMIT and each.offsets]
+    key, offset = choose([item for each in commits for item in each.offsets.items()], number)
+    gained = Operation("removed", Kind.GAIN, [], -2, Outcome.OK, -1, keys=[key], group=GROUP)
+    history.operations.insert(0, gained)
+    history.do("removed", Kind.COMMIT, offsets={key: offset}, group=GROUP)
+    return "two-owners"
+
+
+def no_member_reads_a_record(history: History, number: int) -> str:
+    members = [each for each in history.operations if each.group]
+    ends = Counter[Key]()
+    for each in members:
+        if each.outcome is Outcome.OK:
+            ends |= Counter(each.offsets)
+    known = {(send.key, send.value) for _, send in committed(history)}
+    read = {(key, record) for each in members for key, batch in each.reads().items() for record in batch}
+    key, record = choose(
+        sorted(each for each in read if each[1][0] < ends[each[0]] and (each[0], each[1][1]) in known), number
+    )
+    for each in members:
+        each.steps = [
+            Poll({**step.records, key: [other for other in step.records[key] if other != record]})
+            if isinstance(step, Poll) and key in step.records
+            else step
+            for step in each.steps
+        ]
+    return "unconsumed"
+
+
+def a_key_has_two_members_in_the_end(history: History, number: int) -> str:
+    for process in ("one", "two"):
+        history.do(process, Kind.GAIN, keys=[choose(KEYS, number)], group=GROUP)
+    history.do("end", Kind.SETTLE, keys=KEYS, group=GROUP)
+    return "unsettled"
 
 
 # A record whose send has an unknown outcome may be missing: mutations that take records away choose known ones.
@@ -297,6 +334,9 @@ def the_groups_offset_goes_back(history: History, number: int) -> str:
         a_producers_records_change_places,
         a_transactions_records_change_places,
         the_groups_offset_goes_back,
+        a_member_that_was_removed_commits,
+        no_member_reads_a_record,
+        a_key_has_two_members_in_the_end,
     ],
 )
 def test_a_mutation_is_found(mutate: Callable[[History, int], str]) -> None:

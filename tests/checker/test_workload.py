@@ -10,9 +10,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.checker.checker import check
+from tests.checker.groups import CONSUMER, EAGER, Plan
 from tests.checker.history import History, Kind, Outcome
 from tests.checker.workload import Workload, serves_transactions
 from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.conftest import QUICK_GROUPS
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 from tests.needs import missing
@@ -24,10 +26,13 @@ PARTITIONS = 3
 PATIENCE = 90.0
 #: Seconds for a request: a broker that was killed is back sooner, and librdkafka sometimes waits for ever after a kill.
 LIMIT = 3.0
+#: A group of the classic protocol, and one whose members change from it to the consumer protocol and back.
+GROUPS = (Plan(TOPIC), Plan("migrating", [EAGER, CONSUMER]))
 SETTINGS: Mapping[str, str | int | bool] = {
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
     "log.segment.bytes": 2_000_000,
+    **QUICK_GROUPS,
 }
 
 pytestmark = [pytest.mark.programs, pytest.mark.timeout(6 * PATIENCE)]
@@ -68,6 +73,7 @@ def survive(server: Server, kills: int, transactional: int = 0) -> History:
         PARTITIONS,
         history,
         seed=rng.randrange(10**6),
+        groups=GROUPS,
         transactional=transactional,
         limit=LIMIT,
     ) as workload:
@@ -86,7 +92,8 @@ def survive(server: Server, kills: int, transactional: int = 0) -> History:
 def test_a_killed_broker_shows_no_anomaly(server: Server, kills: int) -> None:
     history = survive(server, kills)
     assert check(history).lines() == []
-    assert min(count(history, kind) for kind in (Kind.SEND, Kind.POLL, Kind.ASSIGN, Kind.COMMIT, Kind.COMMITTED)) > 0
+    kinds = Kind.SEND, Kind.POLL, Kind.ASSIGN, Kind.COMMIT, Kind.COMMITTED, Kind.GAIN, Kind.SETTLE
+    assert min(count(history, kind) for kind in kinds) > 0
 
 
 @pytest.mark.slow

@@ -164,6 +164,9 @@ class Nemesis:
             other.start()
         self._stand.zombies.remove(broker)
         broker.kill()
+        # If the zombie registered again before its replacement did, as it may on a busy machine, then the replacement
+        # ends: its node id was in use.
+        await eventually(f"{replacement.name} is replaced or not", replacement.has_begun, HEAL_SECONDS)
         _finish(replacement)
 
     async def black_out(self) -> None:

@@ -125,9 +125,16 @@ class Broker(Machine):
 
     def is_halted(self) -> bool:
         """Return whether its log says, since its start, that etcd has lost metadata."""
+        return self._has_logged(b"this broker serves nothing until it is restarted")
+
+    async def has_begun(self) -> bool:
+        """Return whether it serves clients, or did since its start, or has ended."""
+        return not self.runs or self._has_logged(f"listening on {self.address}\n".encode())
+
+    def _has_logged(self, line: bytes) -> bool:
         with self.output.open("rb") as log:
             log.seek(self._started_at)
-            return b"this broker serves nothing until it is restarted" in log.read()
+            return line in log.read()
 
     @property
     def address(self) -> str:
