@@ -43,7 +43,8 @@ class Plan:
             as its members begin new lives.
         members: their number.
         static: how many of them have an instance id.
-        poll_interval_ms: max.poll.interval.ms of its members, which they sometimes exceed; None for one that they keep.
+        poll_interval_ms: max.poll.interval.ms of its members, which are late sometimes, or exceed it; None for members
+            that always poll in time.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Group:
         seed: of all random choices.
         limit: seconds for a request. A call of the library that does not return is abandoned after twice as long, with
             an unknown outcome.
+        enter: called in the thread of each member before it begins, with its number.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Group:
         *,
         seed: int,
         limit: float,
+        enter: Callable[[int], None],
     ) -> None:
         self.plan = plan
         self._topic = topic
@@ -87,6 +90,7 @@ class Group:
         self._client = dict(client)
         self._seed = seed
         self._limit = limit
+        self._enter = enter
         self._lives = itertools.count()
         self._settling = threading.Event()
         self._ending = threading.Event()
@@ -106,10 +110,11 @@ class Group:
         """Let the members keep their clients from now on."""
         self._settling.set()
 
-    def settle(self, seconds: float) -> None:
+    def settle(self, seconds: float) -> bool:
         """Wait until every member has partitions, and each partition one member; note it in the history.
 
-        If it does not come so far in so many seconds, the note says why.
+        Returns:
+            Whether it has come so far. If it has not, in so many seconds, the note says why.
         """
         self.begin_to_settle()
         with self._changed:
@@ -120,6 +125,7 @@ class Group:
             operation = self._history.invoke("settled", Kind.SETTLE, keys=self._keys(self._partitions), group=self._id)
             self._history.complete(operation, Outcome.OK if settled else Outcome.UNKNOWN, error=error)
         self.raise_failure()
+        return settled
 
     def _shared(self) -> bool:
         held = sorted(partition for each in self._held.values() for partition in each)
@@ -176,13 +182,14 @@ class Group:
         return [TopicPartition(self._topic, each) for each in partitions]
 
     def _join(self, number: int) -> None:
+        self._enter(number)
         process = f"member {self._id} {number}"
         rng = random.Random(f"{self._seed} {process}")
         for life in itertools.count():
             settings = self._settings(number, rng)
             polls, stall = rng.randrange(20, 200), 0.0
-            if self.plan.poll_interval_ms is not None and rng.random() < 0.1:
-                stall = self.plan.poll_interval_ms / 1000 * rng.uniform(0.8, 1.5)
+            if self.plan.poll_interval_ms is not None and rng.random() < 0.3:
+                stall = self.plan.poll_interval_ms / 1000 * rng.uniform(0.1, 1.5)
             try:
                 self._live(f"{process} life {life}", number, settings, polls, stall)
             except KafkaException:

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Final, Self
@@ -67,6 +67,7 @@ class Workload:
         session_ms: session timeout of members of the classic protocol, in milliseconds.
         limit: seconds for requests that have no timeout of their own. A call of the library that does not return is
             abandoned after twice as long, with an unknown outcome.
+        enter: called in the thread of each member of a group before it begins, with its number in the group.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Workload:
         rate: float = 200.0,
         session_ms: int = 6000,
         limit: float = 10.0,
+        enter: Callable[[int], None] = lambda member: None,
     ) -> None:
         self._topic = topic
         self._partitions = range(partitions)
@@ -114,7 +116,7 @@ class Workload:
             (self._assign, f"reader {topic}"),
         ]
         self._groups = [
-            Group(plan, topic, self._partitions, history, self._member, seed=seed, limit=limit)
+            Group(plan, topic, self._partitions, history, self._member, seed=seed, limit=limit, enter=enter)
             for plan in groups or [Plan(topic)]
         ]
         self._writing = threading.Event()
@@ -178,16 +180,16 @@ class Workload:
             self._acknowledged[kind] += 1
             self._progress.notify_all()
 
-    def settle(self, seconds: float) -> None:
+    def settle(self, seconds: float) -> bool:
         """Let members keep their clients from now on, and wait until each partition has one member of every group.
 
-        The history notes it for each group, also if a group has not come so far after so many seconds.
+        Returns:
+            Whether all groups have come so far. If one has not, in so many seconds, the history shows an anomaly.
         """
         deadline = time.monotonic() + seconds
         for group in self._groups:
             group.begin_to_settle()
-        for group in self._groups:
-            group.settle(max(0.0, deadline - time.monotonic()))
+        return all([group.settle(max(0.0, deadline - time.monotonic())) for group in self._groups])
 
     def finish(self, seconds: float) -> None:
         """Stop the producers, wait until the groups have committed all that was acknowledged, and read the whole topic.

@@ -5,13 +5,18 @@ A host can also drop what one other host sends to it: a cut between two hosts, o
 Without root all hosts are this machine, and no host can be disconnected.
 """
 
+import ctypes
 import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+#: The kind of namespace that `setns` enters, from <sched.h>. Python has os.setns from 3.12 on.
+_CLONE_NEWNET: Final = 0x40000000
 _NET: Final = "10.77"
 
 
@@ -49,6 +54,17 @@ class Hosts:
     def on(self, name: str, command: Sequence[str]) -> list[str]:
         """Return the command line that runs `command` on a host."""
         return ["ip", "netns", "exec", self._space(name), *command] if self.cuttable else list(command)
+
+    def enter(self, name: str) -> None:
+        """Let the calling thread, and those that it starts, run on a host.
+
+        Raises:
+            OSError: the system refuses it.
+        """
+        if self.cuttable:
+            with Path(f"/run/netns/{self._space(name)}").open() as space:
+                if _LIBC.setns(space.fileno(), _CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), f"cannot enter the network namespace of {name}")
 
     def cut(self, name: str) -> None:
         """Disconnect a host; its connections stay open."""

@@ -26,7 +26,7 @@ from tests.checker.workload import Workload, serves_transactions
 from tests.cluster.harness import eventually
 from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import GROUP, PARTITIONS, TOPIC, Reader, Writer, read_all, with_outcome
-from tests.cluster.stand import BROKERS, Machine, Stand
+from tests.cluster.stand import BROKERS, ELSEWHERE, Machine, Stand
 
 #: Seconds after the last fault in which everything must recover.
 HEAL_SECONDS = 90.0
@@ -72,7 +72,14 @@ class Nemesis:
         faults: list[Callable[[], Awaitable[None]]] = []
         while time.monotonic() < deadline:
             if not faults:
-                faults = [*[self.disturb] * 8, self.swap_disk, self.lose_ends, self.replace, self.black_out]
+                faults = [
+                    *[self.disturb] * 8,
+                    *[self.cut_members] * 2,
+                    self.swap_disk,
+                    self.lose_ends,
+                    self.replace,
+                    self.black_out,
+                ]
                 faults.append(self.restore_etcd)
                 self._chance.shuffle(faults)
             await faults.pop()()
@@ -118,6 +125,15 @@ class Nemesis:
                 self._stand.deafen(victim)
             case "separate":
                 self._stand.separate(victim)
+
+    async def cut_members(self) -> None:
+        """Disconnect some members of the groups, for longer than their sessions last or not."""
+        if self._stand.hosts.cuttable:
+            pause = self._chance.uniform(2.0, 14.0)
+            self._say("cut members", f"for {pause:.1f} s")
+            await asyncio.to_thread(self._stand.hosts.cut, ELSEWHERE)
+            await asyncio.sleep(pause)
+            await asyncio.to_thread(self._stand.hosts.mend, ELSEWHERE)
 
     async def _in_sync(self) -> None:
         async with asyncio.timeout(HEAL_SECONDS):
@@ -271,6 +287,7 @@ async def trial(
             *(stand.bootstrap, FOREIGN, PARTITIONS, history),
             seed=seed,
             groups=GROUPS,
+            enter=lambda member: stand.hosts.enter(ELSEWHERE) if member == 1 else None,
             transactional=2 * served,
             rate=100.0,
         ) as workload:
@@ -278,7 +295,7 @@ async def trial(
             await nemesis.run(seconds)
             say("healing")
             await asyncio.to_thread(stand.heal)
-            settled = asyncio.create_task(asyncio.to_thread(workload.settle, HEAL_SECONDS))
+            settling = asyncio.create_task(_settle(workload, say))
             writer.stopping = True
             async with asyncio.timeout(HEAL_SECONDS):
                 await load[0]
@@ -289,8 +306,7 @@ async def trial(
             for reader in readers:
                 reader.stopping = True
             await asyncio.wait_for(asyncio.gather(*load[1:]), HEAL_SECONDS)
-            await settled
-            say("every group has settled")
+            await settling
             await asyncio.to_thread(workload.finish, HEAL_SECONDS)
         await asyncio.wait_for(read_all(stand.bootstrap, history), HEAL_SECONDS)
         report = await asyncio.to_thread(check, history)
@@ -311,6 +327,12 @@ async def trial(
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.to_thread(stand.close)
+
+
+async def _settle(workload: Workload, tell: Callable[[str], None]) -> None:
+    """Wait until librdkafka's groups have settled, or do not in time."""
+    settled = await asyncio.to_thread(workload.settle, HEAL_SECONDS)
+    tell("every group has settled" if settled else "a group has not settled")
 
 
 def _group_figures(stand: Stand, history: History) -> str:

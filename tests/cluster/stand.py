@@ -17,6 +17,8 @@ from tests.cluster.hosts import Hosts
 from tests.interop.process import end, spawn
 
 BROKERS: Final = (1, 2, 3)
+#: A host on which threads of the load may run, to be cut off from the brokers, unlike the others.
+ELSEWHERE: Final = "elsewhere"
 SETTINGS: Final = (
     "broker.session.timeout.ms=3000",
     "replica.lag.time.max.ms=3000",
@@ -166,7 +168,7 @@ class Stand:
     def __init__(self, directory: Path, *, cuttable: bool, settings: Sequence[str] = ()) -> None:
         program = need_etcd()
         etcds = [f"etcd{n}" for n in BROKERS]
-        self.hosts = Hosts([*etcds, *(f"broker{n}" for n in BROKERS)], cuttable=cuttable)
+        self.hosts = Hosts([*etcds, *(f"broker{n}" for n in BROKERS), ELSEWHERE], cuttable=cuttable)
         at = self.hosts.address
         clients = {name: f"{at(name)}:{free_port()}" for name in etcds}
         peers = {name: f"http://{at(name)}:{free_port()}" for name in etcds}
@@ -275,6 +277,7 @@ class Stand:
         """Start, thaw and connect everything. End what was replaced."""
         while self.zombies:
             self.zombies.pop().kill()
+        self.hosts.mend(ELSEWHERE)
         for machine in self.machines:
             machine.mend()
             machine.thaw()
