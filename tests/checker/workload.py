@@ -189,7 +189,8 @@ class Workload:
         deadline = time.monotonic() + seconds
         for group in self._groups:
             group.begin_to_settle()
-        return all([group.settle(max(0.0, deadline - time.monotonic())) for group in self._groups])
+        settled = [group.settle(max(0.0, deadline - time.monotonic())) for group in self._groups]
+        return all(settled)
 
     def finish(self, seconds: float) -> None:
         """Stop the producers, wait until the groups have committed all that was acknowledged, and read the whole topic.
