@@ -119,6 +119,8 @@ def scan(
             if outside or (exact and after is not None and place <= after < next_offset):
                 # Without a neighbour the offset is certain only if no records are missing before it.
                 proven = exact and (place == after or (outside and is_last and after is None and not gaps))
+                # Behind the limit no base offset fits: a truncation that a crash has undone leaves such batches.
+                proven = proven and place <= limit
                 raise BadBatch(
                     position,
                     offset,

@@ -101,6 +101,30 @@ def test_garbage_after_the_end_is_truncated() -> None:
         assert values(reopened(files.kill())) == expected(4)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_truncation_that_a_crash_has_undone_is_done_again(rebuilt: bool, log_lines: Lines) -> None:
+    """The next segment begins where the log was truncated, and the batches behind that place are there again.
+
+    The first of them has the offset that is expected there: no other one can be restored.
+    """
+    files = MemoryFiles()
+    log = filled(files)
+    first, second = log.segments.items[:2]
+    undone = [batch(b"truncated", b"truncated", base_offset=second.base_offset + n, leader_epoch=0) for n in (0, 2)]
+    overwrite(files, first.path(names.LOG), first.size, b"".join(undone))
+    after = files.kill()
+    if rebuilt:
+        after.remove(first.path(names.INDEX))
+    again = reopened(after)
+    assert values(again) == expected(60)
+    assert again.damage == []
+    aside = [
+        (line["position"], line["offset"]) for line in log_lines if line["event"] == "damaged end of a log is set aside"
+    ]
+    assert aside == [(first.size, second.base_offset)]
+
+
 def test_records_before_the_recovery_point_are_not_read() -> None:
     files = MemoryFiles()
     log = filled(files)
