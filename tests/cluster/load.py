@@ -93,7 +93,7 @@ class _Moves(ConsumerRebalanceListener):
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self.moved |= set(assigned)
-        operation = self._history.invoke(self._name, Kind.COMMITTED)
+        operation = self._history.invoke(self._name, Kind.COMMITTED, group=GROUP)
         try:
             offsets = {where: await self._consumer.committed(where) or 0 for where in assigned}
         except KafkaError as error:
@@ -132,7 +132,7 @@ class Reader:
         self._history.do(self._name, Kind.SUBSCRIBE, keys=[(TOPIC, number) for number in range(PARTITIONS)])
         consumer.subscribe([TOPIC], listener=moves)
         while not self.stopping:
-            polling = self._history.invoke(self._name, Kind.POLL)
+            polling = self._history.invoke(self._name, Kind.POLL, group=GROUP)
             batches = await consumer.getmany(timeout_ms=500, max_records=5000)
             moved, taken = moves.moved, moves.taken
             moves.moved, moves.taken = set(), set()
@@ -143,7 +143,7 @@ class Reader:
             self._history.complete(polling, Outcome.OK, [Poll(records)], rebalanced=moved)
             offsets = {where: batch[-1].offset + 1 for where, batch in batches.items() if where not in taken}
             if offsets:
-                committing = self._history.invoke(self._name, Kind.COMMIT)
+                committing = self._history.invoke(self._name, Kind.COMMIT, group=GROUP)
                 try:
                     await consumer.commit(offsets)
                 except KafkaError as error:
