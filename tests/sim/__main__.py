@@ -5,6 +5,7 @@
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,9 @@ from tests.sim.mixed import run_mixed_seed
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
 
+#: Seconds of processor time after which a seed has failed: one takes a tenth of a second, unless a loop has no end.
+_ENDLESS: Final = 120.0
+
 Plant = Callable[[], AbstractContextManager[Any]]
 #: The planted bugs by protocol.
 _BUGS: Final[Mapping[str, Mapping[str, Plant]]] = {
@@ -32,6 +36,7 @@ def _one(task: tuple[int, str | None, str]) -> tuple[int, str | None]:
     seed, bug, protocol = task
     planted: AbstractContextManager[Any] = _BUGS[protocol][bug]() if bug is not None else nullcontext()
     with planted:
+        signal.setitimer(signal.ITIMER_VIRTUAL, _ENDLESS)
         try:
             if protocol == "mixed":
                 run_mixed_seed(seed)
@@ -43,10 +48,17 @@ def _one(task: tuple[int, str | None, str]) -> tuple[int, str | None]:
             return seed, str(violation)
         except Exception as error:
             return seed, f"seed {seed}: {type(error).__name__}: {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
     return seed, None
 
 
-def _quiet() -> None:
+def _endless(*_: object) -> None:
+    raise RuntimeError(f"no end after {_ENDLESS:.0f} s of processor time")
+
+
+def _prepare() -> None:
+    signal.signal(signal.SIGVTALRM, _endless)
     logging.getLogger("barnabas_broker").setLevel(logging.CRITICAL)
 
 
@@ -69,7 +81,7 @@ def main() -> int:
         seeds = range(arguments.start, arguments.start + arguments.seeds)
     started = time.monotonic()
     ran = failed = 0
-    with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_quiet) as pool:
+    with Pool(1 if len(seeds) == 1 else arguments.jobs, initializer=_prepare) as pool:
         for _, violation in pool.imap(_one, ((seed, arguments.bug, arguments.protocol) for seed in seeds), chunksize=5):
             ran += 1
             if violation is not None:
