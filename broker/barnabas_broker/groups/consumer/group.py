@@ -27,9 +27,10 @@ without matches go to others at once; and one that matches the same topics as be
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
@@ -112,6 +113,8 @@ _MEMBER_ID_REQUIRED: Final = 4
 _RETRY_SECONDS: Final = 1.0
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
+#: Records that one step makes.
+_RECORDS_PER_STEP: Final = 500
 #: Members that one call reconciles after a new target, or checks because they are due, at most; the others follow
 #: _STEP_SECONDS later, when the loop has done other work.
 _MEMBERS_PER_STEP: Final = 100
@@ -136,13 +139,13 @@ _CLASSIC, _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 2, 3, 5, 6
 
 
 class Downgrade(NamedTuple):
-    """The group is Dead: a classic group with its members takes its place.
+    """A classic group with its members takes the place of this one, which may only be read until then.
+
+    It is the last effect of a call.
 
     Attributes:
         generation: the group epoch.
         members: the remaining members, all of the classic protocol.
-        assignments: the target of each, by the names of the topics.
-        records: what deletes this group.
         replies: the responses that wait until the records of the classic group are in the log.
         cause: why the last member of the consumer protocol is gone.
         by: the members that are gone, or the one that has changed its protocol.
@@ -151,8 +154,6 @@ class Downgrade(NamedTuple):
 
     generation: int
     members: list[ConsumerGroupMember]
-    assignments: Mapping[str, Mapping[str, Collection[int]]]
-    records: list[CoordinatorRecord]
     replies: list[Reply]
     cause: EventType
     by: list[ConsumerGroupMember]
@@ -202,6 +203,8 @@ class ConsumerGroupSettings:
         regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
         max_record_bytes: of a record; a larger one does not fit into a batch.
+        max_migration_bytes: of the records that change a group's protocol, before they are compressed: replays read
+            batches of up to twice this size.
         migration: whether groups change their protocol while they have members.
         classic_max_size: maximum number of members of the classic group that this one may become.
     """
@@ -214,6 +217,7 @@ class ConsumerGroupSettings:
     regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
+    max_migration_bytes: int = 8 * 1024 * 1024
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     classic_max_size: int = 2**31 - 1
 
@@ -1561,19 +1565,20 @@ class ConsumerGroup:
     # Migration from and to the classic protocol
 
     @classmethod
-    def upgraded(
+    def upgrading(
         cls,
         group_id: str,
         settings: ConsumerGroupSettings,
         generation: int,
         members: Iterable[ConsumerGroupMember],
         stable: bool,
+        topics_version: int,
         now: float,
-    ) -> Self:
+    ) -> Steps[Self]:
         """Make a group of the members of a classic group: each owns what it was assigned, and that is its target.
 
-        Its records, and the tombstone of the classic group, are appended with those of its next change. Until then it
-        may be thrown away.
+        Its records, and the tombstone of the classic group, are appended with those of its next change, or before them
+        with :meth:`migration_appended`. Until then it may be thrown away. One step makes some of the members.
 
         Args:
             group_id: the group's name.
@@ -1581,20 +1586,25 @@ class ConsumerGroup:
             generation: of the classic group; it becomes the group epoch.
             members: with their epoch and what they own.
             stable: whether the classic group had assigned partitions to all its members.
+            topics_version: of the topic catalog in which the partitions of the members were looked up.
             now: the time.
         """
         group = cls(group_id, settings, now)
         group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
-        for member in members:
+        for number, member in enumerate(members, 1):
             group._host(member)
             group.targets[member.member_id] = {
                 topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
             }
+            if number % _MEMBERS_PER_STEP == 0:
+                yield
+        yield from settings.topics.hash_each([*group._subscribed])
         group.metadata_hash = group._hash()
         group._topics_version = settings.topics.version
         by_name = settings.topics.by_name
         wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
-        group._assignment_due = not stable or sum(map(len, group._owners.values())) < wanted
+        current = stable and topics_version == settings.topics.version
+        group._assignment_due = not current or sum(map(len, group._owners.values())) < wanted
         keys = [(_CLASSIC, "")]
         if group.members:
             keys += [(_MEMBER, member_id) for member_id in group.members]
@@ -1602,8 +1612,27 @@ class ConsumerGroup:
             keys += [(_TARGET, member_id) for member_id in group.members]
             keys.append((_TARGET_EPOCH, ""))
             keys += [(_CURRENT, member_id) for member_id in group.members]
-        group._migrated = [(key, group._record(*key)) for key in keys]
+        for number, key in enumerate(keys, 1):
+            group._migrated.append((key, group._record(*key)))
+            if number % _RECORDS_PER_STEP == 0:
+                yield
         return group
+
+    @property
+    def migration(self) -> list[CoordinatorRecord]:
+        """The records that make a classic group this one, if they are not being appended yet."""
+        return [record for _, record in self._migrated]
+
+    def migration_appended(self, batch: bytearray) -> PersistRecords:
+        """Append :attr:`migration` on its own, before what the group says next.
+
+        Args:
+            batch: the records.
+        """
+        self._last_ticket += 1
+        self._appends[self._last_ticket] = _Append([key for key, _ in self._migrated])
+        records, self._migrated = self.migration, []
+        return PersistRecords(self._last_ticket, records, batch)
 
     def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
         """Send responses when everything that has been appended so far is in the log."""
@@ -1635,7 +1664,7 @@ class ConsumerGroup:
             classic == rest
             and 0 < size <= settings.classic_max_size
             and settings.migration.downgrades
-            and self._bytes_of_downgrade() <= settings.max_record_bytes
+            and self._bytes_of_downgrade() <= settings.max_migration_bytes
         )
 
     def _bytes_of_downgrade(self) -> int:
@@ -1646,12 +1675,16 @@ class ConsumerGroup:
     def _bytes_of(self, member: ConsumerGroupMember) -> int:
         """The most bytes that a member takes in the record of a classic group, and in the tombstones of this one."""
         subscription = 0 if member.classic is None else max(len(metadata) for _, metadata in member.classic.protocols)
-        target = self._existing(self.targets.get(member.member_id, {}))
-        assignment = sum(8 + len(name.encode()) + 4 * len(partitions) for name, partitions in target.items())
-        member_id, texts = member.member_id.encode(), (member.instance_id, member.client_id, member.client_host)
-        names = sum(len((text or "").encode()) for text in texts)
-        tombstones = 3 * (RECORD_BYTES + len(self.group_id.encode()) + len(member_id))
-        return RECORD_BYTES + len(member_id) + names + subscription + assignment + tombstones
+        assignment = 0
+        by_id = self._settings.topics.by_id
+        for topic_id, partitions in self.targets.get(member.member_id, {}).items():
+            topic = by_id.get(topic_id)
+            if topic is not None:
+                assignment += 8 + len(topic.name) + 4 * len(partitions)
+        names = 4 * len(member.member_id.encode()) + 3 * len(self.group_id.encode())
+        names += len(member.client_id.encode()) + len(member.client_host.encode())
+        names += len(member.instance_id.encode()) if member.instance_id is not None else 0
+        return 4 * RECORD_BYTES + names + subscription + assignment
 
     def _downgrade(
         self,
@@ -1671,11 +1704,8 @@ class ConsumerGroup:
         """
         why = "for member leaving" if gone else "with stale assignment"
         reason = f"Downgrade group {self.group_id} from consumer to classic {why}."
-        records = [self._record(*key) for key in dict.fromkeys((*self._unwritten, *self._changed))]
-        records += self.tombstones()
         ids = {member.member_id for member in gone}
         remaining = [member for member in self.members.values() if member.member_id not in ids]
-        assignments = {member.member_id: self._existing(self.targets.get(member.member_id, {})) for member in remaining}
         # What they wait for is in the log before what is appended now.
         waiting = [reply for append in self._appends.values() for reply in append.replies]
         waiting += replies
@@ -1685,8 +1715,21 @@ class ConsumerGroup:
             else:
                 out.append(_refusal(heartbeat, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
         generation = self.epoch if generation is None else generation
-        out.append(Downgrade(generation, remaining, assignments, records, waiting, cause, by, reason))
-        self.mark_dead(now)
+        out.append(Downgrade(generation, remaining, waiting, cause, by, reason))
+
+    def target_of(self, member: ConsumerGroupMember) -> dict[str, Collection[int]]:
+        """The target of a member by the names of the topics, without deleted ones."""
+        return self._existing(self.targets.get(member.member_id, {}))
+
+    def ending(self) -> Steps[list[CoordinatorRecord]]:
+        """The last records of a group that is downgraded: what is not yet written, and what deletes it."""
+        keys = dict.fromkeys((*self._unwritten, *self._changed))
+        records: list[CoordinatorRecord] = []
+        for record in chain((self._record(*key) for key in keys), self._tombstones()):
+            records.append(record)
+            if len(records) % _RECORDS_PER_STEP == 0:
+                yield
+        return records
 
     # Time
 
@@ -1898,24 +1941,26 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """What deletes the group, in Kafka's order; with what is being appended, or could not be."""
+        return [*self._tombstones()]
+
+    def _tombstones(self) -> Iterator[CoordinatorRecord]:
         group_id = self.group_id
         pending = [key for append in self._appends.values() for key in append.keys]
         pending += self._unwritten
         gone = [name for record_type, name in pending if record_type in (_MEMBER, _TARGET, _CURRENT)]
         ids = list(dict.fromkeys((*self.members, *gone)))
         regexes = dict.fromkeys((*self.resolved, *(name for record_type, name in pending if record_type == _REGEX)))
-        return [
-            *((ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None) for each in ids),
-            *((ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
-            (ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-            *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
-            *(
-                (ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-                for regex in regexes
-            ),
-            (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
-            (ConsumerGroupMetadataKey(group_id=group_id), None),
-        ]
+        for each in ids:
+            yield ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None
+        for each in ids:
+            yield ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None
+        yield ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
+        for each in ids:
+            yield ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None
+        for regex in regexes:
+            yield ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
+        yield ConsumerGroupPartitionMetadataKey(group_id=group_id), None
+        yield ConsumerGroupMetadataKey(group_id=group_id), None
 
     @classmethod
     def restore(
