@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.coordinator.offload import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller, GroupEvent
@@ -95,7 +96,13 @@ class Service:
     """
 
     def __init__(
-        self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
+        self,
+        log: MemoryLog | None = None,
+        *,
+        compiling: bool = False,
+        matching: bool = False,
+        loop: Scheduler | None = None,
+        **keys: str,
     ) -> None:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
@@ -116,6 +123,7 @@ class Service:
             now=lambda: self.time,
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
+            loop=loop,
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
             offload=self._offload,
