@@ -93,16 +93,13 @@ class Service:
         published: the group events, with their groups.
         offloaded: target assignments of large groups, which tests compute; and what regular expressions need, if
             `compiling` or `matching`.
+        loop: of the coordinator, if it is not the running one.
     """
 
+    loop: Scheduler | None = None
+
     def __init__(
-        self,
-        log: MemoryLog | None = None,
-        *,
-        compiling: bool = False,
-        matching: bool = False,
-        loop: Scheduler | None = None,
-        **keys: str,
+        self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
     ) -> None:
         self.log = MemoryLog() if log is None else log
         self.time = 1000.0
@@ -123,7 +120,7 @@ class Service:
             now=lambda: self.time,
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
-            loop=loop,
+            loop=self.loop,
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
             offload=self._offload,

@@ -27,7 +27,7 @@ without matches go to others at once; and one that matches the same topics as be
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
@@ -1349,12 +1349,12 @@ class ConsumerGroup:
             heartbeat_interval_ms=self.times.heartbeat_interval,
         )
         # A disk may have lost the record that gave a member partitions. It gives up what it reports but does not own.
-        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member.owned())
+        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member)
         if heartbeat.full or owns_more or not _same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
                 topic_partitions=[
-                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                    for topic_id, partitions in sorted(member.assigned.items())
+                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
+                    for topic_id in sorted(member.assigned)
                 ]
             )
         return response
@@ -1397,8 +1397,8 @@ class ConsumerGroup:
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
         target = self.targets.get(member.member_id, {})
-        keep: dict[bytes, dict[int, int]] = {}
-        revoke: dict[bytes, dict[int, int]] = {}
+        keep: dict[bytes, Mapping[int, int]] = {}
+        revoke: dict[bytes, Mapping[int, int]] = {}
         free: dict[bytes, list[int]] = {}
         unreleased = False
         by_id, names, me = self._settings.topics.by_id, self.subscription(member), member.member_id
@@ -1409,12 +1409,18 @@ class ConsumerGroup:
             missing = wanted
             owned = member.assigned.get(topic_id)
             if owned:
-                kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
-                if kept:
-                    keep[topic_id] = kept
-                    missing = wanted - kept.keys()
-                if len(kept) < len(owned):
+                if owned.keys() <= wanted:
+                    # The very object: thousands of topics do not change.
+                    keep[topic_id] = owned
+                    if len(owned) == len(wanted):
+                        continue
+                    missing = wanted - owned.keys()
+                else:
+                    kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
                     revoke[topic_id] = {each: epoch for each, epoch in owned.items() if each not in wanted}
+                    if kept:
+                        keep[topic_id] = kept
+                        missing = wanted - kept.keys()
             if not missing:
                 continue
             owners = self._owners.get(topic_id)
@@ -1429,7 +1435,9 @@ class ConsumerGroup:
             return
         epoch = self.assignment_epoch
         for topic_id, available in free.items():
-            keep.setdefault(topic_id, {}).update(dict.fromkeys(available, epoch))
+            gained = dict.fromkeys(available, epoch)
+            kept_before = keep.get(topic_id)
+            keep[topic_id] = gained if kept_before is None else {**kept_before, **gained}
         state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
         self._set_assignment(member, state, epoch, keep, {})
 
@@ -1451,26 +1459,38 @@ class ConsumerGroup:
         self, member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Owned, revoking: Owned
     ) -> None:
         """Set what a member owns, and what follows from it: who owns each partition."""
-        before = member.owned()
+        before = member.assigned, member.revoking
         member.state = state
         member.previous_epoch, member.epoch = member.epoch, epoch
         member.assigned, member.revoking = assigned, revoking
-        self._own(member, before)
+        self._own(member, *before)
 
-    def _own(self, member: ConsumerGroupMember, before: Mapping[bytes, Collection[int]]) -> None:
-        """Note what a member owns now, and give back what it does not own any more."""
-        after = member.owned()
-        member_id = member.member_id
-        for topic_id, partitions in before.items():
-            owners = self._owners.get(topic_id, {})
-            kept = after.get(topic_id, ())
-            for partition in partitions:
-                if partition not in kept and owners.get(partition) == member_id:
-                    del owners[partition]
-            if not owners:
-                self._owners.pop(topic_id, None)
-        for topic_id, owned in after.items():
-            self._owners.setdefault(topic_id, {}).update(dict.fromkeys(owned, member_id))
+    def _own(self, member: ConsumerGroupMember, kept_before: Owned, revoking_before: Owned) -> None:
+        """Note what a member owns now, and give back what it does not own any more.
+
+        Thousands of topics may not have changed: those are the very objects that they were.
+        """
+        assigned, revoking, member_id, all_owners = member.assigned, member.revoking, member.member_id, self._owners
+        nothing: Mapping[int, int] = {}
+        for before in (kept_before, revoking_before):
+            for topic_id, partitions in before.items():
+                kept, left = assigned.get(topic_id, nothing), revoking.get(topic_id, nothing)
+                if kept is partitions or left is partitions:
+                    continue
+                owners = all_owners.get(topic_id)
+                if owners is None:
+                    continue
+                for partition in partitions:
+                    if partition not in kept and partition not in left and owners.get(partition) == member_id:
+                        del owners[partition]
+                if not owners:
+                    del all_owners[topic_id]
+        for after in (assigned, revoking):
+            for topic_id, partitions in after.items():
+                before_it = kept_before.get(topic_id, nothing)
+                if partitions is before_it or (before_it and partitions.keys() <= before_it.keys()):
+                    continue
+                all_owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
 
     def _update_lag(self, member: ConsumerGroupMember) -> None:
         if member.is_reconciled_to(self.assignment_epoch):
@@ -1515,12 +1535,12 @@ class ConsumerGroup:
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             # It will be back within its session: its partitions wait for it, those apart that it had to revoke.
-            before = member.owned()
+            before = member.assigned, member.revoking
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
             member.has_revoked()
             member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
-            self._own(member, before)
+            self._own(member, *before)
             self._update_lag(member)
             self._change(_CURRENT, member_id)
             out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
@@ -1551,9 +1571,9 @@ class ConsumerGroup:
             self._lagging.discard(member_id)
             if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
                 del self.static[member.instance_id]
-            before = member.owned()
+            before = member.assigned, member.revoking
             member.assigned = member.revoking = {}
-            self._own(member, before)
+            self._own(member, *before)
             self._subscribe(member.topics, frozenset())
             self._subscribe_regex(member.regex, "")
             self._count_classic(member, -1)
@@ -1652,7 +1672,7 @@ class ConsumerGroup:
         self._add(member)
         self._subscribe(frozenset(), member.topics)
         self._subscribe_regex("", member.regex)
-        self._own(member, {})
+        self._own(member, {}, {})
 
     def _may_downgrade(self, gone: Collection[ConsumerGroupMember], joining: int = 0) -> bool:
         """Whether the group becomes classic without the members that are `gone`, of which `joining` are replaced."""
@@ -2239,9 +2259,15 @@ def _owns(reported: Target | None, revoking: Owned) -> bool:
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
 
 
-def _has_more(reported: Target, owned: Mapping[bytes, Set[int]]) -> bool:
+def _has_more(reported: Target, member: ConsumerGroupMember) -> bool:
     """Whether a member reports partitions that it does not own."""
-    return any(not partitions <= owned.get(topic_id, frozenset()) for topic_id, partitions in reported.items())
+    assigned, revoking = member.assigned, member.revoking
+    nothing: Mapping[int, int] = {}
+    return any(
+        not partitions <= assigned.get(topic_id, nothing).keys()
+        and not partitions <= assigned.get(topic_id, nothing).keys() | revoking.get(topic_id, nothing).keys()
+        for topic_id, partitions in reported.items()
+    )
 
 
 def _without(one: Owned, other: Owned) -> dict[bytes, set[int]]:
@@ -2299,14 +2325,15 @@ def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataVal
 
 def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
     def topics(owned: Owned) -> list[CurrentTopicPartitions]:
-        return [
-            CurrentTopicPartitions(
-                topic_id=topic_id,
-                partitions=sorted(epochs),
-                assignment_epochs=[epochs[partition] for partition in sorted(epochs)],
+        out = []
+        for topic_id in sorted(owned):
+            epochs = owned[topic_id]
+            partitions = sorted(epochs)
+            assignment_epochs = [epochs[partition] for partition in partitions]
+            out.append(
+                CurrentTopicPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=assignment_epochs)
             )
-            for topic_id, epochs in sorted(owned.items())
-        ]
+        return out
 
     return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,

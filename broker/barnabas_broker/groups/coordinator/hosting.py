@@ -27,12 +27,16 @@ from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.groups.records import group_record, offset_key, offset_key_head
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
-from barnabas_protocol.coordinator_records import GroupMetadataKey
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionValue,
+    GroupMetadataKey,
+)
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
-from barnabas_protocol.schema import Response
+from barnabas_protocol.schema import Data, Response
 
 log = logger("coordinator")
 
@@ -48,7 +52,8 @@ _SMALL: Final = 200
 #: Records of a group that are encoded before other tasks may run; this many bytes of a large one count as one.
 _RECORDS_PER_STEP: Final = 250
 _BYTES_PER_RECORD: Final = 1024
-#: Records that are appended together and encoded at once, at most: more of them become a batch in several iterations.
+#: Records that are appended together and encoded at once, at most, and topics in one of them. More of them become a
+#: batch in later iterations.
 MOST_AT_ONCE: Final = 600
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
 _CALLS_PER_STEP: Final = 20
@@ -650,10 +655,19 @@ class HostedGroups:
 
 
 def is_large(effect: ConsumerEffect) -> bool:
-    """Whether an effect appends so many records that they become a batch in several iterations of the loop."""
+    """Whether an effect appends so many records, or one of so many topics, that later iterations encode them."""
     if isinstance(effect, Persist):
         return effect.batch is None and len(effect.before) > MOST_AT_ONCE
-    return isinstance(effect, PersistRecords) and effect.batch is None and len(effect.records) > MOST_AT_ONCE
+    if not isinstance(effect, PersistRecords) or effect.batch is not None:
+        return False
+    return len(effect.records) > MOST_AT_ONCE or any(_topics_in(value) > MOST_AT_ONCE for _, value in effect.records)
+
+
+def _topics_in(value: Data | None) -> int:
+    """The number of topics in a record that may have thousands of them."""
+    if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
+        return len(value.assigned_partitions) + len(value.partitions_pending_revocation)
+    return len(value.topics) if isinstance(value, ConsumerGroupRegularExpressionValue) else 0
 
 
 def _log_failure(error: ErrorCode) -> None:

@@ -7,12 +7,13 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.records import decode_records
-from tests.broker.groups.support import CALLER, Service
+from tests.broker.groups.support import CALLER, Service, turn
 
 T = b"t" * 16
 
@@ -100,6 +101,30 @@ async def test_a_group_that_is_unloaded_while_it_is_restored_is_not_hosted(monke
     monkeypatch.setattr(ConsumerGroup, "restoring", restoring)
     await again.groups.load(0, 1)
     assert again.groups.groups == {} and again.groups.loaded == frozenset()
+
+
+async def test_a_record_of_thousands_of_topics_is_encoded_in_a_later_turn() -> None:
+    service = await Service(group_consumer_assignment_interval_ms="0").loaded()
+    names = [f"t{number}" for number in range(2_000)]
+    topics = [Topic(b"%016d" % number, name, 1) for number, name in enumerate(names)]
+    service.groups.topics_changed(dict.fromkeys(names, 1), topics)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=60_000)
+    request.subscribed_topic_names, request.topic_partitions = names, []
+    joining = service.groups.consumer_heartbeat(request, 1, CALLER)
+    service.offloaded.pop()()
+    hosted = service.groups.groups["g"]
+    while hosted.backlog is None:
+        service.time += 0.002
+        service.groups.tick()
+    asked = beat(service, "m2", 0)
+    assert isinstance(asked, asyncio.Future)
+    await turn()
+    assert isinstance(joining, asyncio.Future)
+    assert not joining.done()
+    await settle(service)
+    assert joining.result().error_code == asked.result().error_code == ErrorCode.NONE
+    types = [key_type(record.key) for record in service.log.records()]
+    assert types.index(8) < types.index(5, types.index(8)), "what comes later is appended later"
 
 
 async def test_many_records_are_appended_in_several_turns_and_in_their_order() -> None:

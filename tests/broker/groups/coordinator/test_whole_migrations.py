@@ -32,6 +32,14 @@ PROTOCOL = "cooperative-sticky"
 HELD = 0.05
 
 
+class TimedService(Service):
+    """A coordinator whose callbacks are measured."""
+
+    def __init__(self, loop: "World") -> None:
+        self.loop = loop
+        super().__init__(group_consumer_assignment_interval_ms="0")
+
+
 class World:
     """A coordinator, the members of a group, and who owns each partition in their view.
 
@@ -45,7 +53,7 @@ class World:
         self.owners: dict[int, Member] = {}
         self.calls: list[float] = []
         self._loop = asyncio.get_running_loop()
-        self.service = Service(loop=self, group_consumer_assignment_interval_ms="0")
+        self.service = TimedService(self)
         self.service.groups.topics_changed({"t": partitions}, [Topic(T, "t", partitions)])
 
     def call(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -261,17 +269,18 @@ async def test_all_members_move_to_the_consumer_protocol_and_back(count: int, at
         assert not classic
         # And back. The last one downgrades the group.
         for some in parts(count - 1, at_a_time):
-            leaving, modern = modern[1 : 1 + some.stop - some.start], [modern[0], *modern[1 + some.stop - some.start :]]
-            back = [Classic(world) for _ in leaving]
-            for each, response in zip(back, await world.answers([each.join() for each in back]), strict=True):
-                each.member_id = response.member_id
-            for each, response in zip(back, await world.answers([each.join() for each in back]), strict=True):
-                each.joined(response)
-            for each, response in zip(back, await world.answers([each.sync() for each in back]), strict=True):
+            more = modern[1 : 1 + some.stop - some.start]
+            modern = [modern[0], *modern[1 + some.stop - some.start :]]
+            back = [Classic(world) for _ in more]
+            for one, response in zip(back, await world.answers([each.join() for each in back]), strict=True):
+                one.member_id = response.member_id
+            for one, response in zip(back, await world.answers([each.join() for each in back]), strict=True):
+                one.joined(response)
+            for one, response in zip(back, await world.answers([each.sync() for each in back]), strict=True):
                 if response.error_code == NONE:
-                    each.own(read_assignment(response.assignment)[0].get("t", set()))
+                    one.own(read_assignment(response.assignment)[0].get("t", set()))
             classic += back
-            left = await world.answers([each.leave() for each in leaving])
+            left = await world.answers([each.leave() for each in more])
             assert all(response.error_code == NONE for response in left)
             await converge(world, classic, modern)
         (last,) = modern

@@ -11,6 +11,7 @@ from barnabas_broker.groups.events import events as events_module
 from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.events.storms import STORM_REBALANCES, StormDetector
+from barnabas_broker.groups.subscriptions import read_assignment
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import Service, assignment, turn
 
@@ -197,12 +198,12 @@ def test_of_thousands_of_assignments_only_those_are_read_that_an_event_lists(
     members = [ClassicGroupMember(f"m{n}", None, "c", "/h", 1.0, 1.0, (), 0.0) for n in range(3_000)]
     before = [(member, assignment(t=[number])) for number, member in enumerate(members)]
     after = [(member, assignment(t=[number, 9_999])) for number, member in enumerate(members[:changed])]
-    right, count = events_module.read_assignment, 0
+    count = 0
 
     def counted(data: bytes) -> dict[str, list[int]] | None:
         nonlocal count
         count += 1
-        return right(data)
+        return read_assignment(data)
 
     monkeypatch.setattr(events_module, "read_assignment", counted)
     moves = events_module.moves(before, [*after, *before[changed:]])
