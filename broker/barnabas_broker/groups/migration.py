@@ -15,10 +15,14 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
   rebalances at once.
 - Either way the records that delete the one group and make the other are appended together, in Kafka's order, and the
   request that has caused it gets its response when they are in the log.
+- A large group is converted in steps. Until the last one it stays what it is for all who read it, and what would change
+  it waits (``HostedGroups.change_protocol``). An upgrade of many members is appended before what the joining one adds.
 
 Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup), ``ConsumerGroup.fromClassicGroup``,
 ``ClassicGroup.fromConsumerGroup``. Better here:
 
+- records that are larger than a batch may be are compressed; only if that is not enough, an upgrade is refused with
+  Kafka's UNKNOWN_SERVER_ERROR, and a group that is too large for a downgrade stays one of the consumer protocol;
 - a group that has not yet formed its first generation is upgraded, too; and the epoch grows with an upgrade by a static
   member if a partition has no owner or the group was rebalancing, so that all partitions are assigned;
 - a partition that a leader has given to two members goes to the first;
