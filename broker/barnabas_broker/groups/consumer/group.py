@@ -558,6 +558,7 @@ class ConsumerGroup:
         elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
             replaced = self._bring_back(member, member_id)
         member.last_seen = now
+        member.fenced = False
         names, regex = member.topics, member.regex
         described = _description(member)
         member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
@@ -672,11 +673,11 @@ class ConsumerGroup:
             try:
                 owner.check_epoch(epoch, reported)
             except KafkaError:
-                out.append(
-                    self._event(
-                        EventType.MEMBER_FENCED, **owner.identity(), member_epoch=epoch, known_epoch=owner.epoch
-                    )
-                )
+                if not owner.fenced:
+                    # Once: a client can repeat it as often as it wants to, and nothing changes.
+                    owner.fenced = True
+                    epochs = {"member_epoch": epoch, "known_epoch": owner.epoch}
+                    out.append(self._event(EventType.MEMBER_FENCED, **owner.identity(), **epochs))
                 raise
         return owner
 
@@ -2251,6 +2252,8 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
         return None
     reported: dict[bytes, frozenset[int]] = {}
     for topic in request.topic_partitions:
+        if not topic.partitions:
+            continue
         topic_id = bytes(topic.topic_id)
         reported[topic_id] = reported.get(topic_id, frozenset()).union(topic.partitions)
     return reported

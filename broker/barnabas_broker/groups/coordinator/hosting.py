@@ -29,7 +29,9 @@ from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
     GroupMetadataKey,
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
@@ -52,8 +54,8 @@ _SMALL: Final = 200
 #: Records of a group that are encoded before other tasks may run; this many bytes of a large one count as one.
 _RECORDS_PER_STEP: Final = 250
 _BYTES_PER_RECORD: Final = 1024
-#: Records that are appended together and encoded at once, at most, and topics in one of them. More of them become a
-#: batch in later iterations.
+#: Records that are appended together and encoded at once, at most; two topics in them count as one. More of them become
+#: a batch in later iterations.
 MOST_AT_ONCE: Final = 600
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
 _CALLS_PER_STEP: Final = 20
@@ -467,9 +469,12 @@ class HostedGroups:
             EncodeError: a field is longer than a record allows.
         """
         encoded = []
-        for number, record in enumerate(records, 1):
+        weight = 0
+        for record in records:
             encoded.append(group_record(record))
-            if number % _RECORDS_PER_STEP == 0:
+            weight += _weight(record[1])
+            if weight >= _RECORDS_PER_STEP:
+                weight = 0
                 yield
         return (yield from make_batch(encoded, self.wall_ms()))
 
@@ -655,19 +660,28 @@ class HostedGroups:
 
 
 def is_large(effect: ConsumerEffect) -> bool:
-    """Whether an effect appends so many records, or one of so many topics, that later iterations encode them."""
+    """Whether an effect appends so many records, or topics in them, that later iterations of the loop encode them."""
     if isinstance(effect, Persist):
         return effect.batch is None and len(effect.before) > MOST_AT_ONCE
     if not isinstance(effect, PersistRecords) or effect.batch is not None:
         return False
-    return len(effect.records) > MOST_AT_ONCE or any(_topics_in(value) > MOST_AT_ONCE for _, value in effect.records)
+    return sum(_weight(value) for _, value in effect.records) > MOST_AT_ONCE
 
 
-def _topics_in(value: Data | None) -> int:
-    """The number of topics in a record that may have thousands of them."""
-    if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue):
-        return len(value.assigned_partitions) + len(value.partitions_pending_revocation)
-    return len(value.topics) if isinstance(value, ConsumerGroupRegularExpressionValue) else 0
+def _weight(value: Data | None) -> int:
+    """How long a record takes to encode, in records without many topics."""
+    match value:
+        case ConsumerGroupCurrentMemberAssignmentValue():
+            topics = len(value.assigned_partitions) + len(value.partitions_pending_revocation)
+        case ConsumerGroupTargetAssignmentMemberValue():
+            topics = len(value.topic_partitions)
+        case ConsumerGroupMemberMetadataValue():
+            topics = len(value.subscribed_topic_names)
+        case ConsumerGroupRegularExpressionValue():
+            topics = len(value.topics)
+        case _:
+            topics = 0
+    return 1 + topics // 2
 
 
 def _log_failure(error: ErrorCode) -> None:

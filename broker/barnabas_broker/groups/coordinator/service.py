@@ -72,7 +72,7 @@ from barnabas_broker.groups.coordinator.inspection import (
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
-from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members
+from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
@@ -111,6 +111,8 @@ log = logger("coordinator")
 _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
 #: The longest client id or instance id of a member, in bytes: its member id has a UUID as well.
 _LONGEST_NAME: Final = MAX_STRING - 100
+#: Members that leave in one step.
+_LEAVE_PER_STEP: Final = 2_000
 #: Heartbeat responses have nothing but an error code, so there is one of each.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
 
@@ -320,14 +322,44 @@ class GroupCoordinator:
 
     def leave(
         self, request: LeaveGroupRequest, version: int, caller: Caller
-    ) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
-        """LeaveGroup: in a group of the consumer protocol a future until its records are in the log."""
+    ) -> LeaveGroupResponse | Future[LeaveGroupResponse] | Steps[LeaveGroupResponse | Future[LeaveGroupResponse]]:
+        """LeaveGroup: in a group of the consumer protocol a future until its records are in the log.
+
+        Thousands of members leave some at a time.
+        """
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        identities = leaving_members(request, version)
+        if len(identities) > _LEAVE_PER_STEP:
+            return self._leave_in_steps(identities, request.group_id, version)
         reply = PendingReply(version)
-        self._leave(leaving_members(request, version), request.group_id, version, reply)
+        self._leave(identities, request.group_id, version, reply)
         response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(self._hosted_groups.loop)
         return response
+
+    def _leave_in_steps(
+        self, identities: list[MemberIdentity], group_id: str, version: int
+    ) -> Steps[LeaveGroupResponse | Future[LeaveGroupResponse]]:
+        """LeaveGroup of thousands of members: each step is one of some of them."""
+        loop = self._hosted_groups.loop
+        parts: list[LeaveGroupResponse | Future[LeaveGroupResponse]] = []
+        for start in range(0, len(identities), _LEAVE_PER_STEP):
+            reply = PendingReply(version)
+            self._leave(identities[start : start + _LEAVE_PER_STEP], group_id, version, reply)
+            parts.append(reply.result(loop))
+            yield
+        whole: Future[LeaveGroupResponse] = loop.create_future()
+        waiting = [each for each in parts if isinstance(each, Future)]
+
+        def over(part: Future[LeaveGroupResponse] | None) -> None:
+            if whole.done() or not all(each.done() for each in waiting):
+                return
+            whole.set_result(together([each.result() if isinstance(each, Future) else each for each in parts]))
+
+        over(None)
+        for each in waiting:
+            each.add_done_callback(over)
+        return whole
 
     def _leave(self, identities: list[MemberIdentity], group_id: str, version: int, reply: PendingReply) -> None:
         hosted_groups = self._hosted_groups

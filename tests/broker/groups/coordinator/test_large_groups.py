@@ -1,6 +1,7 @@
 """Groups of thousands of members in the shell: nothing holds the event loop."""
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas_protocol.records import decode_records
 from tests.broker.groups.support import CALLER, Service, turn
 
@@ -125,6 +127,40 @@ async def test_a_record_of_thousands_of_topics_is_encoded_in_a_later_turn() -> N
     assert joining.result().error_code == asked.result().error_code == ErrorCode.NONE
     types = [key_type(record.key) for record in service.log.records()]
     assert types.index(8) < types.index(5, types.index(8)), "what comes later is appended later"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_thousands_of_members_leave_in_steps(failed: bool) -> None:
+    service = await started(3)
+    unknown = [f"x{number}" for number in range(5_000)]
+    identities = [MemberIdentity(member_id=each) for each in ("m000", *unknown, "m001")]
+    service.log.hold = True
+    steps = service.groups.leave(LeaveGroupRequest(group_id="g", members=identities), 5, CALLER)
+    assert isinstance(steps, Generator)
+    parts = 0
+    while True:
+        try:
+            next(steps)
+            parts += 1
+        except StopIteration as stop:
+            asked = stop.value
+            break
+    assert parts == 3
+    await turn()
+    assert not asked.done(), "its records are not in the log"
+    if failed:
+        service.groups.unload(0)
+    service.log.hold = False
+    service.log.release()
+    response = await service.ask(asked, 5)
+    if failed:
+        assert (response.error_code, response.members) == (ErrorCode.NOT_COORDINATOR, [])
+        return
+    assert response.error_code == ErrorCode.NONE
+    assert [each.member_id for each in response.members] == ["m000", *unknown, "m001"]
+    left = [each.member_id for each in response.members if each.error_code == ErrorCode.NONE]
+    assert left == ["m000", "m001"]
+    assert set(service.groups.groups["g"].group.members) == {"m002"}
 
 
 async def test_many_records_are_appended_in_several_turns_and_in_their_order() -> None:
