@@ -1,6 +1,7 @@
 """Groups of hundreds of members that change their protocol: some members at a time, but as a whole for all others."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,11 +191,16 @@ async def test_records_of_an_upgrade_that_are_larger_than_a_batch_are_compressed
     assert set(group_of(again).members) == {"c", *(each.member_id for each in members)}
 
 
+@pytest.mark.parametrize("compressed", [True, False])
 async def test_an_upgrade_whose_records_do_not_fit_into_a_batch_is_refused_as_in_kafka(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, compressed: bool
 ) -> None:
-    monkeypatch.setattr(service_module, "BATCH_BYTES", 4_000)
     service = await started()
+    if compressed:
+        monkeypatch.setattr(service_module, "BATCH_BYTES", 4_000)
+    else:
+        hosted_groups = service.groups._hosted_groups
+        hosted_groups.consumer_settings = replace(hosted_groups.consumer_settings, max_migration_bytes=50_000)
     members = await classic_group(service, MANY)
     refused = await answer(service, Modern(service).send(0, **JOIN), 1)
     assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -271,6 +277,17 @@ async def test_a_broker_that_is_killed_between_two_steps_has_downgraded_the_grou
     assert len(seen) > 3
     assert set(seen[:-1]) == {"ConsumerGroup"}
     assert seen[-1] == "ClassicGroup"
+
+
+async def test_a_group_that_is_too_large_for_a_downgrade_goes_on() -> None:
+    service, members, modern = await upgraded()
+    group = group_of(service)
+    assert isinstance(group, ConsumerGroup)
+    group._settings = replace(group._settings, max_migration_bytes=50_000)
+    assert (await answer(service, modern.send(-1), 1)).error_code == NONE
+    assert group_of(service) is group
+    assert set(group.members) == {each.member_id for each in members}
+    assert members[0].beat() == REBALANCE
 
 
 async def test_a_group_that_moves_to_another_broker_during_its_downgrade_is_not_downgraded() -> None:
