@@ -59,7 +59,7 @@ ABOUT: Final = (
     "the same server, one at a time or 50 at once; and to another server of the same program on the same core, which "
     "shows what two busy programs cost on this machine."
 )
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 
 
 def _throughput(what: str, tls: bool) -> str:
