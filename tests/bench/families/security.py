@@ -55,7 +55,7 @@ ABOUT: Final = (
     f"with SASL and an authorizer with {ACLS:,} ACLs, after a login with SCRAM-SHA-256; the ratio is that of each "
     "turn. Handshakes: full ones of TLS 1.3, each on a new connection, with one ApiVersions request after it, by eight "
     "threads; processor time is that of the server for all of it. Heartbeats: one is due every 5 ms on a connection "
-    f"in plain text, and its latency counts from then, while another process makes {RATE} TLS connections a second to "
+    f"in plain text, and its latency counts from then, while another process begins {RATE} TLS connections a second to "
     "the same server, one at a time or 50 at once; and to another server of the same program on the same core, which "
     "shows what two busy programs cost on this machine."
 )
