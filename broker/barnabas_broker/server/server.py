@@ -29,7 +29,7 @@ from barnabas_broker.server.acceptor import Acceptor, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
-from barnabas_broker.server.tls import HandshakeLane, TlsListener
+from barnabas_broker.server.tls import HandshakeSteps, TlsListener
 from barnabas_broker.server.turns import Turns
 from barnabas_broker.shortages import most_descriptors
 
@@ -138,7 +138,7 @@ class SocketServer:
         self._tls: list[TlsListener] = []
         #: Connections that are being made.
         self._beginning: set[asyncio.Task[None]] = set()
-        self._handshakes = HandshakeLane()
+        self._handshakes = HandshakeSteps()
         #: The connection that goes on while others wait for memory, and since when.
         self._ahead: Waiter | None = None
         self._ahead_since = 0.0
