@@ -12,12 +12,11 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hypothesis import HealthCheck, settings
-from pytest_timeout import Settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -106,7 +105,7 @@ def _left_out(file: Path, config: pytest.Config) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> Generator[None, object, object]:
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
     """Remember when the timeout of a test expires."""
     item.stash[EXPIRES] = time.monotonic() + settings.timeout
     return (yield)
