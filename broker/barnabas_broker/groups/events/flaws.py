@@ -11,7 +11,7 @@ from typing import Any, Final
 from barnabas_broker.groups.effects import EventType
 
 #: The latest time of an event, in ms since 1970: beyond it there are no dates in some libraries.
-_LATEST: Final = 10**14
+LATEST_MS: Final = 10**14
 #: Numbers that JSON's readers have in common.
 _LARGEST: Final = 2**53
 #: Members of a list.
@@ -37,7 +37,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return _is_integer(value) and 0 <= value <= _LATEST
+    return _is_integer(value) and 0 <= value <= LATEST_MS
 
 
 def _is_by_topic(value: Any) -> bool:
