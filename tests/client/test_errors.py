@@ -1,16 +1,15 @@
 """The texts of errors: what happened, why, and what to do."""
 
-import pytest
-
 from barnabas_client import errors
 from barnabas_client.errors import KafkaError, TopicAlreadyExistsError, error_for
 from barnabas_protocol.errors import ErrorCode
+from tests.lots import in_lots
 
 #: Kafka's exceptions are not retriable; a commit that ended with one of them may succeed later.
 MAY_COMMIT_LATER = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code != ErrorCode.NONE])
+@in_lots("code", [code for code in ErrorCode if code != ErrorCode.NONE])
 def test_every_code_has_an_exception_that_names_it(code: ErrorCode) -> None:
     error = error_for(code, "do something")
     assert isinstance(error, KafkaError)

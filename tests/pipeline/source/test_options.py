@@ -11,6 +11,7 @@ from barnabas_client import TopicPartition
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.source.offsets import EARLIEST, LATEST
 from barnabas_pipeline.source.options import Bound, ConsumerStrategy, ReadOptions
+from tests.lots import in_lots
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 A0 = TopicPartition("a", 0)
@@ -62,7 +63,7 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
         ReadOptions.of({**SERVERS, **given}, streaming=False)
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("given", "match"),
     [
         ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
