@@ -41,7 +41,10 @@ async def described(admin: Admin, client_id: str, key: str, value: float) -> Non
     """Set a quota, and wait until it is described."""
     entity = {"client-id": client_id}
     await admin.alter_client_quotas([ClientQuotaAlteration(entity, {key: value})])
-    while not any(one.values.get(key) == value for one in await admin.describe_client_quotas(entity)):
+    while True:
+        found = await admin.describe_client_quotas(entity)
+        if any(one.values.get(key) == value for one in found):
+            return
         await asyncio.sleep(0.05)
 
 
