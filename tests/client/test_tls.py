@@ -111,3 +111,8 @@ async def test_the_command_line_takes_settings_from_the_environment(
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].split()[0] == "t"
     assert "hush" not in said.out + said.err
+
+
+async def test_a_client_without_tls_learns_what_may_be_wrong(broker: BrokerServer) -> None:
+    with pytest.raises(KafkaConnectionError, match="To do: connect with TLS if it expects that"):
+        await Admin(bootstrap_servers=f"127.0.0.1:{broker.port}").start()

@@ -318,7 +318,10 @@ class Sender:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2_147_483_647)
             response = await self._network.ask_any(request, InitProducerIdResponse)
             if response.error_code != ErrorCode.NONE:
-                raise error_for(response.error_code, "get a producer id")
+                # The cluster is asked for IDEMPOTENT_WRITE, but WRITE on a topic is enough (KIP-679).
+                denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                remedy = "grant this client WRITE on its topics" if denied else None
+                raise error_for(response.error_code, "get a producer id", remedy=remedy)
         except KafkaError as error:
             if error.retriable:
                 _log.info("no producer id yet", reason=str(error))
