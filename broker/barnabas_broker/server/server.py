@@ -24,6 +24,7 @@ from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.acceptor import Acceptor, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
+from barnabas_broker.server.folded import Folded
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeLane, TlsListener
 from barnabas_broker.server.turns import Turns
@@ -95,6 +96,7 @@ class SocketServer:
         self.turns = Turns(ALL_TURNS)
         self._quotas = quotas
         self._refused = RefusedConnections(self.traffic, now)
+        self._failed_handshakes = Folded("TLS handshake failed", "TLS handshakes failed", now)
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
         self._acceptors: list[Acceptor] = []
@@ -129,7 +131,8 @@ class SocketServer:
             begin = partial(self._begin, make)
         else:
             make = partial(self._make, name, tls.principal if login is None else _not_logged_in, login)
-            shaking = TlsListener(tls, make, self.traffic, self._handshakes)
+            protocol = "SSL" if login is None else "SASL_SSL"
+            shaking = TlsListener(tls, make, self.traffic, self._handshakes, self._failed_handshakes, protocol)
             self._tls.append(shaking)
             begin = shaking.begin
         self._acceptors.append(Acceptor(listener, name, self._quotas, self._refused, self.now, begin, BACKLOG))
@@ -230,6 +233,7 @@ class SocketServer:
         """
         now = self.now()
         self._refused.tick()
+        self._failed_handshakes.tick()
         self._quotas.tick(now)
         ahead = self.requests.ahead
         if ahead is not self._ahead:

@@ -4,8 +4,9 @@ A handshake takes the processor a millisecond or more, in which the event loop d
 connect at once would keep all others waiting for all of it. So the broker waits for a client's first byte without TLS,
 and then lets :data:`AT_ONCE` handshakes go on together; whatever else is ready comes between them.
 
-The first byte also shows what is not TLS. A connection that does not get through its handshake causes one log line
-with the peer and the reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in ``max.connections`` meanwhile.
+The first byte also shows what is not TLS. A connection that does not get through its handshake causes a log line with
+the peer and the reason, once a minute for a host and a reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in
+``max.connections`` meanwhile.
 """
 
 import asyncio
@@ -15,13 +16,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Final
 
-from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.connection import Connection
-
-log = logger("server")
+from barnabas_broker.server.folded import Folded
 
 #: Seconds from the connection to the end of the handshake.
 HANDSHAKE_SECONDS: Final = 10.0
@@ -84,6 +83,8 @@ class TlsListener:
         make: makes the protocol of a connection.
         traffic: the counters of all connections.
         lane: the order of handshakes, the same for all listeners.
+        failed: logs failed handshakes.
+        protocol: what clients have to set as their ``security.protocol``.
         seconds: from the connection to the end of its handshake.
 
     Attributes:
@@ -96,6 +97,8 @@ class TlsListener:
         make: Callable[[Place], Connection],
         traffic: Traffic,
         lane: HandshakeLane,
+        failed: Folded,
+        protocol: str,
         seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.pending: set[asyncio.Task[None]] = set()
@@ -103,6 +106,8 @@ class TlsListener:
         self._make = make
         self._traffic = traffic
         self._lane = lane
+        self._failed = failed
+        self._protocol = protocol
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
@@ -144,7 +149,7 @@ class TlsListener:
                         return
                 # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
                 if first:
-                    self._refuse(peer, "it does not speak TLS: set security.protocol=SSL in the client")
+                    self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
             except HandshakeFailed as failed:
                 with suppress(OSError):
                     spare.send(failed.alert)
@@ -174,7 +179,8 @@ class TlsListener:
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._traffic.dropped += 1
-        log.warning("TLS handshake failed", peer=peer, reason=reason)
+        host, _, port = peer.rpartition(":")
+        self._failed.add(host, int(port), reason)
 
 
 def reason_of(error: OSError) -> str:

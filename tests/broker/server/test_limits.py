@@ -12,7 +12,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ListenerLimits
-from barnabas_broker.server import acceptor
+from barnabas_broker.server import folded
 from barnabas_broker.server.acceptor import RefusedConnections
 from barnabas_broker.server.limits import Limits
 from barnabas_protocol.errors import ErrorCode
@@ -319,9 +319,9 @@ def test_refused_connections_are_logged_once_and_counted(caplog: pytest.LogCaptu
     assert [line["event"] for line in refused(caplog)] == ["connection refused"]
     lines.tick()
     assert len(refused(caplog)) == 1
-    now = acceptor.WINDOW
+    now = folded.WINDOW
     lines.tick()
     assert refused(caplog)[-1]["repeated"] == 999
-    for host in range(2 * acceptor.MOST_COUNTED):
+    for host in range(2 * folded.MOST_COUNTED):
         lines.add(str(host), 1, "max.connections=1")
-    assert len(lines._counted) == acceptor.MOST_COUNTED
+    assert len(lines._lines) == folded.MOST_COUNTED
