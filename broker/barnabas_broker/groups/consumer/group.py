@@ -110,6 +110,8 @@ _OWN_MEMBER_ID: Final = 1
 _MEMBER_ID_REQUIRED: Final = 4
 #: Seconds between two attempts of an assignor that fails.
 _RETRY_SECONDS: Final = 1.0
+#: Seconds after the start of an assignor in which heartbeats wait for its target. Those of joins wait in any case.
+_ASSIGNOR_SECONDS: Final = 0.5
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
 #: Members that one call reconciles after a new target, or checks because they are due, at most; the others follow
@@ -614,13 +616,15 @@ class ConsumerGroup:
         Args:
             heartbeat: of the member.
             caller: the client that sends it.
-            waits: whether it waits for a target that is being computed.
+            waits: whether it waits for a target that is being computed, however long that takes.
             out: gets the effects.
             now: the time.
         """
         if self._may_assign(now):
             self._start_assignment([heartbeat], out, now)
-        elif self._computation is not None and waits:
+        elif self._computation is not None and (waits or now < self._computation.started + _ASSIGNOR_SECONDS):
+            # Members that joined together heartbeat together: with the old target, they would get the new one after
+            # another interval. A slow assignor of a plugin does not keep them for longer.
             self._computation.waiting.append(heartbeat)
             self._append([], out)
         else:

@@ -414,10 +414,13 @@ def test_a_target_that_takes_long() -> None:
     assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (2, {})
     assert machine.state() is ConsumerGroupState.ASSIGNING
     assert machine.send("b", 2, token="b2") is None
-    steady = machine.send("a", 2, token="a2")
-    assert (steady.member_epoch, steady.assignment) == (2, None)
+    assert machine.send("a", 2, token="a2") is None, "a member does not need another heartbeat for its new target"
+    machine.now += 0.5
+    slow = machine.send("a", 2, token="a3")
+    assert (slow.member_epoch, slow.assignment) == (2, None), "a slow assignor keeps no heartbeat"
     machine.computed()
     assert machine.answers["b2"].member_epoch == 3
+    assert machine.answers["a2"].assignment is not None
     assert machine.group.assigned(99, NewTargets({}, set(), {}), machine.now, 0) == []
 
 
