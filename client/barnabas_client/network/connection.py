@@ -138,8 +138,9 @@ class Connection(asyncio.BufferedProtocol):
                 try:
                     await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
                 except ssl.SSLCertVerificationError as error:
+                    why = error.verify_message.rstrip(".")
                     raise KafkaConnectionError(
-                        f"cannot connect to {host}:{port}: its certificate is not accepted, {error.verify_message}. "
+                        f"cannot connect to {host}:{port}: its certificate is not accepted, {why}. "
                         "To do: give the authority that issued it as ssl_cafile, and connect by a name that is in it"
                     ) from error
                 except OSError as error:
