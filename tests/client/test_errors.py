@@ -26,6 +26,11 @@ def test_an_exception_with_a_class_of_its_own() -> None:
     )
 
 
+def test_a_remedy_of_its_own() -> None:
+    assert str(error_for(31, "get a producer id", remedy="grant WRITE")).endswith("FAILED. To do: grant WRITE")
+    assert str(error_for(31, "describe users")).endswith("FAILED. To do: grant this client access to the cluster")
+
+
 def test_a_code_newer_than_this_client() -> None:
     error = error_for(9999, "do something")
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -5,8 +5,9 @@ event loop does nothing else. A hundred clients that take their steps at once wo
 them. So a connection is not read during its handshake, except when its step has its turn (:class:`HandshakeSteps`);
 whatever else is ready comes between the steps.
 
-The first byte shows what is not TLS. A connection that does not get through its handshake causes one log line
-with the peer and the reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in ``max.connections`` meanwhile.
+The first byte shows what is not TLS. A connection that does not get through its handshake causes a log line with
+the peer and the reason, once a minute for a host and a reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in
+``max.connections`` meanwhile.
 """
 
 import asyncio
@@ -16,13 +17,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Final, cast
 
-from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.connection import Connection
-
-log = logger("server")
+from barnabas_broker.server.folded import Folded
 
 #: Seconds from the connection to the end of the handshake.
 HANDSHAKE_SECONDS: Final = 10.0
@@ -99,6 +98,8 @@ class TlsListener:
         make: makes the protocol of a connection.
         traffic: the counters of all connections.
         steps: the order of handshakes, the same for all listeners.
+        failed: logs failed handshakes.
+        protocol: what clients have to set as their ``security.protocol``.
         seconds: from the connection to the end of its handshake.
 
     Attributes:
@@ -111,6 +112,8 @@ class TlsListener:
         make: Callable[[Place], Connection],
         traffic: Traffic,
         steps: HandshakeSteps,
+        failed: Folded,
+        protocol: str,
         seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.pending: set[asyncio.Task[None]] = set()
@@ -118,6 +121,8 @@ class TlsListener:
         self._make = make
         self._traffic = traffic
         self._steps = steps
+        self._failed = failed
+        self._protocol = protocol
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
@@ -154,7 +159,7 @@ class TlsListener:
                         return
                 # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
                 if opening.first:
-                    self._refuse(peer, "it does not speak TLS: set security.protocol=SSL in the client")
+                    self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
             except HandshakeFailed as failed:
                 with suppress(OSError):
                     spare.send(failed.alert)
@@ -228,7 +233,8 @@ class TlsListener:
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._traffic.dropped += 1
-        log.warning("TLS handshake failed", peer=peer, reason=reason)
+        host, _, port = peer.rpartition(":")
+        self._failed.add(host, int(port), reason)
 
 
 def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:

@@ -18,6 +18,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import ConfigError
 from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
 from barnabas_broker.security.tls import _Connection
+from barnabas_broker.server import folded
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps, TlsListener
 from barnabas_protocol.codec import encode_request
@@ -235,6 +236,38 @@ async def test_what_is_not_tls(start_tls: StartTls, said: bytes, caplog: pytest.
         wire.writer.write(said)
         assert await wire.closed()
     assert await failure(caplog) == "it does not speak TLS: set security.protocol=SSL in the client"
+
+
+async def test_what_a_host_repeats_is_logged_once(
+    start_tls: StartTls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folded, "WINDOW", 0.0)
+    broker = await start_tls()
+    for _ in range(50):
+        async with await Wire.connect(port(broker)) as wire:
+            wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await wire.closed()
+    reason = await failure(caplog)
+    broker.server.sweep()
+    line = failures(caplog)[-1]
+    assert (line["event"], line["reason"], line["repeated"]) == ("TLS handshakes failed", reason, 49)
+
+
+async def test_a_client_without_tls_is_told_what_a_listener_with_logins_speaks(
+    start_tls: StartTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="lovelace";'
+    broker = await start_tls(
+        **{
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SASL_SSL",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "plain.sasl.jaas.config": jaas,
+        }
+    )
+    async with await Wire.connect(port(broker)) as wire:
+        wire.writer.write(b"\0\0\0\x10\0\x12\0\x03")
+        assert await wire.closed()
+    assert await failure(caplog) == "it does not speak TLS: set security.protocol=SASL_SSL in the client"
 
 
 async def test_a_connection_that_says_nothing_is_not_logged(

@@ -23,6 +23,14 @@ LOGIN = {
 }
 
 
+TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+TOKEN = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    TOKEN_URL: "file:///run/secrets/a%20token",
+}
+
+
 def read(given: Mapping[str, str] | None = None, *, streaming: bool = False, **more: str) -> ReadOptions:
     return ReadOptions.of({**SERVERS, "subscribe": "a", **(given or {}), **more}, streaming=streaming)
 
@@ -102,6 +110,18 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
             {**LOGIN, "kafka.sasl.jaas.config": 'M required username="ada";'},
             'must have username="..." and password="..."',
         ),
+        ({**TOKEN, "kafka.security.protocol": "SSL"}, "'kafka.sasl.*' is given, but kafka.security.protocol is SSL"),
+        ({**LOGIN, TOKEN_URL: "file:///token"}, "kafka.sasl.mechanism is SCRAM-SHA-512"),
+        ({**LOGIN, "kafka.sasl.mechanism": "OAUTHBEARER"}, "let another program renew the token in a file, and give"),
+        ({**TOKEN, TOKEN_URL: "https://user:hush@issuer/token"}, "is not that of a file: tokens are not requested"),
+        ({**TOKEN, TOKEN_URL: "file://elsewhere/token"}, "is not that of a file"),
+        ({**TOKEN, TOKEN_URL: "/token"}, "is not that of a file"),
+        (
+            {**TOKEN, "kafka.sasl.jaas.config": 'M required clientId="a" clientSecret="hush";'},
+            "'kafka.sasl.jaas.config' has clientId, clientSecret: tokens are not requested from a provider",
+        ),
+        ({**TOKEN, "kafka.sasl.jaas.config": "hush"}, "'kafka.sasl.jaas.config' must be MODULE required"),
+        ({**TOKEN, "kafka.sasl.login.callback.handler.class": "com.example.Own"}, "give one of 'org.apache.kafka"),
         ({**LOGIN, "kafka.security.protocol": "TLS"}, "'kafka.security.protocol' is 'TLS': give one of"),
         ({**LOGIN, "kafka.ssl.truststore.location": "/x.pem"}, "kafka.security.protocol is SASL_PLAINTEXT"),
         ({"kafka.ssl.truststore.type": "JKS"}, "'kafka.ssl.truststore.type' is 'JKS': give one of 'PEM'"),
@@ -113,8 +133,9 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
     ],
 )
 def test_invalid_values_name_their_option(given: dict[str, str], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=match) as raised:
         read(given)
+    assert "hush" not in str(raised.value)
 
 
 def test_bootstrap_servers_are_required() -> None:
@@ -206,6 +227,18 @@ def test_settings_hide_secrets() -> None:
     given = {**SERVERS, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "hush"}
     assert "hush" not in repr(Settings.of(given))
     assert "hush" not in repr(Settings.of({**SERVERS, **LOGIN}))
+
+
+def test_a_token() -> None:
+    as_for_java = {
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+        "kafka.sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginCallbackHandler",
+    }
+    for given in (TOKEN, {**TOKEN, **as_for_java}):
+        settings = Settings.of({**SERVERS, **given})
+        assert (settings.login(), settings.token_file()) == (None, Path("/run/secrets/a token"))
+    assert Settings.of({**SERVERS, **LOGIN}).token_file() is None
 
 
 def test_a_login() -> None:

@@ -1,4 +1,7 @@
-"""Checks an event that was read: every client that may write to ``__group_events`` can forge one. Pure.
+"""Checks an event that was read: it may be damaged, or forged. Pure.
+
+Clients of this broker cannot write to ``__group_events``. But it may be that of another cluster, where the topic is an
+ordinary one, as in Apache Kafka.
 
 What explains and draws events (:mod:`~barnabas_broker.groups.events.explain`,
 :mod:`~barnabas_broker.groups.events.chart`) relies on the fields of their types. An event without a flaw has them.
