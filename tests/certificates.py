@@ -31,7 +31,13 @@ class Authority:
         self.ca.cert_pem.write_to_path(str(self.trust))
 
     def issue(
-        self, file: str, *names: str, common_name: str | None = None, password: str = "", unit: str | None = None
+        self,
+        file: str,
+        *names: str,
+        common_name: str | None = None,
+        password: str = "",
+        unit: str | None = None,
+        key_type: trustme.KeyType = trustme.KeyType.ECDSA,
     ) -> Path:
         """A file with a private key, its certificate and the chain.
 
@@ -41,9 +47,14 @@ class Authority:
             common_name: the CN of the subject.
             password: encrypts the key.
             unit: the OU of the subject; another one for each certificate if None.
+            key_type: ECDSA with the curve P-256, or RSA with 2048 bits.
         """
         leaf = self.ca.issue_cert(
-            *(names or NAMES), common_name=common_name, organization_name="Tests", organization_unit_name=unit
+            *(names or NAMES),
+            common_name=common_name,
+            organization_name="Tests",
+            organization_unit_name=unit,
+            key_type=key_type,
         )
         # In PKCS#8, because Java reads nothing else.
         secret = BestAvailableEncryption(password.encode()) if password else NoEncryption()

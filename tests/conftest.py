@@ -1,16 +1,18 @@
 """What all tests share: settings of hypothesis, signals of programs, the order of tests, one Apache Kafka."""
 
 import gc
+import math
 import os
 import re
 import signal
+import time
 from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -40,6 +42,10 @@ LONG: Final = frozenset({"broad", "interop", "programs", "slow", "spark"})
 
 #: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
+
+
+#: When the timeout of a test expires, on the monotonic clock.
+EXPIRES: Final = pytest.StashKey[float]()
 
 
 def pytest_configure() -> None:
@@ -96,6 +102,26 @@ def _left_out(file: Path, config: pytest.Config) -> bool:
         return False
     given = re.search(r"^pytestmark = (\[.*?\]$|.*?$)", file.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return given is not None and any(f"mark.{term.removeprefix('not ')}" in given[1] for term in terms)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
+    """Remember when the timeout of a test expires."""
+    item.stash[EXPIRES] = time.monotonic() + settings.timeout
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that ends without an error after its timeout.
+
+    pytest-timeout raises its error in the code that runs at that moment. In a task that the test does not await, for
+    example a handler that never ends, asyncio keeps the error, and the test would pass after minutes.
+    """
+    result = yield
+    if time.monotonic() > item.stash.get(EXPIRES, math.inf):
+        pytest.fail("ended only after its timeout: a task of the test never waits. Let it wait, or end it")
+    return result
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -103,6 +103,7 @@ from barnabas_broker.security.scram import ScramCredential
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Dispatcher, Peer
+from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.sasl import (
     SaslLogin,
@@ -112,7 +113,7 @@ from barnabas_broker.server.sasl import (
     own_credentials,
     sasl_settings,
 )
-from barnabas_broker.server.server import BACKLOG, SocketServer, connection_limits
+from barnabas_broker.server.server import BACKLOG, SocketServer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
@@ -267,8 +268,8 @@ class BrokerServer:
         routes = join()
         advertised = advertise(listeners, broker_listeners(config, ADVERTISED_LISTENERS), socket.gethostname())
         # DescribeConfigs shows what was worked out as if it had been configured.
-        config.given[LISTENERS.name] = ",".join(map(str, listeners))
-        config.given[ADVERTISED_LISTENERS.name] = ",".join(map(str, advertised))
+        config.set_static(LISTENERS, ",".join(map(str, listeners)))
+        config.set_static(ADVERTISED_LISTENERS, ",".join(map(str, advertised)))
         config.given |= {key.name: str(node_id) for key in (NODE_ID, BROKER_ID)}
         config.given.setdefault(LOG_DIRS.name, config[LOG_DIRS])
 
@@ -345,9 +346,9 @@ class BrokerServer:
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
         authorizer = _authorizer(config, cluster, audit)
-        connection_quotas = ConnectionQuotas(
-            connection_limits(config, (each.name for each in listeners)), _window(config)
-        )
+        limits = Limits(config, (each.name for each in listeners))
+        # What was given before the start has to be valid in any case.
+        connection_quotas = ConnectionQuotas(limits.of(Config(config.keys, config.given)), _window(config))
         quotas = _client_quotas(config, cluster, connection_quotas)
         responses = Budget(config[QUEUED_MAX_RESPONSE_BYTES])
         refusals = Refusals()
@@ -373,6 +374,7 @@ class BrokerServer:
             audit=audit,
             authorizer=authorizer,
             certificates=certificates,
+            limits=limits,
         )
         dispatch = Dispatch(services, routes)
         stack.callback(dispatch.close)
@@ -384,6 +386,17 @@ class BrokerServer:
         server = SocketServer(
             config, wrap_dispatcher(dispatch), time.monotonic, refusals, responses, connection_quotas, identified
         )
+
+        def limit(image: Image, events: Sequence[Event]) -> None:
+            """Take the limits of connections that were set at run time."""
+            if any(isinstance(event, BrokerConfigured) and event.name in ("", str(node_id)) for event in events):
+                try:
+                    server.limit(limits.of(config))
+                except ConfigError as error:
+                    log.error("limits of connections not changed, the earlier ones stay", reason=str(error))
+
+        limit(image, image.snapshot())
+        cluster.subscribe(limit)
         view = View(
             node_id=node_id,
             version=product_version(),

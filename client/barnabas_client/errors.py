@@ -386,13 +386,14 @@ _REMEDIES: Final = {
 }
 
 
-def error_for(code: int, what: str, detail: str | None = None) -> KafkaError:
+def error_for(code: int, what: str, detail: str | None = None, *, remedy: str | None = None) -> KafkaError:
     """Create the exception for an error code of a broker.
 
     Args:
         code: the error code; a code that this client does not know becomes UNKNOWN_SERVER_ERROR.
         what: what was attempted, such as ``"commit to group 'g'"``.
         detail: the broker's error message, if it sent one.
+        remedy: what to do about it; None for what usually helps.
     """
     known = ErrorCode.of(code)
     message = f"{what}: {known.name}"
@@ -400,7 +401,7 @@ def error_for(code: int, what: str, detail: str | None = None) -> KafkaError:
         message += f" (code {code})"
     if detail:
         message += f", {detail.rstrip('.')}"
-    remedy = _REMEDIES.get(known)
+    remedy = remedy or _REMEDIES.get(known)
     if remedy is not None:
         message += f". To do: {remedy}"
     cls = _CLASSES.get(known)

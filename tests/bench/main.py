@@ -46,6 +46,7 @@ BESIDE: Final = (
     "latency",
     "transactions",
     "requests",
+    "security",
     "groups",
     "consumer_groups",
     "recovery",

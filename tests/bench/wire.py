@@ -3,6 +3,8 @@
 import socket
 import struct
 import time
+import uuid
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -19,13 +21,18 @@ from barnabas_protocol.messages.list_offsets import (
 )
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.sasl import exchange
 from barnabas_protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
 CLIENT: Final = "bench"
+#: What the names of groups and topics begin with.
+PREFIX: Final = "bench-"
 #: Retriable errors: a topic or a coordinator is not ready yet.
 PASSING: Final = {3, 5, 6, 14, 15, 16}
 LIMIT: Final = 60.0
@@ -53,6 +60,28 @@ class Link:
         if len(head) < 4:
             raise EOFError("the server has closed the connection")
         return decode_response(answer, version, self._answers.read(*struct.unpack(">i", head)))
+
+    def log_in(self, user: str, password: str) -> None:
+        """Log in with SCRAM-SHA-256."""
+        messages = exchange("SCRAM-SHA-256", user, password, lambda: uuid.uuid4().hex)
+        shaken = self.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, SaslHandshakeResponse)
+        error, message = shaken.error_code, next(messages)
+        with suppress(StopIteration):
+            while not error:
+                answer = self.ask(SaslAuthenticateRequest(auth_bytes=message), 1, SaslAuthenticateResponse)
+                error, message = answer.error_code, messages.send(bytes(answer.auth_bytes))
+        if error:
+            raise RuntimeError(f"the login has failed: error {error}")
+
+    def detach(self) -> socket.socket:
+        """The socket, which this object does not use or close any more."""
+        self._answers.close()
+        return self._socket
+
+
+def named() -> str:
+    """A name that no group and no topic has."""
+    return f"{PREFIX}{uuid.uuid4().hex}"
 
 
 def create_topic(address: str, name: str, partitions: int, patience: float = LIMIT) -> None:

@@ -16,6 +16,7 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from barnabas_protocol.registry import APIS, ApiKey, api
+from tests.lots import in_lots
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_error_codes_are_counted_where_they_stand(key: ApiKey, response: Any, er
     assert metrics.errors == {code: 2 * count for code, count in errors.items()}
 
 
-@pytest.mark.parametrize("key", APIS)
+@in_lots("key", APIS)
 def test_every_answer_has_a_place_for_errors(key: ApiKey) -> None:
     assert list(error_paths(api(key).response))
 

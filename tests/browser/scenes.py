@@ -38,6 +38,7 @@ async def start(log_dir: str, **settings: str) -> BrokerServer:
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
         "offsets.topic.num.partitions": "4",
+        "transaction.state.log.num.partitions": "4",
         **{key.replace("_", "."): value for key, value in settings.items()},
     }
     return await BrokerServer.start(Config(BROKER_KEYS, given), port=0, http_port=0)

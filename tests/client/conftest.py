@@ -62,7 +62,7 @@ async def no_complaints() -> AsyncIterator[None]:
 def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """A real broker for all tests of a session."""
     if request.param == "barnabas":
-        with BarnabasBroker({"offsets.topic.num.partitions": 4}) as live:
+        with BarnabasBroker({"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 4}) as live:
             yield live.bootstrap_servers
     else:
         kafka: ApacheKafka = request.getfixturevalue(request.param)

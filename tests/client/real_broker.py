@@ -27,6 +27,7 @@ async def running_broker(folder: Path, **settings: str) -> AsyncIterator[BrokerS
         "log.dir": str(folder / "data"),
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "2",
         **{key.replace("_", "."): value for key, value in settings.items()},
     }
     broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0)

@@ -1,6 +1,7 @@
 """The client over TLS, against a broker: certificates, names, and what it says when they do not fit."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_client import Admin, Consumer, Producer, TopicPartition
 from barnabas_client.cli import main
-from barnabas_client.errors import KafkaConnectionError
+from barnabas_client.errors import DeliveryTimeoutError, KafkaConnectionError
 from tests.certificates import Authority
 from tests.wire import PATIENCE
 
@@ -111,3 +112,41 @@ async def test_the_command_line_takes_settings_from_the_environment(
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].split()[0] == "t"
     assert "hush" not in said.out + said.err
+
+
+async def test_a_client_without_tls_learns_what_may_be_wrong(broker: BrokerServer) -> None:
+    with pytest.raises(KafkaConnectionError, match="To do: connect with TLS if it expects that"):
+        await Admin(bootstrap_servers=f"127.0.0.1:{broker.port}").start()
+
+
+async def test_a_record_that_is_not_sent_says_why(tmp_path: Path, authority: Authority) -> None:
+    """The broker is reached by an address of its certificate, and advertises a name that is not in it."""
+    settings = {
+        "log.dir": str(tmp_path / "data"),
+        "listeners": "SSL://0.0.0.0:0,OTHER://127.0.0.1:0",
+        "listener.security.protocol.map": "SSL:SSL,OTHER:SSL",
+        "inter.broker.listener.name": "OTHER",
+        "advertised.listeners": "SSL://127.0.0.2:0",
+        "ssl.keystore.location": str(authority.issue("broker")),
+    }
+    running = await BrokerServer.start(Config(BROKER_KEYS, settings))
+    try:
+        secure: dict[str, Any] = {"security_protocol": "SSL", "ssl_cafile": str(authority.trust)}
+        servers = f"127.0.0.1:{running.port}"
+        async with Producer(
+            bootstrap_servers=servers,
+            delivery_timeout_ms=500,
+            request_timeout_ms=400,
+            linger_ms=0,
+            enable_idempotence=False,
+            **secure,
+        ) as producer:
+            why = ""
+            async with asyncio.timeout(PATIENCE):
+                while "cannot connect" not in why:  # a slow machine has not tried yet when the first record expires
+                    with pytest.raises(DeliveryTimeoutError) as raised:
+                        await producer.send_and_wait("t", b"v")
+                    why = str(raised.value)
+        assert re.search(r"attempts: 0\): cannot connect to 127\.0\.0\.2:.*not valid for '127\.0\.0\.2'\. To do", why)
+    finally:
+        await running.stop()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lots import in_lots
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 SOURCES = [ROOT / "broker/barnabas_broker", ROOT / "client/barnabas_client", ROOT / "protocol/barnabas_protocol"]
@@ -31,7 +33,7 @@ def in_backticks(pattern: str) -> list[str]:
     return sorted(set(re.findall(rf"`({pattern})`", PAGE)))
 
 
-@pytest.mark.parametrize("name", in_backticks(r"[A-Z]\w+\.\w+"))
+@in_lots("name", in_backticks(r"[A-Z]\w+\.\w+"))
 def test_a_method_exists(name: str) -> None:
     owner, _, method = name.partition(".")
     assert method in members()[owner]
@@ -44,7 +46,7 @@ def test_a_function_or_parameter_exists(name: str) -> None:
     assert name in everything or name in parameters
 
 
-@pytest.mark.parametrize("name", in_backticks(r"[\w./]+/[\w.]*"))
+@in_lots("name", in_backticks(r"[\w./]+/[\w.]*"))
 def test_a_path_exists(name: str) -> None:
     for prefix, source in PACKAGES.items():
         name = name.replace(prefix, str(source))

@@ -12,6 +12,7 @@ import yaml
 
 from barnabas_broker.__main__ import _parser, read_config
 from barnabas_broker.config.keys import ADVERTISED_LISTENERS, NUM_PARTITIONS
+from tests.lots import in_lots
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text("utf-8")
@@ -153,7 +154,7 @@ def explained() -> list[str]:
     return [line for row in rows for line in re.findall(r"`([^`]+)`", row)]
 
 
-@pytest.mark.parametrize("line", explained())
+@in_lots("line", explained())
 def test_the_broker_writes_the_lines_that_are_explained(line: str, sources: str) -> None:
     assert f'"{line}' in sources
 

@@ -15,6 +15,7 @@ from barnabas_broker.groups.records import (
     read_consumer_record,
     read_group_value,
 )
+from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.schema import Struct
 from barnabas_protocol.wire import Buffer
 from tests.interop.behaviour.language import Scenario
@@ -43,6 +44,16 @@ def normal(value: Any, names: dict[Any, str]) -> Any:
     return names.get(value, value) if isinstance(value, bytes) else value
 
 
+def classic(value: GroupMetadataValue, names: dict[Any, str]) -> Any:
+    """The record of a classic group, with its members in the order of their names.
+
+    Kafka writes them in the order of a hash map, which follows from the random part of their ids.
+    """
+    found = normal(value, names)
+    found["members"].sort(key=repr)
+    return found
+
+
 def records_of(server: Server, player: Player) -> list[tuple[int, Any, Any]]:
     """The group's records: type, key and value. Records of one kind that follow each other are sorted."""
     names = {value: name for name, value in player.saved.items() if isinstance(value, str | bytes) and value}
@@ -63,7 +74,7 @@ def records_of(server: Server, player: Player) -> list[tuple[int, Any, Any]]:
             assert isinstance(key, bytes)
             kind = key_type(key)
             if kind == GROUP_KEY and player.saved["group"].encode() in key:
-                found.append((kind, "", None if value is None else normal(read_group_value(bytes(value)), names)))
+                found.append((kind, "", None if value is None else classic(read_group_value(bytes(value)), names)))
             elif kind in CONSUMER_KEYS:
                 value = None if value is None else bytes(value)
                 read, content = read_consumer_record(kind, key, value)

@@ -221,7 +221,8 @@ def start_tool(
 class ApacheKafka(Server):
     """Broker and controller in one (KRaft).
 
-    `overrides` are lines of server.properties. `format_args` go to StorageTool, for example
+    `overrides` are lines of server.properties; the controller has a listener beside those of `listeners`.
+    `format_args` go to StorageTool, for example
     ("--feature", "group.version=0").
     """
 
@@ -274,7 +275,8 @@ class ApacheKafka(Server):
 
     def _prepare(self) -> None:
         self.controller_port = free_port()
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+        given = self._overrides.get("listeners", f"PLAINTEXT://127.0.0.1:{self.port}")
+        listeners = f"{given},CONTROLLER://127.0.0.1:{self.controller_port}"
         properties = {
             **TEST_DEFAULTS,
             "process.roles": "broker,controller",
@@ -282,10 +284,10 @@ class ApacheKafka(Server):
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listeners": listeners,
             "advertised.listeners": listeners,
             "log.dirs": str(self.log_dir),
             **self._overrides,
+            "listeners": listeners,
         }
         path = self.folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import aiokafka
 import aiokafka.abc
+import aiokafka.helpers
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,6 +20,7 @@ from barnabas_broker.security.bearer import OAUTHBEARER_MODULE
 from barnabas_broker.security.sasl import PLAIN_MODULE
 from barnabas_client import AbstractTokenProvider, Consumer, Producer
 from barnabas_client.errors import AuthenticationFailedError
+from tests.certificates import Authority
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.behaviour.servers import logs_in
@@ -42,34 +44,44 @@ ALLOWED: Final = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 class OauthBroker:
     """A broker whose clients log in by the tokens of `maker`: also with short sessions, and with unsigned tokens."""
 
-    def __init__(self, maker: TokenMaker, servers: str, again: str, open_to_all: str) -> None:
+    def __init__(
+        self, maker: TokenMaker, servers: str, again: str, open_to_all: str, over_tls: str, trust: Path
+    ) -> None:
         self.maker = maker
         self.servers = servers
         self.again = again
         self.open_to_all = open_to_all
+        self.over_tls = over_tls
+        self.trust = trust
 
 
 @pytest.fixture(scope="module")
 def oauth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OauthBroker]:
-    maker = TokenMaker(tmp_path_factory.mktemp("oauth"))
-    names = ("OAUTH", "AGAIN", "OPEN")
+    folder = tmp_path_factory.mktemp("oauth")
+    maker, authority = TokenMaker(folder), Authority(folder)
+    names = ("OAUTH", "AGAIN", "OPEN", "TLS")
     ports = {name: free_port() for name in ("PLAINTEXT", *names)}
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT," + ",".join(f"{name}:SASL_PLAINTEXT" for name in names),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OAUTH:SASL_PLAINTEXT,AGAIN:SASL_PLAINTEXT,"
+        "OPEN:SASL_PLAINTEXT,TLS:SASL_SSL",
         **maker.settings("OAUTH"),
         **maker.settings("AGAIN"),
+        **maker.settings("TLS"),
+        "listener.name.tls.ssl.keystore.location": str(authority.issue("broker")),
         "listener.name.again.oauthbearer.connections.max.reauth.ms": "3000",
         "listener.name.open.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.open.oauthbearer.sasl.server.callback.handler.class": UNSECURED_TOKENS,
         "listener.name.open.oauthbearer.sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
     }
     with BarnabasBroker(settings, port=ports["PLAINTEXT"]):
-        yield OauthBroker(maker, *(f"127.0.0.1:{ports[name]}" for name in names))
+        once, again, open_to_all, over_tls = (f"127.0.0.1:{ports[name]}" for name in names)
+        yield OauthBroker(maker, once, again, open_to_all, over_tls, authority.trust)
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
-def test_librdkafka(oauth: OauthBroker, fresh: str, again: bool) -> None:
+@pytest.mark.parametrize("way", ["once", "again", "tls"])
+def test_librdkafka(oauth: OauthBroker, fresh: str, way: str) -> None:
+    again = way == "again"
     asked: list[float] = []
 
     def give(config: str) -> tuple[str, float]:
@@ -82,6 +94,12 @@ def test_librdkafka(oauth: OauthBroker, fresh: str, again: bool) -> None:
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": give,
     }
+    if way == "tls":
+        login |= {
+            "bootstrap.servers": oauth.over_tls,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(oauth.trust),
+        }
     failed: list[str] = []
     producer = confluent_kafka.Producer({**login, "error_cb": lambda error: failed.append(error.str())})
     end = time.monotonic() + (7 if again else 0)
@@ -126,13 +144,17 @@ class OfAiokafka(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
         return {"traceId": "123"}
 
 
-async def test_aiokafka(oauth: OauthBroker, fresh: str) -> None:
-    login = {
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_aiokafka(oauth: OauthBroker, fresh: str, tls: bool) -> None:
+    login: dict[str, Any] = {
         "bootstrap_servers": oauth.servers,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": OfAiokafka(oauth.maker),
     }
+    if tls:
+        context = aiokafka.helpers.create_ssl_context(cafile=str(oauth.trust))
+        login |= {"bootstrap_servers": oauth.over_tls, "security_protocol": "SASL_SSL", "ssl_context": context}
     async with asyncio.timeout(LIMIT):
         async with aiokafka.AIOKafkaProducer(**login) as producer:
             for line in LINES:
@@ -145,7 +167,8 @@ async def test_aiokafka(oauth: OauthBroker, fresh: str) -> None:
     assert read == LINES
 
 
-def test_kafka_python(oauth: OauthBroker, fresh: str) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_kafka_python(oauth: OauthBroker, fresh: str, tls: bool) -> None:
     from kafka.net.sasl.oauth import AbstractTokenProvider as OfKafkaPython
 
     class Provider(OfKafkaPython):  # type: ignore[misc]
@@ -158,6 +181,12 @@ def test_kafka_python(oauth: OauthBroker, fresh: str) -> None:
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": Provider(),
     }
+    if tls:
+        login |= {
+            "bootstrap_servers": oauth.over_tls,
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(oauth.trust),
+        }
     producer = kafka.KafkaProducer(**login)
     for line in LINES:
         producer.send(fresh, line)
@@ -169,9 +198,14 @@ def test_kafka_python(oauth: OauthBroker, fresh: str) -> None:
     assert read == LINES
 
 
-def test_kafkajs(kafkajs: Path, oauth: OauthBroker, fresh: str) -> None:
-    security = {"sasl": {"mechanism": "oauthbearer", "token": oauth.maker.token("kafkajs")}}
-    done = process.run(["node", str(TALK), str(kafkajs), oauth.servers, fresh, json.dumps(security)], LIMIT)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_kafkajs(kafkajs: Path, oauth: OauthBroker, fresh: str, tls: bool) -> None:
+    security: dict[str, Any] = {"sasl": {"mechanism": "oauthbearer", "token": oauth.maker.token("kafkajs")}}
+    if tls:
+        security["ssl"] = {"ca": [oauth.trust.read_text()]}
+    # Node checks no certificate for an address.
+    servers = oauth.over_tls.replace("127.0.0.1", "localhost") if tls else oauth.servers
+    done = process.run(["node", str(TALK), str(kafkajs), servers, fresh, json.dumps(security)], LIMIT)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["got"]) == 100
 
@@ -189,14 +223,12 @@ def java(folder: Path, lines: Mapping[str, str]) -> str:
 def test_java_with_a_file(oauth: OauthBroker, fresh: str, tmp_path: Path) -> None:
     token = tmp_path / "token.jwt"
     token.write_text(oauth.maker.token("java", 3600))
-    config = java(
-        tmp_path,
-        {
-            "sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
-            "sasl.login.callback.handler.class": SIGNED_TOKENS[0].replace("ValidatorC", "LoginC"),
-            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
-        },
-    )
+    of_file = {
+        "sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
+        "sasl.login.callback.handler.class": SIGNED_TOKENS[0].replace("ValidatorC", "LoginC"),
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+    }
+    config = java(tmp_path, of_file)
     jvm = (*TOOL_JVM, ALLOWED + token.as_uri())
     # Ten seconds, and three sessions.
     words = ("--num-records", "1000", "--record-size", "10", "--throughput", "100", "--topic", fresh)
@@ -209,6 +241,16 @@ def test_java_with_a_file(oauth: OauthBroker, fresh: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1000 records sent" in done.stdout
     assert "Exception" not in done.stdout + done.stderr
+    over_tls = {"security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": oauth.trust}
+    java(tmp_path, {**of_file, **{key: str(value) for key, value in over_tls.items()}})
+    done = run_tool(
+        "kafka-topics",
+        *("--bootstrap-server", oauth.over_tls, "--command-config", config, "--list"),
+        timeout=LIMIT,
+        jvm=jvm,
+    )
+    assert fresh in done.stdout.split(), done.stderr
+    java(tmp_path, of_file)
     token.write_text(oauth.maker.token("java", 3600, iss="other"))
     connect = ("--bootstrap-server", oauth.servers, "--command-config", config)
     done = run_tool("kafka-topics", *connect, "--list", timeout=LIMIT, jvm=jvm)

@@ -37,16 +37,31 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
-async def set_quota(server: Server, client_id: str, key: str, value: float | None) -> None:
-    async with Admin(bootstrap_servers=server.bootstrap_servers) as admin:
-        entity = {"client-id": client_id}
-        await admin.alter_client_quotas([ClientQuotaAlteration(entity, {key: value})])
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                found = await admin.describe_client_quotas(entity)
-                if any(one.values.get(key) == value for one in found):
+async def described(admin: Admin, client_id: str, key: str, value: float) -> None:
+    """Set a quota, and wait until it is described."""
+    entity = {"client-id": client_id}
+    await admin.alter_client_quotas([ClientQuotaAlteration(entity, {key: value})])
+    while True:
+        found = await admin.describe_client_quotas(entity)
+        if any(one.values.get(key) == value for one in found):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def set_quota(server: Server, client_id: str, key: str, value: float) -> None:
+    """Set a quota, and wait until it counts: Apache Kafka describes a quota some time before it measures by it.
+
+    Changes are applied in their order: when a later one makes a client wait, the quota counts.
+    """
+    async with asyncio.timeout(PATIENCE), Admin(bootstrap_servers=server.bootstrap_servers) as admin:
+        await described(admin, client_id, key, value)
+        later = f"after-{client_id}"
+        await described(admin, later, "request_percentage", 1e-6)
+        while True:
+            async with await Wire.connect(server.port) as wire:
+                if (await wire.ask(ASK, 3, ApiVersionsResponse, later)).throttle_time_ms:
                     return
-                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)
 
 
 def producing(topic: str, size: int, acks: int = 1) -> ProduceRequest:

@@ -275,13 +275,10 @@ async def test_the_client_logs_in_to_apache_kafka(kafka_with_logins: str, fresh:
 @pytest.fixture(scope="module")
 def kafka_with_logins() -> Iterator[str]:
     """The address at which clients of an Apache Kafka log in."""
-    port, sasl_port, controller = free_port(), free_port(), free_port()
-    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
+    port, sasl_port = free_port(), free_port()
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     settings = {
-        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": listeners,
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_ada="lovelace";',

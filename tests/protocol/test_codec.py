@@ -20,7 +20,8 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.schema import Message, Request, Response
 from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
-from tests.protocol.support import BROKEN, MESSAGES, PAIRS, damaged, name_of, slow_decode, some
+from tests.lots import in_lots
+from tests.protocol.support import BROKEN, MESSAGES, PAIRS, damaged, slow_decode, some
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
 
@@ -136,7 +137,7 @@ def test_strings_that_do_not_fit(group: Any) -> None:
         codec.encode(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 0)
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
+@in_lots("cls", MESSAGES)
 def test_truncation_at_every_byte(cls: type[Message]) -> None:
     rng = random.Random(cls.__name__)
     for version in cls.VERSIONS:

@@ -11,6 +11,7 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
 from barnabas_protocol.registry import APIS, ApiKey, RegistryError, api, register
 from barnabas_protocol.schema import Api, Request, Response
+from tests.lots import in_lots
 from tests.protocol.reference import EXACT, load, snake
 
 #: The APIs of Kafka 4.3.1 that are not declared, by reason.
@@ -44,7 +45,7 @@ def test_apis_that_are_not_declared() -> None:
         api(ApiKey.SHARE_GROUP_HEARTBEAT)
 
 
-@pytest.mark.parametrize("key", APIS)
+@in_lots("key", APIS)
 def test_both_messages_belong_together(key: ApiKey) -> None:
     found = api(key)
     assert issubclass(found.request, Request)
@@ -54,7 +55,7 @@ def test_both_messages_belong_together(key: ApiKey) -> None:
     assert found.request.FLEXIBLE == found.response.FLEXIBLE
 
 
-@pytest.mark.parametrize("module", messages.MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+@in_lots("module", messages.MODULES)
 def test_the_heading_of_a_module_matches_its_declaration(module: ModuleType) -> None:
     declared: Api = module.API
     key, versions, flexible = ApiKey(declared.request.API_KEY), declared.versions, declared.request.FLEXIBLE

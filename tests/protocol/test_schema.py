@@ -20,12 +20,13 @@ from barnabas_protocol.messages.produce import (
 from barnabas_protocol.schema import Message, Versions
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
+from tests.lots import in_lots
 from tests.protocol.support import MESSAGES, name_of, slow_decode, slow_encode, some, structs
 
 pytestmark = pytest.mark.broad
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
+@in_lots("cls", MESSAGES)
 def test_round_trips_in_every_version(cls: type[Message]) -> None:
     rng = random.Random(cls.__name__)
     for version in cls.VERSIONS:

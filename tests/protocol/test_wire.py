@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from barnabas_protocol import wire
 from barnabas_protocol.codegen import compile_construct
 from barnabas_protocol.wire import Array, Reader, WireError
+from tests.lots import in_lots
 from tests.protocol.support import BROKEN
 
 
@@ -60,7 +61,7 @@ CASES: list[tuple[Construct, object, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("con", "value", "data"), CASES)
+@in_lots(("con", "value", "data"), CASES)
 def test_values_and_bytes(con: Construct, value: object, data: bytes) -> None:
     for parse, build in both(con):
         assert parse(reader(data)) == value
@@ -72,7 +73,7 @@ def test_values_and_bytes(con: Construct, value: object, data: bytes) -> None:
                 parse(reader(data[:size]))
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("con", "data"),
     [
         (wire.STRING, b"\xff\xff"),

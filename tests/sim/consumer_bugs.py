@@ -48,9 +48,8 @@ def what_is_being_revoked_is_free_after_a_failover() -> AbstractContextManager[A
 
     def change(group: ConsumerGroup) -> None:
         for member in group.members.values():
-            before = member.owned()
-            member.revoking = {}
-            group._own(member, before)
+            before, member.revoking = member.revoking, {}
+            group._own(member, member.assigned, before)
 
     return _restored(change)
 

@@ -23,7 +23,7 @@ def partitions_are_given_away_before_they_are_revoked() -> AbstractContextManage
 
 def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:
     """Members of the classic group own nothing in the coordinator's view."""
-    right = ConsumerGroup.upgraded.__func__  # type: ignore[attr-defined]
+    right = ConsumerGroup.upgrading.__func__  # type: ignore[attr-defined]
 
     @wraps(right)
     def wrong(cls: Any, group_id: str, settings: Any, generation: int, members: Any, *more: Any) -> Any:
@@ -31,7 +31,7 @@ def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:
             member.assigned = {}
         return right(cls, group_id, settings, generation, members, *more)
 
-    return patch.object(ConsumerGroup, "upgraded", classmethod(wrong))
+    return patch.object(ConsumerGroup, "upgrading", classmethod(wrong))
 
 
 def an_upgrade_answers_no_deferred_requests() -> AbstractContextManager[Any]:
@@ -83,9 +83,9 @@ def removed_members_keep_their_partitions() -> AbstractContextManager[Any]:
     right = ConsumerGroup._own
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, before: Any) -> None:
+    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, *before: Any) -> None:
         if member.member_id in self.members:
-            right(self, member, before)
+            right(self, member, *before)
 
     return patch.object(ConsumerGroup, "_own", wrong)
 

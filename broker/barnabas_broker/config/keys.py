@@ -1072,8 +1072,20 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = _int(
 #: Keys with two names, the newer one first. A later source that has either replaces both.
 ALIASES: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = ((LOG_DIRS, LOG_DIR), (NODE_ID, BROKER_ID))
 
-#: Keys that may be changed while the broker runs: those that are read each time they are needed.
-DYNAMIC_KEYS: Final = frozenset(
+#: The limits of connections, which may be changed while the broker runs; some also for one listener.
+CONNECTION_KEYS: Final = frozenset(
+    key.name
+    for key in (
+        MAX_CONNECTIONS,
+        MAX_CONNECTIONS_PER_IP,
+        MAX_CONNECTIONS_PER_IP_OVERRIDES,
+        MAX_CONNECTION_CREATION_RATE,
+    )
+)
+CONNECTION_LISTENER_KEYS: Final = frozenset((MAX_CONNECTIONS.name, MAX_CONNECTION_CREATION_RATE.name))
+
+#: Keys that may be changed while the broker runs: those that are read each time they are needed, and limits.
+DYNAMIC_KEYS: Final = CONNECTION_KEYS | frozenset(
     name
     for name in BROKER_KEYS
     if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
@@ -1088,8 +1100,8 @@ DYNAMIC_KEYS: Final = frozenset(
     "message.max.decompressed.bytes",
 }
 
-#: Keys that may be changed for one listener of one broker, as ``listener.name.NAME.KEY``.
-DYNAMIC_LISTENER_KEYS: Final = frozenset(
+#: Keys of certificates that may be changed for one listener of one broker, as ``listener.name.NAME.KEY``.
+CERTIFICATE_KEYS: Final = frozenset(
     key.name
     for key in (
         SSL_KEYSTORE_TYPE,
@@ -1102,6 +1114,8 @@ DYNAMIC_LISTENER_KEYS: Final = frozenset(
         SSL_TRUSTSTORE_CERTIFICATES,
     )
 )
+#: All keys that may be changed for one listener.
+DYNAMIC_LISTENER_KEYS: Final = CERTIFICATE_KEYS | CONNECTION_LISTENER_KEYS
 
 # Topic keys
 CLEANUP_POLICY = _topic("cleanup.policy", LOG_CLEANUP_POLICY)

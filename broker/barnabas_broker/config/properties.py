@@ -88,17 +88,17 @@ class Config:
         )
 
     def of_listener(self, name: str, mechanism: str = "") -> "Config":
-        """What was given before the start, as it is for the listener `name`: its own keys over those of all.
-
-        Keys of the listener that were set at run time come first.
+        """The keys as they are for the listener `name`: its own over those of all, and what was set at run time over
+        what was given before the start.
 
         Args:
             name: the listener.
             mechanism: of SASL; its own keys on the listener, ``listener.name.NAME.MECHANISM.KEY``, come first.
         """
-        given = dict(self.given)
+        layers = (self.given, self.dynamic_default, self.dynamic)
+        given = {key: text for layer in layers for key, text in layer.items()}
         for prefix in (prefix_of(name), *((f"{prefix_of(name)}{mechanism.lower()}.",) if mechanism else ())):
-            for layer in (self.given, self.dynamic):
+            for layer in layers:
                 keys = {key: key.removeprefix(prefix) for key in layer if key.startswith(prefix)}
                 given |= {short: layer[key] for key, short in keys.items() if short in LISTENER_KEYS}
         return Config(self.keys, given)

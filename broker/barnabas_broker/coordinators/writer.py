@@ -12,16 +12,19 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.logs import logger
+from barnabas_broker.steps import Steps, finish
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.records import BatchBuilder
 
 log = logger("coordinator")
 
 #: Bytes of records in a batch: a little less than Kafka's default of ``message.max.bytes``.
-_BATCH_BYTES: Final = 960 * 1024
+BATCH_BYTES: Final = 960 * 1024
 #: Records that are appended in one iteration of the loop, at most, unless one call of :meth:`Writer.add` brings more:
 #: encoding them takes up to 10 ms.
 _BATCH_RECORDS: Final = 1_000
+#: The level of zstd: megabytes take a few milliseconds.
+_LEVEL: Final = 1
 #: Bytes of a record beside its key and value, estimated.
 _OVERHEAD: Final = 24
 
@@ -44,13 +47,25 @@ _NO_PRODUCER: Final = Producer(-1, -1)
 class _Batch:
     """Records of one partition that are appended together, and their waiters."""
 
-    __slots__ = ("answered", "appended_at", "partition", "producer", "records", "size", "verification", "waiters")
+    __slots__ = (
+        "answered",
+        "appended_at",
+        "data",
+        "partition",
+        "producer",
+        "records",
+        "size",
+        "verification",
+        "waiters",
+    )
 
     def __init__(self, partition: int, producer: Producer | None = None, verification: Any = None) -> None:
         self.partition = partition
         self.producer = producer
         self.verification = verification
         self.records: list[tuple[bytes, bytes | None]] = []
+        #: Its bytes, if they were made beforehand.
+        self.data: bytearray | None = None
         self.waiters: list[Waiter] = []
         self.size = 0
         self.appended_at = 0.0
@@ -106,7 +121,7 @@ class Writer:
             size += len(key) if value is None else len(key) + len(value)
         batch = self._open.get(partition)
         if batch is None or (
-            batch.records and (batch.size + size > _BATCH_BYTES or len(batch.records) + len(records) > _BATCH_RECORDS)
+            batch.records and (batch.size + size > BATCH_BYTES or len(batch.records) + len(records) > _BATCH_RECORDS)
         ):
             if batch is not None:
                 self._full.append(batch)
@@ -138,15 +153,33 @@ class Writer:
             verification: of the transaction, for the log.
             waiter: gets the result.
         """
+        batch = self._alone(_Batch(partition, producer, verification), waiter)
+        batch.records += records
+        self.flush()
+
+    def add_batch(self, partition: int, data: bytearray, waiter: Waiter) -> None:
+        """Append a batch that :func:`make_batch` has made, after everything that was added before.
+
+        Args:
+            partition: of the topic.
+            data: the batch.
+            waiter: gets the result.
+        """
+        self._alone(_Batch(partition), waiter).data = data
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush_some)
+
+    def _alone(self, batch: _Batch, waiter: Waiter) -> _Batch:
+        """Add a batch to which nothing else is added."""
+        partition = batch.partition
         before = self._open.pop(partition, None)
         if before is not None:
             self._full.append(before)
-        batch = _Batch(partition, producer, verification)
         self._unsettled[partition] = self._unsettled.get(partition, 0) + 1
-        batch.records += records
         batch.waiters.append(waiter)
         self._full.append(batch)
-        self.flush()
+        return batch
 
     def when_settled(self, partition: int, callback: Callable[[], None]) -> bool:
         """Call back, once or twice, when every append so far has a result. False, without a call, if all have one."""
@@ -196,8 +229,11 @@ class Writer:
             batch.appended_at = self._now()
             self._in_flight.append(batch)
             try:
-                data = _encode(batch, self._wall_ms())
-                batch.records = []
+                if batch.data is None:
+                    data = finish(make_batch(batch.records, self._wall_ms(), batch.producer))
+                else:
+                    data = batch.data
+                batch.records, batch.data = [], None
                 self._log.append(batch.partition, data, partial(self._settle, batch), batch.verification)
             except Exception:
                 # Clients must get a response, whatever the log's problem is.
@@ -255,9 +291,26 @@ class Writer:
             waiter(error)
 
 
-def _encode(batch: _Batch, timestamp_ms: int) -> bytearray:
-    """The records as a batch; in a transaction with producer id and epoch, without sequence number, as in Kafka."""
-    builder = BatchBuilder(transactional=batch.producer is not None)
-    for key, value in batch.records:
+def make_batch(
+    records: list[tuple[bytes, bytes | None]], timestamp_ms: int, producer: Producer | None = None
+) -> Steps[bytearray]:
+    """Records (key, value) as one batch, some of them per step; compressed if they are larger than a batch may be.
+
+    In a transaction it has producer id and epoch, without sequence number, as in Kafka.
+
+    Args:
+        records: which.
+        timestamp_ms: their time, in ms since 1970.
+        producer: of the transaction.
+    """
+    large = sum(_OVERHEAD + len(key) + len(value or b"") for key, value in records) > BATCH_BYTES
+    builder = BatchBuilder(
+        compression="zstd" if large else "none",
+        compression_level=_LEVEL if large else None,
+        transactional=producer is not None,
+    )
+    for number, (key, value) in enumerate(records, 1):
         builder.append(key, value, (), timestamp_ms)
-    return builder.close(*(batch.producer or _NO_PRODUCER))
+        if number % _BATCH_RECORDS == 0:
+            yield
+    return builder.close(*(producer or _NO_PRODUCER))

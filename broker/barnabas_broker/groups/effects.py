@@ -65,20 +65,26 @@ class Persist(NamedTuple):
     The machine does not know the time of day. The shell sets `value.current_state_timestamp` from `state_since`, the
     time at which the group entered its state: seconds on the clock of `now`, None if unknown.
 
-    `before` are records that are appended with it, all or none, in front of it.
+    `before` are records that are appended with it, all or none, in front of it. If there is a `batch`, it has been made
+    of all of them beforehand: they are many.
     """
 
     ticket: int
     value: GroupMetadataValue
     state_since: float | None
     before: Sequence[CoordinatorRecord] = ()
+    batch: bytearray | None = None
 
 
 class PersistRecords(NamedTuple):
-    """Append records of a group of the consumer protocol, all or none, then report with ``persisted(ticket, ...)``."""
+    """Append records of a group of the consumer protocol, all or none, then report with ``persisted(ticket, ...)``.
+
+    If there is a `batch`, it has been made of the records beforehand: they are many.
+    """
 
     ticket: int
-    records: list[CoordinatorRecord]
+    records: Sequence[CoordinatorRecord]
+    batch: bytearray | None = None
 
 
 class EventType(Enum):

@@ -15,10 +15,14 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
   rebalances at once.
 - Either way the records that delete the one group and make the other are appended together, in Kafka's order, and the
   request that has caused it gets its response when they are in the log.
+- A large group is converted in steps. Until the last one it stays what it is for all who read it, and what would change
+  it waits (``HostedGroups.change_protocol``). An upgrade of many members is appended before what the joining one adds.
 
 Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup), ``ConsumerGroup.fromClassicGroup``,
 ``ClassicGroup.fromConsumerGroup``. Better here:
 
+- records that are larger than a batch may be are compressed; only if that is not enough, an upgrade is refused with
+  Kafka's UNKNOWN_SERVER_ERROR, and a group that is too large for a downgrade stays one of the consumer protocol;
 - a group that has not yet formed its first generation is upgraded, too; and the epoch grows with an upgrade by a static
   member if a partition has no owner or the group was rebalancing, so that all partitions are assigned;
 - a partition that a leader has given to two members goes to the first;
@@ -34,14 +38,15 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
   heartbeats.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
     Subscription,
@@ -54,22 +59,22 @@ from barnabas_broker.groups.consumer.group import RECORD_BYTES, ConsumerGroup, C
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.effects import Effect, EventType, GroupEvent
 from barnabas_broker.groups.subscriptions import CONSUMER
+from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: Reads the subscription of a member, or raises ValueError.
 Read = Callable[[bytes], Subscription]
 
+#: Members that are converted in one step; so many bytes of what is read count as one.
+_MEMBERS_PER_STEP: Final = 100
+_BYTES_PER_MEMBER: Final = 512
 
-def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) -> ConsumerGroup:
-    """The group of the consumer protocol that a classic group becomes; the classic group is not changed.
 
-    Args:
-        group: the classic group, with members.
-        settings: of groups of the consumer protocol.
-        now: the time.
+def check_upgrade(group: ClassicGroup, settings: ConsumerGroupSettings) -> None:
+    """Check that a classic group may be upgraded, as far as that does not depend on what its members have sent.
 
     Raises:
-        KafkaError: GROUP_ID_NOT_FOUND; the group cannot be upgraded.
+        KafkaError: GROUP_ID_NOT_FOUND.
     """
     if not settings.migration.upgrades:
         raise _refusal(group, "online upgrade is disabled.")
@@ -77,21 +82,51 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
         raise _refusal(group, "the group does not use the consumer embedded protocol.")
     if len(group.members) > settings.max_size:
         raise _refusal(group, "the group size exceeds the consumer group maximum size.")
-    taken: set[tuple[bytes, int]] = set()
+
+
+def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) -> Steps[ConsumerGroup]:
+    """The group of the consumer protocol that a classic group becomes; the classic group is not changed.
+
+    One step converts some of the members. Between two steps nothing else may change the group.
+
+    Args:
+        group: the classic group, with members; :func:`check_upgrade` has accepted it.
+        settings: of groups of the consumer protocol.
+        now: the time.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND; its members have sent what does not allow it. Or UNKNOWN_SERVER_ERROR, as in
+            Kafka, if its records are too large to be appended together.
+    """
+    if any(_bytes_to_read(member) > settings.max_record_bytes for member in group.members):
+        raise too_large(group)
+    # A topic that changes meanwhile makes a new epoch.
+    topics, version = settings.topics.by_name, settings.topics.version
+    taken: dict[bytes, set[int]] = {}
     members = []
     # Each is read once: the members of a group may be thousands.
     read = cache(read_subscription)
-    sent = _sent_by_members(group, read)
-    size = 0
+    sent = yield from _sent_by_members(group, read)
+    size = work = 0
     if group.members.protocol is not None:
         for member in group.members:
-            upgraded = _upgraded(group, member, settings, read, sent, taken, now)
+            upgraded = _upgraded(group, member, topics, read, sent, taken, now)
             members.append(upgraded)
             size += _bytes_of(upgraded, group.group_id)
-    if size > settings.max_record_bytes:
-        raise _refusal(group, "the records of its members do not fit into one batch.")
+            if size > settings.max_migration_bytes:
+                raise too_large(group)
+            work += 1 + _bytes_to_read(member) // _BYTES_PER_MEMBER
+            if work >= _MEMBERS_PER_STEP:
+                work = 0
+                yield
     stable = group.state is ClassicGroupState.STABLE
-    return ConsumerGroup.upgraded(group.group_id, settings, group.generation, members, stable, now)
+    steps = ConsumerGroup.upgrading(group.group_id, settings, group.generation, members, stable, version, now)
+    return (yield from steps)
+
+
+def _bytes_to_read(member: ClassicGroupMember) -> int:
+    """The bytes of a member's subscriptions and of its assignment."""
+    return len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
 
 
 def _bytes_of(member: ConsumerGroupMember, group_id: str) -> int:
@@ -107,23 +142,28 @@ def _bytes_of(member: ConsumerGroupMember, group_id: str) -> int:
     )
 
 
-def _sent_by_members(group: ClassicGroup, read: Read) -> set[bytes]:
+def _sent_by_members(group: ClassicGroup, read: Read) -> Steps[set[bytes]]:
     """The data of the assignor that the members have sent for this generation, and since then."""
     subscriptions = [*group.subscriptions, *(member.metadata(group.members.protocol) for member in group.members)]
     sent = set()
+    work = 0
     for subscription in dict.fromkeys(subscriptions):
         with suppress(ValueError):
             sent.add(read(subscription).user_data)
+        work += 1 + len(subscription) // _BYTES_PER_MEMBER
+        if work >= _MEMBERS_PER_STEP:
+            work = 0
+            yield
     return sent
 
 
 def _upgraded(
     group: ClassicGroup,
     classic: ClassicGroupMember,
-    settings: ConsumerGroupSettings,
+    topics: Mapping[str, Topic],
     read: Read,
     sent: set[bytes],
-    taken: set[tuple[bytes, int]],
+    taken: dict[bytes, set[int]],
     now: float,
 ) -> ConsumerGroupMember:
     """The member of a group of the consumer protocol that a classic member becomes."""
@@ -150,11 +190,12 @@ def _upgraded(
     owned: dict[bytes, dict[int, int]] = {}
     # Members with cooperative assignors go on with what they own during a rebalance; others say that they own nothing.
     for name, partitions in (assigned if classic.assignment else subscription.owned).items():
-        topic = settings.topics.by_name.get(name)
+        topic = topics.get(name)
         if topic is None:
             continue
-        free = {each for each in partitions if (topic.topic_id, each) not in taken}
-        taken.update((topic.topic_id, each) for each in free)
+        others = taken.setdefault(topic.topic_id, set())
+        free = partitions - others
+        others |= free
         if free:
             owned[topic.topic_id] = dict.fromkeys(sorted(free), group.generation)
     member.assigned = owned
@@ -166,6 +207,15 @@ def _refusal(group: ClassicGroup, why: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
+def too_large(group: ClassicGroup) -> KafkaError:
+    """The error of an upgrade whose records are too large."""
+    message = (
+        f"Cannot upgrade classic group {group.group_id} to consumer group because the records of its"
+        f" {len(group.members)} members are too large to be appended together."
+    )
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
 def upgraded_event(group: ClassicGroup, upgraded: ConsumerGroup, by: dict[str, Any]) -> GroupEvent:
     """The group event of an upgrade; `by` is the identity of the member that has joined."""
     members = [member for member in upgraded.members.values() if member.classic is not None]
@@ -174,30 +224,41 @@ def upgraded_event(group: ClassicGroup, upgraded: ConsumerGroup, by: dict[str, A
 
 
 def downgrade(
-    group_id: str, effect: Downgrade, settings: GroupSettings, now: float
-) -> tuple[ClassicGroup, list[Effect]]:
+    group: ConsumerGroup, effect: Downgrade, settings: GroupSettings, now: float
+) -> Steps[tuple[ClassicGroup, list[Effect]]]:
     """The classic group that a group of the consumer protocol becomes, and what it asks its shell to do.
 
+    One step converts some of the members. Between two steps nothing else may change the group.
+
     Args:
-        group_id: the group's name.
-        effect: of the group of the consumer protocol.
+        group: the group of the consumer protocol; it is not changed.
+        effect: its effect.
         settings: of classic groups.
         now: the time.
     """
-    members = [_downgraded(member, member.classic, now) for member in effect.members if member.classic is not None]
+    records = yield from group.ending()
+    members: list[ClassicGroupMember] = []
+    targets: dict[str, Mapping[str, Collection[int]]] = {}
+    for member in effect.members:
+        if member.classic is None:
+            continue
+        members.append(_downgraded(member, member.classic, now))
+        targets[member.member_id] = group.target_of(member)
+        if len(members) % _MEMBERS_PER_STEP == 0:
+            yield
 
     def assign(member: ClassicGroupMember, protocol: str | None) -> bytes:
-        partitions = effect.assignments.get(member.member_id, {})
-        return assignment_of(partitions, version_of(member.metadata(protocol) or member.protocols[0][1]))
+        version = version_of(member.metadata(protocol) or member.protocols[0][1])
+        return assignment_of(targets[member.member_id], version)
 
-    group, effects = ClassicGroup.downgraded(
-        group_id, settings, effect.generation, members, assign, effect.records, effect.replies, now
+    classic, effects = yield from ClassicGroup.downgrading(
+        group.group_id, settings, effect.generation, members, assign, records, effect.replies, now
     )
     by = [member.identity() for member in effect.by]
     data = {"cause": effect.cause.value, "by": by, "members": len(members)}
     event = GroupEvent(EventType.GROUP_DOWNGRADED, effect.generation, data)
-    rebalance = group.rebalance(effect.rebalance, EventType.GROUP_DOWNGRADED, now, effect.by)
-    return group, [event, *effects, *rebalance]
+    rebalance = classic.rebalance(effect.rebalance, EventType.GROUP_DOWNGRADED, now, effect.by)
+    return classic, [event, *effects, *rebalance]
 
 
 def _downgraded(member: ConsumerGroupMember, classic: ClassicMetadata, now: float) -> ClassicGroupMember:

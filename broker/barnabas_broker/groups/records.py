@@ -133,6 +133,8 @@ def group_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
             return _key_of(key), None if value is None else _value_of(value)
         except (ValueError, struct_error):
             pass  # The schema says what is wrong.
+    if isinstance(key, GroupMetadataKey):
+        return group_key(key.group), group_value(value) if isinstance(value, GroupMetadataValue) else None
     (record_type,) = type(key).VERSIONS
     head = _INT16.pack(record_type) + encode(key, record_type)
     return head, None if value is None else _INT16.pack(0) + encode(value, 0)

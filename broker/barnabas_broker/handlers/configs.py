@@ -23,7 +23,14 @@ from barnabas_broker.config import (
     show,
 )
 from barnabas_broker.config.checks import dynamic_key_of_listener, known_key
-from barnabas_broker.config.keys import DYNAMIC_KEYS, DYNAMIC_LISTENER_KEYS, LISTENERS
+from barnabas_broker.config.keys import (
+    CERTIFICATE_KEYS,
+    CONNECTION_KEYS,
+    CONNECTION_LISTENER_KEYS,
+    DYNAMIC_KEYS,
+    DYNAMIC_LISTENER_KEYS,
+    LISTENERS,
+)
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -134,8 +141,7 @@ def _describe(
             _check_broker(services, resource.resource_name)
             rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
             rows = _as_brokers(services.config, resource.resource_name, rows)
-            if resource.resource_name:
-                rows += _rows_of_listeners(services.config, request)
+            rows += _rows_of_listeners(services.config, resource.resource_name, request)
         elif resource.resource_type == _GROUP:
             group = _group_config(services, resource.resource_name)
             rows = _rows(GROUP_KEYS.values(), services.config, group.explain, request, context.version)
@@ -191,20 +197,27 @@ def _as_brokers(
     return rows
 
 
-def _rows_of_listeners(config: Config, request: DescribeConfigsRequest) -> list[DescribeConfigsResourceResult]:
-    """What was set at run time for single listeners."""
+def _rows_of_listeners(
+    config: Config, broker: str, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
+    """What was set at run time for single listeners: of all brokers (""), or of this one."""
+    set_for = [(config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG)] if broker else []
+    set_for.append((config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
     rows = []
-    for name, text in config.dynamic.items():
+    for name in dict.fromkeys(name for values, _ in set_for for name in values):
         key = _dynamic_key_of_listener(config, name)
         if key is None:
             continue
-        layers = [(name, text, ConfigSource.DYNAMIC_BROKER_CONFIG)]
-        layers += [
-            (each, config.given[each], ConfigSource.STATIC_BROKER_CONFIG)
-            for each in (name, key.name)
-            if each in config.given
-        ]
-        layers.append((key.name, show(key.default) or "", ConfigSource.DEFAULT_CONFIG))
+        layers = [(name, values[name], source) for values, source in set_for if name in values]
+        layers += [(key.name, values[key.name], source) for values, source in set_for if key.name in values]
+        text, first = layers[0][1], layers[0][2]
+        if broker:
+            layers += [
+                (each, config.given[each], ConfigSource.STATIC_BROKER_CONFIG)
+                for each in (name, key.name)
+                if each in config.given
+            ]
+            layers.append((key.name, show(key.default) or "", ConfigSource.DEFAULT_CONFIG))
         synonyms = [
             DescribeConfigsSynonym(name=each, value=None if key.secret else value, source=source)
             for each, value, source in layers
@@ -215,7 +228,7 @@ def _rows_of_listeners(config: Config, request: DescribeConfigsRequest) -> list[
                 value=None if key.secret else text,
                 read_only=False,
                 is_default=False,
-                config_source=ConfigSource.DYNAMIC_BROKER_CONFIG,
+                config_source=first,
                 is_sensitive=key.secret,
                 synonyms=synonyms if request.include_synonyms else [],
                 config_type=key.type,
@@ -470,33 +483,46 @@ def _check_broker_configs(services: Services, broker: str, values: Mapping[str, 
         KafkaError: INVALID_REQUEST, a key cannot be changed, or a value cannot be used.
     """
     config = services.config
-    of_listeners = False
     try:
         for name, text in values.items():
-            if name in DYNAMIC_KEYS:
-                config.keys[name].read(text)
-                continue
-            key = _dynamic_key_of_listener(config, name)
-            if key is None:
-                raise ConfigError(_not_dynamic(name))
-            if not broker:
-                raise ConfigError(
-                    f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
-                )
-            try:
-                key.read(text)
-            except ConfigError as error:
-                raise ConfigError(f"{name.removesuffix(key.name)}{error}") from None
-            of_listeners = True
+            _check_broker_key(config, broker, name, text)
         # Also if there are none any more: what was given before the start counts again.
-        if services.certificates is not None and (of_listeners or _sets_listeners(config)) and broker:
+        keys = {known_key(name) for name in (*values, *(config.dynamic if broker else config.dynamic_default))}
+        names = {key.name for key in keys if key is not None}
+        if services.certificates is not None and names & CERTIFICATE_KEYS and broker:
             services.certificates.check(values)
+        if services.limits is not None and names & CONNECTION_KEYS:
+            changed = (values, config.dynamic_default) if broker else (config.dynamic, values)
+            services.limits.of(Config(config.keys, config.given, *changed))
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def _sets_listeners(config: Config) -> bool:
-    return any(_dynamic_key_of_listener(config, name) is not None for name in config.dynamic)
+def _check_broker_key(config: Config, broker: str, name: str, text: str) -> None:
+    """Check one key that shall be set at run time for a broker, or for all ("").
+
+    Raises:
+        ConfigError: it cannot be changed, or its value cannot be used.
+    """
+    if name in DYNAMIC_KEYS:
+        value = config.keys[name].read(text)
+        key = config.keys[name]
+    else:
+        found = _dynamic_key_of_listener(config, name)
+        if found is None:
+            raise ConfigError(_not_dynamic(name))
+        key = found
+        if not broker and key.name not in CONNECTION_LISTENER_KEYS:
+            raise ConfigError(
+                f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+            )
+        try:
+            value = key.read(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name.removesuffix(key.name)}{error}") from None
+    if key.name in CONNECTION_LISTENER_KEYS and value <= 0:
+        # No client could connect to change it again.
+        raise ConfigError(f"Invalid {name} {value}: must be at least 1 when it is set at run time")
 
 
 def _dynamic_key_of_listener(config: Config, name: str) -> Key[Any] | None:

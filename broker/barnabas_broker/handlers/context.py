@@ -19,6 +19,7 @@ from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
+from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Feature, Refusals
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -50,6 +51,7 @@ class Services:
         audit: writes to the audit log what clients repeat.
         authorizer: decides what clients may do; None if all may do everything.
         certificates: those of the listeners that speak TLS; None without any.
+        limits: reads the limits of connections; None without listeners.
     """
 
     config: Config
@@ -71,6 +73,7 @@ class Services:
     audit: Audit
     authorizer: Authorizer | None = None
     certificates: Certificates | None = None
+    limits: Limits | None = None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.steps import Steps
-from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.names import parse_stray_directory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -129,7 +128,7 @@ def handle_describe_log_dirs(
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for where, replica in list(context.services.replicas.all()):
+    for where, replica in context.services.replicas.all():
         yield
         if asked is None or where in asked:
             topics.setdefault(where.topic, []).append(
@@ -170,7 +169,6 @@ def handle_alter_replica_log_dirs(
     """Answer AlterReplicaLogDirs: there is one directory, so a replica cannot move."""
     replicas = context.services.replicas
     here = str(replicas.directory.path.absolute())
-    present = {where for where, _ in replicas.all()}
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     allowed = context.allows_on_cluster(acls.ALTER)
     for asked in request.dirs:
@@ -181,7 +179,7 @@ def handle_alter_replica_log_dirs(
                     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 elif asked.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif TopicPartition(topic.name, index) in present:
+                elif replicas.holds(topic.name, index):
                     code = ErrorCode.NONE
                 else:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -42,7 +42,7 @@ from barnabas_broker.http.responses import (
 from barnabas_broker.http.rows import MOST_PARTITIONS
 from barnabas_broker.http.sampler import Sampler
 from barnabas_broker.http.shared import SharedText
-from barnabas_broker.http.text import gather, listing
+from barnabas_broker.http.text import collect, gather, listing
 from barnabas_broker.http.tls import HttpTls
 from barnabas_broker.http.topics import all_topics, one_topic
 from barnabas_broker.http.transactions import all_transactions
@@ -326,7 +326,8 @@ class Endpoint:
         obstacles = self._view.obstacles()
         if obstacles:
             return as_json({"status": "not ready", "reasons": obstacles}, 503)
-        damage, waiting = self._view.damage(), self._view.waiting()
+        damage = await collect(self._view.damage(), time.perf_counter)
+        waiting = await collect(self._view.waiting(), time.perf_counter)
         more: dict[str, Any] = {"damaged": damage} if damage else {}
         if waiting:
             # Still ready: where brokers start one after the other, the awaited ones would never start otherwise.

@@ -47,8 +47,12 @@ def _broker(view: View, image: Image) -> Iterator[str]:
     online = int(view.directory.failure is None)
     yield from one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
     damaged: dict[TopicPartition, int] = {}
-    for where, bad in view.directory.damage():
-        damaged[where] = damaged.get(where, 0) + bad.records
+    for each in view.damaged():
+        if each is None:
+            yield ""
+        else:
+            where, bad = each
+            damaged[where] = damaged.get(where, 0) + bad.records
     description = "Records that cannot be read because the log is damaged; only partitions with damage have samples."
     samples = [(labels(topic=topic, partition=index), count) for (topic, index), count in damaged.items()]
     yield from family("barnabas_log_damaged_records", GAUGE, description, samples)
@@ -97,17 +101,19 @@ def _partitions(view: View, image: Image) -> Iterator[str]:
     sizes: list[Sample] = []
     rows: list[_Row] = []
     orphans = image.controller_id == view.node_id
+    number = 0
     for name, topic in image.topics.items():
         mark = f'topic="{escape(name)}"'
         counts.append((f"{{{mark}}}", len(topic.partitions)))
         size = 0
         for index, info in enumerate(topic.partitions):
+            number += 1
+            if number % PIECE == 0:
+                yield ""
             if info.leader == view.node_id or (orphans and info.leader < 0):
                 log = view.log(name, index)
                 rows.append(_Row(f'{{{mark},partition="{index}"}}', info, log))
                 size += 0 if log is None else log.size
-                if len(rows) % PIECE == 0:
-                    yield ""
         sizes.append((f"{{{mark}}}", size))
     yield from family("kafka_topic_partitions", GAUGE, "Number of partitions of a topic.", counts)
     for name, description, value in _PARTITION_FAMILIES:

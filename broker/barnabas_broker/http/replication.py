@@ -47,8 +47,9 @@ def _registration(view: View, lifecycle: BrokerLifecycle) -> Iterator[str]:
 
 def _led(view: View) -> Iterator[str]:
     partitions = leaders = under_replicated = under_min_isr = at_min_isr = 0
-    for _, replica in view.replicas.all():
-        partitions += 1
+    for partitions, replica in enumerate(view.replicas.each(), 1):
+        if partitions % PIECE == 0:
+            yield ""
         if replica.leading is not None:
             info = replica.info
             leaders += 1

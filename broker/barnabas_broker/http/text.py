@@ -10,9 +10,11 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.metrics import Histogram
+
+T = TypeVar("T")
 
 #: Lines of one piece.
 PIECE: Final = 200
@@ -50,6 +52,24 @@ async def gather(pieces: Iterable[str], now: Callable[[], float]) -> list[bytes]
             since = now()
     chunks.append("".join(made).encode("utf-8", "replace"))
     return chunks
+
+
+async def collect(rows: Iterable[T | None], now: Callable[[], float]) -> list[T]:
+    """All rows, of which None stands for a possible turn of the event loop.
+
+    Args:
+        rows: the rows.
+        now: a monotonic clock, in seconds.
+    """
+    found: list[T] = []
+    since = now()
+    for row in rows:
+        if row is not None:
+            found.append(row)
+        if now() - since >= TURN:
+            await asyncio.sleep(0)
+            since = now()
+    return found
 
 
 # Prometheus

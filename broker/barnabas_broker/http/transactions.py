@@ -65,7 +65,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def _blocked(view: View, by_producer: dict[int, str]) -> Iterator[dict[str, Any] | None]:
     shown = 0
-    for number, (where, replica) in enumerate(list(view.replicas.all()), 1):
+    for number, (where, replica) in enumerate(view.replicas.all(), 1):
         if number % PIECE == 0:
             yield None
         log = replica.log

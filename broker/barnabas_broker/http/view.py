@@ -14,11 +14,13 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.events.score import Score
 from barnabas_broker.groups.records import Committed
 from barnabas_broker.http.samples import Samples
+from barnabas_broker.http.text import PIECE
 from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
-from barnabas_broker.storage import Log, LogDirectory
+from barnabas_broker.storage import Log, LogDirectory, TopicPartition
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
@@ -132,10 +134,24 @@ class View:
         mine = (index for index, each in enumerate(topic.partitions) if each.leader == self.node_id)
         return [index for index in mine if index not in loaded]
 
-    def damage(self) -> list[dict[str, Any]]:
-        """Offsets that cannot be read because the log is damaged, by partition."""
-        return [
-            {
+    def damaged(self) -> Iterator[tuple[TopicPartition, Damage] | None]:
+        """What cannot be read because logs are damaged, by partition; None for a turn of the event loop."""
+        logs = self.directory.logs
+        for number, where in enumerate(list(logs), 1):  # a log may go between two turns
+            log = logs.get(where)
+            for bad in () if log is None else log.damage:
+                yield where, bad
+            if number % PIECE == 0:
+                yield None
+
+    def damage(self) -> Iterator[dict[str, Any] | None]:
+        """The same for JSON."""
+        for each in self.damaged():
+            if each is None:
+                yield None
+                continue
+            where, bad = each
+            yield {
                 "topic": where.topic,
                 "partition": where.partition,
                 "offset": bad.offset,
@@ -144,22 +160,26 @@ class View:
                 "file": str(bad.file),
                 "reason": bad.reason,
             }
-            for where, bad in self.directory.damage()
-        ]
 
-    def waiting(self) -> list[dict[str, Any]]:
-        """The replicas of this broker whose partitions have no leader, and the brokers that these wait for."""
-        return [
-            {
-                "topic": topic.name,
-                "partition": index,
-                "awaited": list(recovery.awaited),
-                "bounded": recovery.bounded,
-                "last_known": [each.node_id for each in partition.last_known],
-            }
-            for topic, index, partition, recovery in controller.recovering(self.cluster.image)
-            if self.node_id in partition.replicas
-        ]
+    def waiting(self) -> Iterator[dict[str, Any] | None]:
+        """The replicas of this broker whose partitions have no leader, and the brokers that these wait for; None for a
+        turn of the event loop."""
+        image, number = self.cluster.image, 0
+        for topic in image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                number += 1
+                if number % PIECE == 0:
+                    yield None
+                recovery = controller.recovery_of(image, partition)
+                if recovery is None or self.node_id not in partition.replicas:
+                    continue
+                yield {
+                    "topic": topic.name,
+                    "partition": index,
+                    "awaited": list(recovery.awaited),
+                    "bounded": recovery.bounded,
+                    "last_known": [each.node_id for each in partition.last_known],
+                }
 
     def obstacles(self) -> list[str]:
         """Why the broker is not ready; empty if it is."""

@@ -4,24 +4,29 @@ Of the quotas that match a client, the most specific one counts: user and client
 users and client id, all users and all client ids, all users, client id, all client ids. All clients to which the quota
 of a user applies share it; so do the connections of one client id.
 
-What was used is kept for each user and client that has a quota, until it no longer counts. Not more than
-:data:`MOST` are kept: then the one that was not used for longest is forgotten, and may use its quota again.
+What was used is kept for each user and client that has a quota, until it no longer counts: for :data:`MOST` users, and
+as many clients. Beyond that, the one that was not used for longest is forgotten, and may use its quota again, but never
+one that has to wait or is over its quota. If all are, the further clients of a user are measured together, and further
+users as well.
 
 Sources: ``kafka.server.ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from barnabas_broker.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaKey
+from barnabas_broker.quotas.kept import Kept
 from barnabas_broker.quotas.rates import Rate, TokenBucket, Window
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: Users and clients whose use is measured at a time, for each kind of quota.
+V = TypeVar("V")
+
+#: Users whose use is measured at a time, for each kind of quota, and clients.
 MOST: Final = 20_000
-#: What is forgotten in one tick, at most.
-_TICK: Final = 2_000
 #: Characters of a client id that is kept as it is.
 _LONGEST: Final = 128
 #: The longest wait, in seconds: the protocol has 32 bits for its milliseconds.
@@ -29,7 +34,8 @@ _LONGEST_WAIT: Final = (2**31 - 1) / 1000
 
 #: Whom a limit is for: a user and a client id. None if it is for all together, "" for all without one of their own.
 _Level = tuple[str | None, str | None]
-#: Whose use is measured; None for all together.
+#: Whose use is measured: of a user with all its clients (None), of a client of a user, or of a client of any user. A
+#: client "" stands for the clients of a user for which there is no room, and of no user for all others.
 _Who = tuple[str | None, str | None]
 
 
@@ -83,6 +89,43 @@ def _short(client_id: str) -> str:
     return client_id[:_LONGEST] + blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+class _Used(Generic[V]):
+    """What was used of a quota, by whom.
+
+    Users have room of their own, which invented client ids do not take.
+    """
+
+    __slots__ = ("_clients", "_rest", "_users")
+
+    def __init__(self) -> None:
+        self._users: Kept[_Who, V] = Kept(MOST)
+        self._clients: Kept[_Who, V] = Kept(MOST)
+        self._rest: Kept[_Who, V] = Kept(1)
+
+    def __len__(self) -> int:
+        return len(self._users) + len(self._clients) + len(self._rest)
+
+    def use(self, who: _Who, user: str, now: float, make: Callable[[], V]) -> tuple[V, Callable[[float], None]]:
+        """What was used, made if there is nothing, and what holds it until a time."""
+        own = self._users if who[1] is None else self._clients
+        for kept, key in ((own, who), (self._users, (user, ""))):
+            value = kept.use(key, now, make)
+            if value is not None:
+                return value, partial(kept.hold, key)
+        value = self._rest.use((None, ""), now, make)
+        assert value is not None
+        return value, _hold_nothing
+
+    def forget(self, now: float, idle: Callable[[V], bool]) -> None:
+        """Forget what no longer counts."""
+        for kept in (self._users, self._clients, self._rest):
+            kept.forget(now, idle)
+
+
+def _hold_nothing(until: float) -> None:
+    """What is measured of all others is never forgotten for another one."""
+
+
 class RateQuota:
     """A quota of something per second.
 
@@ -102,25 +145,18 @@ class RateQuota:
         self.waited = 0.0
         self._window = window
         self._longest = longest
-        #: Those that were not used for longest come first.
-        self._used: dict[_Who, Rate] = {}
+        self._used: _Used[Rate] = _Used()
 
     def __len__(self) -> int:
         return len(self._used)
 
     def record(self, user: str, client_id: str, value: float, now: float) -> float:
         """Count what a client uses; the seconds that it has to wait, 0 if it is within its quota."""
-        found = self._find(user, client_id, now)
-        if found is None:
-            return 0.0
-        rate, limit = found
-        rate.record(self._window, value, now)
-        return self._wait(rate, limit, now)
+        return self._measure(user, client_id, value, now)
 
     def wait(self, user: str, client_id: str, now: float) -> float:
         """The seconds that a client has to wait for what it has used before."""
-        found = self._find(user, client_id, now)
-        return 0.0 if found is None else self._wait(*found, now)
+        return self._measure(user, client_id, 0.0, now)
 
     def most(self, user: str, client_id: str) -> float:
         """What a client may use at once without a wait, if it has used nothing before."""
@@ -134,27 +170,21 @@ class RateQuota:
 
     def tick(self, now: float) -> None:
         """Forget what no longer counts. To be called about once a second."""
-        for _ in range(_TICK):
-            oldest = next(iter(self._used), None)
-            if oldest is None or not self._used[oldest].idle(self._window, now):
-                return
-            del self._used[oldest]
+        self._used.forget(now, lambda rate: rate.idle(self._window, now))
 
-    def _find(self, user: str, client_id: str, now: float) -> tuple[Rate, float] | None:
+    def _measure(self, user: str, client_id: str, value: float, now: float) -> float:
         found = self.limits.of(user, client_id) if self.limits else None
         if found is None or found[1] == math.inf:
-            return None
+            return 0.0
         who, limit = found
-        rate = self._used.pop(who, None)
-        if rate is None:
-            if len(self._used) >= MOST:
-                del self._used[next(iter(self._used))]
-            rate = Rate()
-        self._used[who] = rate
-        return rate, limit
-
-    def _wait(self, rate: Rate, limit: float, now: float) -> float:
-        return min(rate.wait(self._window, limit, now), self._longest)
+        rate, hold = self._used.use(who, user, now, Rate)
+        if value:
+            rate.record(self._window, value, now)
+        wait = rate.wait(self._window, limit, now)
+        if wait > 0:
+            # Nothing counts any more when the window is over.
+            hold(now + min(wait, self._window.total))
+        return min(wait, self._longest)
 
 
 class MutationQuota:
@@ -187,6 +217,16 @@ class MutationQuota:
         return milliseconds(max(self._wait - (now - self._since), 0.0)) if self._wait else 0
 
 
+class _Bucket:
+    """The tokens of a user or client, and the limit that it had when it used them last."""
+
+    __slots__ = ("limit", "tokens")
+
+    def __init__(self, tokens: TokenBucket) -> None:
+        self.tokens = tokens
+        self.limit = 0.0
+
+
 class MutationQuotas:
     """Quotas of partitions that are created and deleted per second (KIP-599).
 
@@ -201,7 +241,7 @@ class MutationQuotas:
         self.throttled = 0
         self.waited = 0.0
         self._window = window
-        self._used: dict[_Who, tuple[TokenBucket, float]] = {}
+        self._used: _Used[_Bucket] = _Used()
 
     def __len__(self) -> int:
         return len(self._used)
@@ -215,17 +255,15 @@ class MutationQuotas:
         if found is None or found[1] == math.inf:
             return 0.0
         who, limit = found
-        bucket, _ = self._used.pop(who, (None, 0.0))
-        if bucket is None:
-            if len(self._used) >= MOST:
-                del self._used[next(iter(self._used))]
-            bucket = TokenBucket(self._window, limit, now)
-        self._used[who] = bucket, limit
-        wait = bucket.wait(self._window, limit, now)
-        if strict and wait > 0:
-            return min(wait, _LONGEST_WAIT)
-        bucket.use(count)
-        return 0.0 if strict else min(bucket.wait(self._window, limit, now), _LONGEST_WAIT)
+        used, hold = self._used.use(who, user, now, lambda: _Bucket(TokenBucket(self._window, limit, now)))
+        used.limit, bucket = limit, used.tokens
+        before = bucket.wait(self._window, limit, now)
+        if not strict or before <= 0:
+            bucket.use(count)
+        after = bucket.wait(self._window, limit, now)
+        if after > 0:
+            hold(now + after)
+        return min(before if strict else after, _LONGEST_WAIT)
 
     def count(self, wait: float) -> None:
         """A client waits for `wait` seconds."""
@@ -234,10 +272,7 @@ class MutationQuotas:
 
     def tick(self, now: float) -> None:
         """Forget buckets that are full. To be called about once a second."""
-        for who in list(self._used)[:_TICK]:
-            bucket, limit = self._used[who]
-            if bucket.idle(self._window, limit, now):
-                del self._used[who]
+        self._used.forget(now, lambda used: used.tokens.idle(self._window, used.limit, now))
 
 
 class ClientQuotas:

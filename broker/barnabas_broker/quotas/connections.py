@@ -21,13 +21,14 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from barnabas_broker.quotas.entities import IP, QuotaEntity, QuotaKey
+from barnabas_broker.quotas.kept import Kept
 from barnabas_broker.quotas.rates import Rate, Window
 
 #: No limit: Kafka's ``Integer.MAX_VALUE``.
 UNLIMITED: Final = 2**31 - 1
-#: Addresses whose rate is measured at a time; beyond that, the one that connected least recently is forgotten.
+#: Addresses whose rate is measured at a time. Beyond that, the one that connected least recently is forgotten, but none
+#: that is over its quota; if all are, further addresses are measured together.
 MOST: Final = 20_000
-_TICK: Final = 2_000
 
 
 class Admitted(NamedTuple):
@@ -111,8 +112,8 @@ class ConnectionQuotas:
         self._created_on: dict[str, Rate] = {}
         #: The quotas of addresses; "" for all others.
         self._rates: dict[str, float] = {}
-        #: Those that connected least recently come first.
-        self._created_from: dict[str, Rate] = {}
+        self._created_from: Kept[str, Rate] = Kept(MOST)
+        self._created_from_others = Rate()
 
     def set(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
         """A quota was set; with None, it was removed. Those of users and clients are not for connections."""
@@ -168,26 +169,18 @@ class ConnectionQuotas:
 
     def tick(self, now: float) -> None:
         """Forget addresses whose connections no longer count. To be called about once a second."""
-        for _ in range(_TICK):
-            oldest = next(iter(self._created_from), None)
-            if oldest is None or not self._created_from[oldest].idle(self._window, now):
-                return
-            del self._created_from[oldest]
+        self._created_from.forget(now, lambda rate: rate.idle(self._window, now))
 
     def _from(self, address: str, now: float) -> float:
         """Count a connection from an address; the seconds that it has to wait, and then it does not count."""
         limit = self._rates.get(address) or self._rates.get("", math.inf)
         if limit >= UNLIMITED:
             return 0.0
-        rate = self._created_from.pop(address, None)
-        if rate is None:
-            if len(self._created_from) >= MOST:
-                del self._created_from[next(iter(self._created_from))]
-            rate = Rate()
-        self._created_from[address] = rate
+        rate = self._created_from.use(address, now, Rate) or self._created_from_others
         wait = self._record(rate, limit, now)
         if wait > 0:
             rate.record(self._window, -1, now)
+            self._created_from.hold(address, now + wait)
         return wait
 
     def _record(self, rate: Rate, limit: float, now: float) -> float:

@@ -88,7 +88,7 @@ class AlterPartitionManager:
             if left <= 0:  # also when followers keep joining: lagging ones must be found
                 looked = self._now()
                 if looked - checked >= self._config[REPLICA_LAG_TIME_MAX_MS] / 2000:
-                    candidates, checked = [replica for _, replica in self._replicas.all()], looked
+                    candidates, checked = list(self._replicas.each()), looked
                 else:
                     candidates = [*dict.fromkeys([*self._joining, *self._with_silent_followers(looked)])]
             self._joining.clear()
@@ -98,8 +98,7 @@ class AlterPartitionManager:
 
     def _with_silent_followers(self, now: float) -> list[Replica]:
         since = now - self._silent_seconds()
-        replicas = (replica for _, replica in self._replicas.all())
-        return [each for each in replicas if each.leading is not None and each.leading.silent(since)]
+        return [each for each in self._replicas.each() if each.leading is not None and each.leading.silent(since)]
 
     def _silent_seconds(self) -> float:
         """How long followers do not fetch until a leader counts as cut off: they are in the ISR for longer than that,

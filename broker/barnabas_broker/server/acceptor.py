@@ -1,7 +1,6 @@
 """Accepts connections on a bound socket, within their limits (:mod:`barnabas_broker.quotas.connections`).
 
-The socket is not read while a connection waits because too many were created. Refused connections of one address are
-logged once, and after :data:`WINDOW` seconds how often that was repeated.
+The socket is not read while a connection waits because too many were created.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ from typing import Final
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionQuotas, Refused
+from barnabas_broker.server.folded import Folded
 
 log = logger("server")
 
@@ -22,9 +22,6 @@ ACCEPTS: Final = 64
 PAUSE_SECONDS: Final = 1.0
 #: Refused connections that may wait until they are closed; others are closed at once.
 MOST_DELAYED: Final = 100
-#: Seconds for which refused connections are counted, and how many addresses and reasons.
-WINDOW: Final = 60.0
-MOST_COUNTED: Final = 1_000
 _NOTHING_LEFT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -46,7 +43,7 @@ class Place:
 
 
 class RefusedConnections:
-    """Logs refused connections, each address and reason once in :data:`WINDOW` seconds.
+    """Counts refused connections, and logs them.
 
     Args:
         traffic: the counters of all connections.
@@ -55,33 +52,17 @@ class RefusedConnections:
 
     def __init__(self, traffic: Traffic, now: Callable[[], float]) -> None:
         self._traffic = traffic
-        self._now = now
-        #: Since when it is counted, and how often it was repeated; the oldest come first.
-        self._counted: dict[tuple[str, str], tuple[float, int]] = {}
+        self._lines = Folded("connection refused", "connections refused", now)
 
     def add(self, host: str, port: int, reason: str) -> None:
         """Count a refused connection, and log it if it is the first of its kind."""
         self._traffic.accepted += 1
         self._traffic.refused += 1
-        known = self._counted.get((host, reason))
-        if known is not None:
-            self._counted[host, reason] = known[0], known[1] + 1
-            return
-        if len(self._counted) >= MOST_COUNTED:
-            self._end(next(iter(self._counted)))
-        self._counted[host, reason] = self._now(), 0
-        log.warning("connection refused", peer=f"{host}:{port}", reason=reason)
+        self._lines.add(host, port, reason)
 
     def tick(self) -> None:
-        """Log what was repeated and has been counted for long enough. To be called every few seconds."""
-        ended = self._now() - WINDOW
-        for key in [key for key, (since, _) in self._counted.items() if since <= ended]:
-            self._end(key)
-
-    def _end(self, key: tuple[str, str]) -> None:
-        _, repeated = self._counted.pop(key)
-        if repeated:
-            log.warning("connections refused", host=key[0], reason=key[1], repeated=repeated)
+        """Log what was repeated. To be called every few seconds."""
+        self._lines.tick()
 
 
 class Acceptor:

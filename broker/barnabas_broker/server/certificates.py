@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config.keys import (
+    CERTIFICATE_KEYS,
     INTER_BROKER_LISTENER_NAME,
     SSL_CLIENT_AUTH,
     SSL_ENABLED_PROTOCOLS,
@@ -90,7 +91,8 @@ class Certificates:
         for name, contexts in self._contexts.items():
             try:
                 other = self._settings(name, values)
-                if other == contexts.settings and not any(key.startswith(prefix_of(name)) for key in values):
+                given = {key.removeprefix(prefix_of(name)) for key in values}
+                if other == contexts.settings and not given & CERTIFICATE_KEYS:
                     continue
                 between = self._between_brokers(name)
                 contexts.change(contexts.check(other, between_brokers=between) if compare else TlsContexts(other))

@@ -265,6 +265,12 @@ def own_credentials(config: Config, name: str) -> Credentials:
     of_listener = config.of_listener(name)
     key, mechanism = SASL_MECHANISM_INTER_BROKER_PROTOCOL.name, config[SASL_MECHANISM_INTER_BROKER_PROTOCOL]
     served = of_listener[SASL_ENABLED_MECHANISMS]
+    if mechanism == OAUTHBEARER:
+        raise ConfigError(
+            f"{key}={mechanism}: brokers log in to each other with {', '.join(_OWN)} only. To do: add one of them to "
+            f"{prefix_of(name)}{SASL_ENABLED_MECHANISMS.name} and name it here, or give brokers a listener with "
+            "certificates (SSL)"
+        )
     if mechanism not in _OWN or mechanism not in served:
         raise ConfigError(
             f"{key}={mechanism}: must be one of sasl.enabled.mechanisms of the listener {name}, by which brokers log "

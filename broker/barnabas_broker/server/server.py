@@ -4,34 +4,30 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from functools import partial
+from heapq import nsmallest
 from typing import Final
 
-from barnabas_broker.config import PLAINTEXT, Config, ConfigError
+from barnabas_broker.config import PLAINTEXT, Config
 from barnabas_broker.config.keys import (
     CONNECTION_MAX_RESPONSE_BYTES,
     CONNECTIONS_MAX_IDLE_MS,
-    INTER_BROKER_LISTENER_NAME,
-    MAX_CONNECTION_CREATION_RATE,
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_IP,
-    MAX_CONNECTIONS_PER_IP_OVERRIDES,
     QUEUED_MAX_REQUEST_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
-from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas, ListenerLimits, canonical
+from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.acceptor import Acceptor, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
+from barnabas_broker.server.folded import Folded
 from barnabas_broker.server.refusals import Refusals
-from barnabas_broker.server.tls import HandshakeLane, TlsListener
+from barnabas_broker.server.tls import HandshakeSteps, TlsListener
 from barnabas_broker.server.turns import Turns
-from barnabas_broker.shortages import most_descriptors
 
 log = logger("server")
 
@@ -39,6 +35,8 @@ log = logger("server")
 BACKLOG: Final = 1024
 #: Seconds between two searches for connections to close.
 SWEEP_SECONDS: Final = 5.0
+#: Connections that are closed before others get their turn.
+_CLOSES: Final = 64
 #: Seconds for the rest of a request while others wait for memory.
 FRAME_SECONDS: Final = 10.0
 
@@ -50,40 +48,6 @@ def _not_logged_in(connection: ssl.SSLObject) -> Principal:
 
 def _ignore(peer: Peer) -> None:
     """Do nothing with a client that is known."""
-
-
-def connection_limits(config: Config, listeners: Iterable[str]) -> ConnectionLimits:
-    """The limits of connections, on these listeners.
-
-    Raises:
-        ConfigError: a host of max.connections.per.ip.overrides does not exist, or every connection would be refused.
-    """
-    names = list(listeners)
-    between = config[INTER_BROKER_LISTENER_NAME]
-    overrides: dict[str, int] = {}
-    for part in filter(None, config[MAX_CONNECTIONS_PER_IP_OVERRIDES].split(",")):
-        host, _, count = part.strip().rpartition(":")
-        try:
-            found = socket.getaddrinfo(host.strip().strip("[]"), None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"{MAX_CONNECTIONS_PER_IP_OVERRIDES.name}: {host!r} is not found: {error}") from None
-        overrides |= {canonical(str(address[0])): int(count) for *_, address in found}
-    if not config[MAX_CONNECTIONS_PER_IP] and not overrides:
-        more = MAX_CONNECTIONS_PER_IP_OVERRIDES.name
-        raise ConfigError(f"{MAX_CONNECTIONS_PER_IP.name}=0 refuses all connections. To do: set {more}")
-    limits = {}
-    for name in names:
-        own = config.of_listener(name)
-        limits[name] = ListenerLimits(own[MAX_CONNECTIONS], own[MAX_CONNECTION_CREATION_RATE])
-    return ConnectionLimits(
-        # The other half of the descriptors is for files: a broker that cannot open any loses partitions.
-        connections=min(config[MAX_CONNECTIONS], max(most_descriptors() // 2, 1)),
-        rate=config[MAX_CONNECTION_CREATION_RATE],
-        per_ip=config[MAX_CONNECTIONS_PER_IP],
-        overrides=overrides,
-        listeners=limits,
-        protected=between if between in names and len(names) > 1 else None,
-    )
 
 
 class SocketServer:
@@ -132,13 +96,14 @@ class SocketServer:
         self.turns = Turns(ALL_TURNS)
         self._quotas = quotas
         self._refused = RefusedConnections(self.traffic, now)
+        self._failed_handshakes = Folded("TLS handshake failed", "TLS handshakes failed", now)
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
         self._acceptors: list[Acceptor] = []
         self._tls: list[TlsListener] = []
         #: Connections that are being made.
         self._beginning: set[asyncio.Task[None]] = set()
-        self._handshakes = HandshakeLane()
+        self._handshakes = HandshakeSteps()
         #: The connection that goes on while others wait for memory, and since when.
         self._ahead: Waiter | None = None
         self._ahead_since = 0.0
@@ -166,7 +131,8 @@ class SocketServer:
             begin = partial(self._begin, make)
         else:
             make = partial(self._make, name, tls.principal if login is None else _not_logged_in, login)
-            shaking = TlsListener(tls, make, self.traffic, self._handshakes)
+            protocol = "SSL" if login is None else "SASL_SSL"
+            shaking = TlsListener(tls, make, self.traffic, self._handshakes, self._failed_handshakes, protocol)
             self._tls.append(shaking)
             begin = shaking.begin
         self._acceptors.append(Acceptor(listener, name, self._quotas, self._refused, self.now, begin, BACKLOG))
@@ -224,6 +190,23 @@ class SocketServer:
             connection.abort()
         return len(closing)
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Take other limits of connections. Of more than the broker may have, those are closed that were used least
+        recently, as in Kafka; the other limits are for new connections."""
+        self._quotas.limits = limits
+        excess = self._quotas.total - limits.connections
+        if excess > 0:
+            others = [each for each in self._connections if each.peer.listener != limits.protected]
+            log.warning("connections closed", reason="max.connections was lowered", count=min(excess, len(others)))
+            self._close_excess(nsmallest(excess, others, key=lambda each: each.active))
+
+    def _close_excess(self, excess: list[Connection]) -> None:
+        for connection in excess[:_CLOSES]:
+            if connection in self._connections:
+                connection.abort()
+        if len(excess) > _CLOSES:
+            asyncio.get_running_loop().call_soon(self._close_excess, excess[_CLOSES:])
+
     def admit(self, connection: Connection) -> None:
         """Register a new connection. If there are too many with it, because it is one of a broker, another is closed:
         the one that was used least recently."""
@@ -250,6 +233,7 @@ class SocketServer:
         """
         now = self.now()
         self._refused.tick()
+        self._failed_handshakes.tick()
         self._quotas.tick(now)
         ahead = self.requests.ahead
         if ahead is not self._ahead:

@@ -1,11 +1,13 @@
-"""A listener that speaks TLS: few of its connections have their handshakes at a time.
+"""A listener that speaks TLS: few steps of handshakes are done in a turn of the event loop.
 
-A handshake takes the processor a millisecond or more, in which the event loop does nothing else. A hundred clients that
-connect at once would keep all others waiting for all of it. So the broker waits for a client's first byte without TLS,
-and then lets :data:`AT_ONCE` handshakes go on together; whatever else is ready comes between them.
+A step of a handshake, the answer to what the client has sent, takes the processor a millisecond or two, in which the
+event loop does nothing else. A hundred clients that take their steps at once would keep all others waiting for all of
+them. So a connection is not read during its handshake, except when its step has its turn (:class:`HandshakeSteps`);
+whatever else is ready comes between the steps.
 
-The first byte also shows what is not TLS. A connection that does not get through its handshake causes one log line
-with the peer and the reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in ``max.connections`` meanwhile.
+The first byte shows what is not TLS. A connection that does not get through its handshake causes a log line with
+the peer and the reason, once a minute for a host and a reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in
+``max.connections`` meanwhile.
 """
 
 import asyncio
@@ -13,23 +15,20 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
-from typing import Final
+from typing import Final, cast
 
-from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.connection import Connection
-
-log = logger("server")
+from barnabas_broker.server.folded import Folded
 
 #: Seconds from the connection to the end of the handshake.
 HANDSHAKE_SECONDS: Final = 10.0
 #: Seconds for the peer to confirm the end of a connection.
 SHUTDOWN_SECONDS: Final = 1.0
-#: Handshakes that go on together, and the seconds after which a slow one lets another begin.
+#: Steps of handshakes in a turn of the event loop.
 AT_ONCE: Final = 2
-TURN_SECONDS: Final = 0.01
 #: The first byte of a TLS handshake.
 _HANDSHAKE: Final = b"\x16"
 
@@ -46,34 +45,49 @@ _REASONS: Final = {
 }
 
 
-class HandshakeLane:
-    """Bounds the handshakes that take the event loop's time together; the others wait in the order in which they ask.
+class HandshakeSteps:
+    """Bounds the steps of handshakes in a turn of the event loop; the others wait in the order in which they ask.
 
-    A peer that is slow gives its place to the next one after :data:`TURN_SECONDS` and goes on without it, so that peers
-    that never end their handshakes cannot keep others out.
+    A step ends with its turn, whether the peer has sent all of its message or not, so that peers which are slow or
+    never end their handshakes cannot keep others out.
     """
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a place, and give it back at the end or when it was held for long enough."""
-        await self._places.acquire()
-        held = True
-
-        def give_back() -> None:
-            nonlocal held
-            if held:
-                held = False
-                self._places.release()
-
-        timer = asyncio.get_running_loop().call_later(TURN_SECONDS, give_back)
-        try:
+    async def step(self) -> AsyncIterator[None]:
+        """Wait for the turn of a step; what is ready to be read from a socket in the context is read before its end."""
+        async with self._places:
             yield
-        finally:
-            timer.cancel()
-            give_back()
+            await _turn()
+
+
+async def _turn() -> None:
+    """Wait until the event loop has looked for what can be read, and has read it: asyncio needs two turns for it."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+class _Opening(asyncio.Protocol):
+    """Keeps what a peer sends until its connection has a protocol; of a transport that it has made, the first bytes."""
+
+    def __init__(self) -> None:
+        self.first = b""
+        self.heard = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self.first += data
+        self.heard.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.heard.set()
 
 
 class TlsListener:
@@ -83,7 +97,9 @@ class TlsListener:
         contexts: the certificates.
         make: makes the protocol of a connection.
         traffic: the counters of all connections.
-        lane: the order of handshakes, the same for all listeners.
+        steps: the order of handshakes, the same for all listeners.
+        failed: logs failed handshakes.
+        protocol: what clients have to set as their ``security.protocol``.
         seconds: from the connection to the end of its handshake.
 
     Attributes:
@@ -95,14 +111,18 @@ class TlsListener:
         contexts: TlsContexts,
         make: Callable[[Place], Connection],
         traffic: Traffic,
-        lane: HandshakeLane,
+        steps: HandshakeSteps,
+        failed: Folded,
+        protocol: str,
         seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.pending: set[asyncio.Task[None]] = set()
         self._contexts = contexts
         self._make = make
         self._traffic = traffic
-        self._lane = lane
+        self._steps = steps
+        self._failed = failed
+        self._protocol = protocol
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
@@ -129,22 +149,17 @@ class TlsListener:
     async def _connect(self, accepted: socket.socket, peer: str, connection: Connection) -> None:
         # The loop closes the socket of a failed handshake at once, and the peer still has to learn why.
         with closing(accepted.dup()) as spare:
+            raw: asyncio.Transport | None = None
             try:
+                raw, opening = await self._loop.connect_accepted_socket(_Opening, accepted)
                 async with asyncio.timeout(self._seconds):
-                    first = await self._first_byte(accepted)
-                    if first == _HANDSHAKE:
-                        async with self._lane.turn():
-                            await self._loop.connect_accepted_socket(
-                                lambda: connection,
-                                accepted,
-                                ssl=self._contexts.server,
-                                ssl_handshake_timeout=2 * self._seconds,  # the one above comes first
-                                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-                            )
+                    await opening.heard.wait()
+                    if opening.first.startswith(_HANDSHAKE):
+                        await self._shake_hands(raw, spare, opening.first, connection)
                         return
                 # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
-                if first:
-                    self._refuse(peer, "it does not speak TLS: set security.protocol=SSL in the client")
+                if opening.first:
+                    self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
             except HandshakeFailed as failed:
                 with suppress(OSError):
                     spare.send(failed.alert)
@@ -153,28 +168,83 @@ class TlsListener:
                 self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
             except OSError as error:
                 self._refuse(peer, reason_of(error))
-            except asyncio.CancelledError:
-                accepted.close()
-                raise
-            accepted.close()
+            finally:
+                if connection.made:
+                    pass
+                elif raw is not None:
+                    raw.abort()
+                else:
+                    accepted.close()
 
-    async def _first_byte(self, accepted: socket.socket) -> bytes:
-        """What a client says first, without taking it from the socket; empty if it says nothing."""
+    async def _shake_hands(
+        self, raw: asyncio.Transport, spare: socket.socket, first: bytes, connection: Connection
+    ) -> None:
+        """Do a handshake step by step; `first` has arrived already."""
+        wake = asyncio.Event()
+
+        def done(task: "asyncio.Task[None]") -> None:
+            wake.set()
+            if not task.cancelled():
+                task.exception()  # it may come after the time is over
+
+        upgrade: asyncio.Task[None] | None = None
         try:
-            return accepted.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            pass
-        readable = asyncio.Event()
-        self._loop.add_reader(accepted.fileno(), readable.set)
-        try:
-            await readable.wait()
+            async with self._steps.step():
+                upgrade = self._loop.create_task(self._upgrade(raw, connection))
+                upgrade.add_done_callback(done)
+                await _turn()  # the protocol is that of TLS then
+                _feed(cast(asyncio.BufferedProtocol, raw.get_protocol()), first)
+            while not upgrade.done():
+                raw.pause_reading()
+                await self._readable(spare, wake)
+                async with self._steps.step():
+                    raw.resume_reading()
+            await upgrade
         finally:
-            self._loop.remove_reader(accepted.fileno())
-        return accepted.recv(1, socket.MSG_PEEK)
+            if upgrade is not None:
+                upgrade.cancel()
+
+    async def _upgrade(self, raw: asyncio.Transport, connection: Connection) -> None:
+        opening = _Opening()
+        transport = await self._loop.start_tls(
+            raw,
+            opening,
+            self._contexts.server,
+            server_side=True,
+            ssl_handshake_timeout=2 * self._seconds,  # the one of this listener comes first
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        if transport is None or raw.is_closing():
+            raise ConnectionResetError
+        raw.resume_reading()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if not transport.is_closing():
+            _feed(connection, opening.first)  # with the end of the handshake, the first request may have arrived
+
+    async def _readable(self, spare: socket.socket, wake: asyncio.Event) -> None:
+        """Wait until the peer has sent something, or `wake` is set."""
+        self._loop.add_reader(spare.fileno(), wake.set)
+        try:
+            await wake.wait()
+        finally:
+            wake.clear()
+            self._loop.remove_reader(spare.fileno())
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._traffic.dropped += 1
-        log.warning("TLS handshake failed", peer=peer, reason=reason)
+        host, _, port = peer.rpartition(":")
+        self._failed.add(host, int(port), reason)
+
+
+def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Give a protocol bytes that were received before."""
+    while data:
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        protocol.buffer_updated(size)
+        data = data[size:]
 
 
 def reason_of(error: OSError) -> str:

@@ -34,7 +34,6 @@ from barnabas_broker.storage.checkpoints import (
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
 from barnabas_broker.storage.copies import read_with_copy, with_copy
-from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
 from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file
 from barnabas_broker.storage.flush import SyncFailed
@@ -212,12 +211,6 @@ class LogDirectory:
     def shortages(self) -> int:
         """How many operations have failed for want of space or of descriptors."""
         return self._disk.shortages
-
-    def damage(self) -> Iterator[tuple[TopicPartition, Damage]]:
-        """What is known to be damaged or missing, of all logs."""
-        for where, each in self.logs.items():
-            for bad in each.damage:
-                yield where, bad
 
     def _recover(self, now_ms: int) -> None:
         files, path = self._disk.files, self.path

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -47,6 +47,9 @@ class Broker:
         security: what clients speak: "PLAINTEXT", "SSL" for TLS, "SASL_SSL" to log in over TLS, or "SASL_PLAINTEXT".
             Certificates are made with trustme (``pip install 'barnabas[testing]'``). Default: "PLAINTEXT".
         users: the passwords of the users who log in, by name, for PLAIN and both mechanisms of SCRAM. Default: None.
+        acls: what each user may do, such as ``{"ada": ["read topic orders", "read group *"]}``: an operation, a type of
+            resource, and a name, the beginning of names with ``*`` behind it, or ``*``; ``deny`` before it denies.
+            Users may do nothing else. Default: None, everyone may do everything.
 
     Raises:
         ValueError: an argument is not valid; the text says what would be right.
@@ -65,9 +68,10 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         security: Security = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
+        acls: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         self.faults = Faults(self)
-        self._secured = Secured(security, users or {})
+        self._secured = Secured(security, users or {}, acls)
         self._process = process
         self._config = {**TEST_DEFAULTS, **{key: _text(value) for key, value in (config or {}).items()}}
         if self._config.keys() & {"log.dir", "log.dirs"}:
@@ -133,6 +137,7 @@ class Broker:
                 "history": history,
                 "security": self._secured.security,
                 "users": self._secured.users,
+                "acls": self._secured.acls or {},
             }
             try:
                 started = call(link, command, START_SECONDS)

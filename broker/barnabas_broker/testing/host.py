@@ -15,7 +15,9 @@ from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCO
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.events.events import EventRecord
 from barnabas_broker.groups.events.explain import explain
+from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.testing.link import Command, Reply
+from barnabas_broker.testing.permissions import read_acls
 from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
@@ -38,6 +40,7 @@ class BrokerHost:
         self._where = ("127.0.0.1", 0)
         self._security = PLAINTEXT
         self._users: dict[str, str] = {}
+        self._acls: list[AclBinding] = []
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
@@ -82,6 +85,7 @@ class BrokerHost:
         history: dict[str, list[EventRecord]],
         security: str,
         users: dict[str, str],
+        acls: dict[str, list[str]],
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -93,10 +97,15 @@ class BrokerHost:
             history: the events of every group before this start.
             security: what the listener speaks.
             users: passwords of users for SCRAM.
+            acls: what each user may do.
 
         Returns:
             The port, and warnings about the configuration.
+
+        Raises:
+            ValueError: an ACL cannot be read.
         """
+        self._acls = read_acls(acls)
         self._given, self._where = config, (host, port)
         self._security, self._users = security, users
         self._log.count, self._past = count, history
@@ -111,6 +120,8 @@ class BrokerHost:
             config.set_static(LISTENERS, str(Listener(self._security, *self._where)))
             config.set_static(SECURITY_INTER_BROKER_PROTOCOL, self._security)
         self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules, self._users)
+        if self._acls:
+            await self._broker.create_acls(self._acls)
         self._where = (self._where[0], self._broker.port)
 
     @property

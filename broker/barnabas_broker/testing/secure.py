@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -15,6 +15,7 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 LibrdkafkaSettings = dict[str, str | int | float | bool]
 
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
+_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -24,12 +25,15 @@ class Secured:
     Args:
         security: what the broker's listener speaks.
         users: passwords by user.
+        acls: what each user may do; None for no ACLs, so that everyone may do everything.
 
     Raises:
         ValueError: there is no such protocol, users are missing or not expected, or a name is not valid.
     """
 
-    def __init__(self, security: Security, users: Mapping[str, str]) -> None:
+    def __init__(
+        self, security: Security, users: Mapping[str, str], acls: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
         if security not in get_args(Security):
             raise ValueError(f"security is {security!r}: give one of {', '.join(get_args(Security))}")
         self.security = security
@@ -41,6 +45,13 @@ class Secured:
         for user, password in users.items():
             if not _NAME.fullmatch(user) or not password:
                 raise ValueError(f"users: {user!r} must be of letters, digits and . _ -, and have a password")
+
+        if isinstance(acls, Mapping) and any(isinstance(texts, str) for texts in acls.values()):
+            raise ValueError('acls: give a list for each user, such as {"ada": ["read topic orders"]}')
+        self.acls = {user: list(texts) for user, texts in acls.items()} if acls is not None else None
+        for user in self.acls or ():
+            if user not in self.users:
+                raise ValueError(f"acls are given for {user!r}: give a password in users as well")
 
     def __repr__(self) -> str:
         return f"Secured({self.security!r}, {sorted(self.users)})"
@@ -66,6 +77,10 @@ class Secured:
             users = " ".join(f"user_{user}={_quoted(password)}" for user, password in self.users.items())
             keys["sasl.enabled.mechanisms"] = ",".join(get_args(Mechanism))
             keys["plain.sasl.jaas.config"] = f"{_PLAIN_MODULE} required {users};"
+        if self.acls is not None:
+            keys["authorizer.class.name"] = _AUTHORIZER
+            # Of the test itself, which creates topics. All clients of the listener log in.
+            keys["super.users"] = "User:ANONYMOUS"
         return keys
 
     def librdkafka(self, folder: Path, user: str | None, mechanism: Mechanism) -> LibrdkafkaSettings:

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster import controller
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.testing.rules import Rule, Rules
 from barnabas_broker.testing.seen import RequestLog
@@ -84,6 +86,11 @@ class WatchedBroker:
         context = RequestContext(dispatch.services, Peer("test", 0), route.served.high, "test")
         answer: Any = route.handler(context, request)
         return await answer
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Create ACLs; those that exist stay."""
+        created = list(bindings)
+        await self._broker.services.cluster.change(lambda image: (controller.create_acls(image, created), None))
 
     def release(self, rules: Iterable[Rule]) -> None:
         """Send the responses that these rules delay."""

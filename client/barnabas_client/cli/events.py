@@ -115,7 +115,9 @@ async def revoking_members(arguments: Namespace, admin: Admin, group: str) -> di
             for record in records:
                 if record.key != group.encode() or record.value is None:
                     continue
-                with suppress(ValueError, KeyError, TypeError):  # not an event: anybody may write to the topic
+                with suppress(
+                    ValueError, KeyError, TypeError
+                ):  # not an event: elsewhere, clients may write to the topic
                     event = json.loads(record.value)
                     if event["type"] == "member_revoking":
                         found[event["member_id"]] = Revoking(int(event["time"]), int(event["timeout_ms"]))

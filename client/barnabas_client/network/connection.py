@@ -53,6 +53,9 @@ _RENEW: Final = 0.85
 _RENEW_NOW: Final = 0.95
 #: Seconds between two logins at least: a broker takes none sooner.
 _LEAST: Final = 1.1
+#: Why a connection has ended, if the broker did it.
+_BROKE_OFF: Final = "it broke off"
+_CLOSED: Final = "the broker closed it"
 
 #: Decodes a response: takes the version of the request, and the frame.
 Decoder = Callable[[int, Buffer], T]
@@ -135,16 +138,25 @@ class Connection(asyncio.BufferedProtocol):
                 try:
                     await connection._loop.create_connection(lambda: connection, host, port, ssl=tls)
                 except ssl.SSLCertVerificationError as error:
+                    why = error.verify_message.rstrip(".")
                     raise KafkaConnectionError(
-                        f"cannot connect to {host}:{port}: its certificate is not accepted, {error.verify_message}. "
+                        f"cannot connect to {host}:{port}: its certificate is not accepted, {why}. "
                         "To do: give the authority that issued it as ssl_cafile, and connect by a name that is in it"
                     ) from error
                 except OSError as error:
-                    reason = error.strerror or str(error) or repr(error)
+                    closed = "the connection was closed" if isinstance(error, ConnectionError) else repr(error)
+                    reason = error.strerror or str(error) or closed
                     remedy = "check that a broker listens there" + (", and with TLS" if tls is not None else "")
                     raise KafkaConnectionError(f"cannot connect to {host}:{port}: {reason}. To do: {remedy}") from error
                 if versions is None:
-                    await connection._learn_versions(timeout)
+                    try:
+                        await connection._learn_versions(timeout)
+                    except KafkaConnectionError as error:
+                        if tls is None and connection._reason.startswith((_BROKE_OFF, _CLOSED)):
+                            raise KafkaConnectionError(
+                                f"{error}. To do: connect with TLS if it expects that"
+                            ) from error
+                        raise
                 else:
                     connection._confirm_versions(versions, timeout)
                 if login is not None:
@@ -270,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the requests in flight."""
-        self._reason = self._reason or (f"it broke off ({exc})" if exc else "the broker closed it")
+        self._reason = self._reason or (f"{_BROKE_OFF} ({exc})" if exc else _CLOSED)
         resolve(self._lost, None)
         self._fail_all()
 

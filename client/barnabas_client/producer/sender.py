@@ -76,6 +76,8 @@ class Sender:
         self._wake = asyncio.Event()
         self._in_flight: defaultdict[int, int] = defaultdict(int)
         self._connecting: set[int] = set()
+        #: Why brokers could not be reached the last time.
+        self._unreachable: dict[int, str] = {}
         self._initializing = False
         self._tasks = BackgroundTasks(self._broken)
         self._backoff = retry_backoff(network.config)
@@ -285,12 +287,17 @@ class Sender:
 
     def _expire(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
+            leader = self._network.cluster.leader(batch.tp)
+            # What to do about it is said below.
+            reason = "" if leader is None else self._unreachable.get(leader, "").partition(". To do: ")[0]
+            why = f": {reason}" if reason else ""
             self._give_up(
                 [batch],
                 DeliveryTimeoutError(
                     f"send to {batch.tp}: a batch was not acknowledged within delivery_timeout_ms "
-                    f"({self._config.delivery_timeout_ms} ms, records: {batch.count}, attempts: {batch.attempts}). "
-                    f"To do: check the brokers; the records {'may have been' if batch.attempts else 'were not'} written"
+                    f"({self._config.delivery_timeout_ms} ms, records: {batch.count}, attempts: {batch.attempts})"
+                    f"{why}. To do: check the brokers; the records "
+                    f"{'may have been' if batch.attempts else 'were not'} written"
                 ),
             )
         self._resolved()
@@ -305,7 +312,9 @@ class Sender:
     async def _connect(self, node: int) -> None:
         try:
             await self._network.connection(node, Purpose.DATA)
+            self._unreachable.pop(node, None)
         except KafkaError as error:
+            self._unreachable[node] = str(error)
             _log.info("a broker cannot be reached", node=node, reason=str(error))
         finally:
             self._connecting.discard(node)
@@ -318,7 +327,10 @@ class Sender:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2_147_483_647)
             response = await self._network.ask_any(request, InitProducerIdResponse)
             if response.error_code != ErrorCode.NONE:
-                raise error_for(response.error_code, "get a producer id")
+                # The cluster is asked for IDEMPOTENT_WRITE, but WRITE on a topic is enough (KIP-679).
+                denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                remedy = "grant this client WRITE on its topics" if denied else None
+                raise error_for(response.error_code, "get a producer id", remedy=remedy)
         except KafkaError as error:
             if error.retriable:
                 _log.info("no producer id yet", reason=str(error))

@@ -27,6 +27,7 @@ from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_client.token_files import FileTokenProvider
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
@@ -184,6 +185,7 @@ class Remote:
         """Return the settings that all clients share."""
         settings = self.settings
         user, password = settings.login() or (None, None)
+        token = settings.token_file()
         return {
             "client_id": settings.client_id,
             "request_timeout_ms": settings.request_timeout_ms,
@@ -196,6 +198,7 @@ class Remote:
             "sasl_mechanism": settings.sasl_mechanism or ClientConfig.sasl_mechanism,
             "sasl_plain_username": user,
             "sasl_plain_password": password,
+            "sasl_oauth_token_provider": None if token is None else FileTokenProvider(token),
         }
 
     async def admin(self) -> Admin:

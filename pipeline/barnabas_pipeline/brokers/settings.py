@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import unquote, urlsplit
 
 from barnabas_protocol.jaas import parse_jaas
-from barnabas_protocol.sasl import MECHANISMS
+from barnabas_protocol.sasl import MECHANISMS, OAUTHBEARER
 
 if TYPE_CHECKING:
     # The client is slow to import: see `barnabas_pipeline.datasource`.
@@ -79,10 +80,15 @@ class Settings:
         group_id: the group to which the progress of streams is committed, for information. Default: None, no commits.
         security_protocol: ``PLAINTEXT``, ``SSL`` for TLS, ``SASL_SSL`` to log in over TLS, or ``SASL_PLAINTEXT``.
             Default: "PLAINTEXT".
-        sasl_mechanism: how to log in: ``PLAIN``, which sends the password, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
-            Default: None.
+        sasl_mechanism: how to log in: ``PLAIN``, which sends the password, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``, or
+            ``OAUTHBEARER`` with a token. Default: None.
         sasl_jaas_config: user and password, as Kafka's clients have them: ``MODULE required username="..."
-            password="...";``. Default: None.
+            password="...";``. With ``OAUTHBEARER`` it may be left out. Default: None.
+        sasl_oauthbearer_token_endpoint_url: the file with the token, ``file:///path``, which another program renews;
+            driver and executors read it for each login. Default: None.
+        sasl_login_callback_handler_class: how Kafka's clients get tokens; only
+            ``org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler``, without effect. Default:
+            None.
         ssl_truststore_type: the format of the trusted certificates; only ``PEM``. Default: "PEM".
         ssl_truststore_location: a file with trusted certificates. Default: None, which trusts the system's.
         ssl_truststore_certificates: trusted certificates as text. Default: None.
@@ -130,6 +136,8 @@ class Settings:
     security_protocol: "SecurityProtocol" = "PLAINTEXT"
     sasl_mechanism: "SaslMechanism | None" = None
     sasl_jaas_config: str | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_login_callback_handler_class: str | None = None
     ssl_truststore_type: str = "PEM"
     ssl_truststore_location: str | None = None
     ssl_truststore_certificates: str | None = None
@@ -193,36 +201,79 @@ class Settings:
                         f"option 'kafka.{field.name.replace('_', '.')}' is given, but kafka.security.protocol is "
                         f"{self.security_protocol}: give kafka.security.protocol=SSL as well, or SASL_SSL"
                     )
-        login = (self.sasl_mechanism, self.sasl_jaas_config)
-        if self.security_protocol.startswith("SASL_"):
-            if None in login:
-                raise ValueError(
-                    f"option 'kafka.security.protocol' is {self.security_protocol}: give kafka.sasl.mechanism and "
-                    "kafka.sasl.jaas.config as well"
-                )
-            self.login()
-        elif login != (None, None):
-            raise ValueError(
-                f"option 'kafka.sasl.*' is given, but kafka.security.protocol is {self.security_protocol}: give "
-                "kafka.security.protocol=SASL_SSL as well"
-            )
+        self._check_login()
         if self.ssl_keystore_key is not None and self.ssl_keystore_certificate_chain is None:
             raise ValueError(
                 "option 'kafka.ssl.keystore.key' is given without 'kafka.ssl.keystore.certificate.chain': give both"
             )
 
+    def _check_login(self) -> None:
+        login = (self.sasl_mechanism, self.sasl_jaas_config)
+        of_tokens = (self.sasl_oauthbearer_token_endpoint_url, self.sasl_login_callback_handler_class)
+        if not self.security_protocol.startswith("SASL_"):
+            if (*login, *of_tokens) != (None,) * 4:
+                raise ValueError(
+                    f"option 'kafka.sasl.*' is given, but kafka.security.protocol is {self.security_protocol}: give "
+                    "kafka.security.protocol=SASL_SSL as well"
+                )
+        elif self.sasl_mechanism == OAUTHBEARER:
+            self.token_file()
+            if options := self._jaas_options():
+                raise ValueError(
+                    f"option 'kafka.sasl.jaas.config' has {', '.join(options)}: tokens are not requested from a "
+                    f"provider. To do: {_RENEW}, and leave it out"
+                )
+        elif None in login:
+            raise ValueError(
+                f"option 'kafka.security.protocol' is {self.security_protocol}: give kafka.sasl.mechanism and "
+                "kafka.sasl.jaas.config as well"
+            )
+        elif of_tokens != (None, None):
+            raise ValueError(
+                f"option '{_TOKEN_URL}' or '{_TOKEN_HANDLER}' is given, but kafka.sasl.mechanism is "
+                f"{self.sasl_mechanism}: give kafka.sasl.mechanism={OAUTHBEARER}, or leave it out"
+            )
+        else:
+            self.login()
+
+    def token_file(self) -> Path | None:
+        """The file with the token; None without one.
+
+        Raises:
+            ValueError: there is none with OAUTHBEARER, or its URL is not that of a file.
+        """
+        if self.sasl_mechanism != OAUTHBEARER:
+            return None
+        if self.sasl_oauthbearer_token_endpoint_url is None:
+            raise ValueError(f"option 'kafka.sasl.mechanism' is {OAUTHBEARER}: {_RENEW}")
+        url = urlsplit(self.sasl_oauthbearer_token_endpoint_url)
+        if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+            # Not the address: it may have a password.
+            raise ValueError(f"option '{_TOKEN_URL}' is not that of a file: tokens are not requested. To do: {_RENEW}")
+        return Path(unquote(url.path))
+
+    def _jaas_options(self) -> Mapping[str, str]:
+        """What ``kafka.sasl.jaas.config`` has; nothing without it.
+
+        Raises:
+            ValueError: it cannot be read; the text has no part of it.
+        """
+        if self.sasl_jaas_config is None:
+            return {}
+        try:
+            return parse_jaas(self.sasl_jaas_config).options
+        except ValueError as error:
+            raise ValueError(f"option 'kafka.sasl.jaas.config' {error}") from None
+
     def login(self) -> tuple[str, str] | None:
-        """User and password; None without a login.
+        """User and password; None without a login, and with a token.
 
         Raises:
             ValueError: ``kafka.sasl.jaas.config`` does not have them; the text has no part of it.
         """
-        if self.sasl_jaas_config is None:
+        if self.sasl_jaas_config is None or self.sasl_mechanism == OAUTHBEARER:
             return None
-        try:
-            options = parse_jaas(self.sasl_jaas_config).options
-        except ValueError as error:
-            raise ValueError(f"option 'kafka.sasl.jaas.config' {error}") from None
+        options = self._jaas_options()
         user, password = options.get("username"), options.get("password")
         if not user or not password:
             raise ValueError('option \'kafka.sasl.jaas.config\' must have username="..." and password="..."')
@@ -261,12 +312,21 @@ class Settings:
         return f"Settings({self.bootstrap_servers}, {self.security_protocol})"
 
 
+_TOKEN_URL: Final = "kafka.sasl.oauthbearer.token.endpoint.url"
+_TOKEN_HANDLER: Final = "kafka.sasl.login.callback.handler.class"
+_RENEW: Final = f"let another program renew the token in a file, and give {_TOKEN_URL}=file:///path"
+#: The class by which Kafka's clients read a token from a file, by its name since Kafka 4 and before.
+_FILE_HANDLERS: Final = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerLoginCallbackHandler"
+    for package in ("", "secured.")
+)
 _IDENTIFICATION: Final = _one_of("https", "")
 _PEM: Final = _one_of("PEM")
 _CONVERT: Final[dict[str, Callable[[str, str], Any]]] = {
     **{field.name: _number if field.type is int else _text for field in fields(Settings)},
     "security_protocol": _one_of("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"),
-    "sasl_mechanism": _one_of(*MECHANISMS),
+    "sasl_mechanism": _one_of(*MECHANISMS, OAUTHBEARER),
+    "sasl_login_callback_handler_class": _one_of(*_FILE_HANDLERS),
     "ssl_truststore_type": _PEM,
     "ssl_keystore_type": _PEM,
     "ssl_endpoint_identification_algorithm": _IDENTIFICATION,
@@ -296,7 +356,8 @@ def _convert(name: str, key: str) -> Callable[[str, str], Any]:
         return found
     if key.startswith("sasl."):
         raise ValueError(
-            f"Kafka option '{name}' is not supported: of SASL there are kafka.sasl.mechanism and kafka.sasl.jaas.config"
+            f"Kafka option '{name}' is not supported: of SASL there are kafka.sasl.mechanism and "
+            f"kafka.sasl.jaas.config, and for {OAUTHBEARER} {_TOKEN_URL}"
         )
     keys = [known.replace("_", ".") for known in _CONVERT]
     near = difflib.get_close_matches(key, keys, 1)

@@ -4,6 +4,7 @@ from argparse import Namespace
 from typing import Final
 
 from barnabas_client.cli.failures import UsageError
+from barnabas_client.token_files import FileTokenProvider
 from barnabas_protocol.jaas import quoted
 
 #: Settings of secure connections, and the options of the Spark source that mean the same.
@@ -32,10 +33,11 @@ def source_options(arguments: Namespace) -> dict[str, str]:
             raise UsageError(f"{name} is given ({servers.source}): put the key into the file of ssl_certfile")
     login = servers.config.login
     if login is not None:
-        if login.tokens is not None:
-            raise UsageError(f"sasl_mechanism is {login.mechanism} ({servers.source}): give another one")
         options["kafka.sasl.mechanism"] = login.mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f"Login required username={quoted(login.user)} password={quoted(login.password)};"
-        )
+        if isinstance(login.tokens, FileTokenProvider):
+            options["kafka.sasl.oauthbearer.token.endpoint.url"] = login.tokens.path.absolute().as_uri()
+        else:
+            options["kafka.sasl.jaas.config"] = (
+                f"Login required username={quoted(login.user)} password={quoted(login.password)};"
+            )
     return {**options, **dict(arguments.options)}

@@ -1,11 +1,14 @@
 """Consumes a topic from its start at librdkafka's full speed; prints seconds from the first record to the last.
 
-python -m tests.bench.loads.consume ADDRESS TOPIC COUNT
+python -m tests.bench.loads.consume ADDRESS TOPIC COUNT [SETTINGS]
+
+SETTINGS is a JSON file with more settings of librdkafka.
 """
 
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -22,8 +25,9 @@ SETTINGS: Final = {
 }
 
 
-def main(address: str, topic: str, count: int) -> None:
-    consumer = Consumer({**SETTINGS, "bootstrap.servers": address})
+def main(address: str, topic: str, count: int, settings: str | None = None) -> None:
+    more = {} if settings is None else json.loads(Path(settings).read_text())
+    consumer = Consumer({**SETTINGS, "bootstrap.servers": address, **more})
     partitions = list(consumer.list_topics(topic, 30).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
     # librdkafka sends its first Fetch after half a second; no broker causes this delay.
@@ -45,4 +49,4 @@ def main(address: str, topic: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -1,15 +1,17 @@
 """Produces at librdkafka's full speed; prints seconds from the first record handed over to the last acknowledgement.
 
-python -m tests.bench.loads.produce ADDRESS TOPIC COUNT SIZE PARTITIONS [ACKS]
+python -m tests.bench.loads.produce ADDRESS TOPIC COUNT SIZE PARTITIONS [ACKS [SETTINGS]]
 
 The records go to one partition, or are spread over all partitions of the topic. ACKS is `all` (default) or 1.
+SETTINGS is a JSON file with more settings of librdkafka.
 """
 
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -29,14 +31,15 @@ SETTINGS: Final = {
 def main(address: str, topic: str, *rest: str) -> None:
     count, size, partitions = map(int, rest[:3])
     acks = rest[3] if len(rest) > 3 else "all"
+    connection = {"bootstrap.servers": address, **(json.loads(Path(rest[4]).read_text()) if len(rest) > 4 else {})}
     errors: list[str] = []
 
     def failed(error: KafkaError) -> None:
         errors.append(error.str())
 
-    producer = Producer({**SETTINGS, "bootstrap.servers": address, "acks": acks, "error_cb": failed})
+    producer = Producer({**SETTINGS, **connection, "acks": acks, "error_cb": failed})
     existing = list(producer.list_topics(topic, 30).topics[topic].partitions)
-    before = _in_log(address, topic, existing)
+    before = _in_log(connection, topic, existing)
     # Bytes that do not repeat within a record, handed over in bulk: the test measures librdkafka, not the interpreter.
     records = [{"value": os.urandom(size)} for _ in range(min(BATCH, count))]
     started = time.perf_counter()
@@ -49,14 +52,14 @@ def main(address: str, topic: str, *rest: str) -> None:
     if left or errors:
         raise RuntimeError(f"{left} records are not delivered; {errors[:3]}")
     wanted = count // len(records) * len(records)
-    written = _in_log(address, topic, existing) - before
+    written = _in_log(connection, topic, existing) - before
     if written != wanted:
         raise RuntimeError(f"{written} records in the log, {wanted} were acknowledged")
     print(json.dumps({"seconds": seconds, "count": wanted}))
 
 
-def _in_log(address: str, topic: str, partitions: Sequence[int]) -> int:
-    reader = Consumer({"bootstrap.servers": address, "group.id": "bench", "log_level": 2})
+def _in_log(connection: Mapping[str, str], topic: str, partitions: Sequence[int]) -> int:
+    reader = Consumer({**connection, "group.id": "bench", "log_level": 2})
     ends = [_end(reader, TopicPartition(topic, one)) for one in partitions]
     reader.close()
     return sum(ends)

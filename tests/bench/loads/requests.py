@@ -10,10 +10,10 @@ measurement shows the server's speed.
 import asyncio
 import json
 import os
+import socket
 import struct
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -32,7 +32,7 @@ from barnabas_protocol.messages.offset_commit import (
 )
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records.builder import build_batch
-from tests.bench.wire import CLIENT, Link, join_alone, wait_for_topic
+from tests.bench.wire import CLIENT, Link, join_alone, named, wait_for_topic
 
 WARM_UP: Final = 0.2
 _SIZE: Final = struct.Struct(">i")
@@ -49,7 +49,7 @@ class Shot:
 
 def heartbeat(address: str, version: int) -> Shot:
     with Link(address) as link:
-        group = f"bench-{uuid.uuid4().hex}"
+        group = named()
         member_id, generation = join_alone(link, group)
     request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
 
@@ -60,11 +60,11 @@ def heartbeat(address: str, version: int) -> Shot:
 
 
 def offset_commit(address: str, version: int) -> Shot:
-    topic = f"bench-{uuid.uuid4().hex}"
+    topic = named()
     with Link(address) as link:
         wait_for_topic(link, topic)
     with Link(address) as link:
-        group = f"bench-{uuid.uuid4().hex}"
+        group = named()
         member_id, generation = join_alone(link, group)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     request = OffsetCommitRequest(
@@ -82,7 +82,7 @@ def offset_commit(address: str, version: int) -> Shot:
 
 
 def empty_fetch(address: str, version: int) -> Shot:
-    topic = f"bench-{uuid.uuid4().hex}"
+    topic = named()
     with Link(address) as link:
         wait_for_topic(link, topic)
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
@@ -98,7 +98,7 @@ def empty_fetch(address: str, version: int) -> Shot:
 
 
 def produce(address: str, version: int) -> Shot:
-    topic = f"bench-{uuid.uuid4().hex}"
+    topic = named()
     with Link(address) as link:
         wait_for_topic(link, topic)
     batch = build_batch([(None, os.urandom(100), (), int(time.time() * 1000))])
@@ -113,7 +113,7 @@ def produce(address: str, version: int) -> Shot:
 
 
 def metadata(address: str, version: int) -> Shot:
-    topic = f"bench-{uuid.uuid4().hex}"
+    topic = named()
     with Link(address) as link:
         wait_for_topic(link, topic)
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
@@ -182,9 +182,9 @@ class Gun(asyncio.Protocol):
             self.broken.set_exception(RuntimeError(why))
 
 
-async def shoot(address: str, shot: Shot, depth: int, seconds: float) -> float:
-    host, _, port = address.rpartition(":")
-    transport, gun = await asyncio.get_running_loop().create_connection(lambda: Gun(shot, depth), host, int(port))
+async def shoot(connection: socket.socket, shot: Shot, depth: int, seconds: float) -> float:
+    """Send requests over an open connection, and close it; the rate."""
+    transport, gun = await asyncio.get_running_loop().create_connection(lambda: Gun(shot, depth), sock=connection)
     try:
         await asyncio.wait([gun.broken], timeout=WARM_UP)
         before, started = gun.count, time.perf_counter()
@@ -204,7 +204,7 @@ def main(address: str, kind: str, seconds: float, depths: list[int]) -> None:
     make, version = KINDS[kind]
     shot = make(address, version)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        rates = {depth: runner.run(shoot(address, shot, depth, seconds)) for depth in depths}
+        rates = {depth: runner.run(shoot(Link(address).detach(), shot, depth, seconds)) for depth in depths}
     print(json.dumps(rates))
 
 

@@ -34,6 +34,7 @@ from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import Restored
 from tests.broker.cluster.test_store_contract import PREFIX
 from tests.cluster.harness import eventually
+from tests.lots import in_lots
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
 IMAGE = Image("cluster").apply_all(
@@ -71,7 +72,7 @@ def test_a_damaged_image_is_refused_at_every_byte() -> None:
 
 
 @pytest.mark.parametrize("key", ["format", "version", "cluster_id", "sequence", "history", "crc32c", "events"])
-@pytest.mark.parametrize("value", [None, -1, "", [], {}, [[]], 1e400, "x", True])
+@in_lots("value", [None, -1, "", [], {}, [[]], 1e400, "x", True])
 def test_odd_fields_are_refused(key: str, value: object) -> None:
     fields = json.loads(format_image(SAVED)) | {key: value}
     with pytest.raises(ImageFileError):

@@ -13,6 +13,7 @@ from barnabas_broker.config import BROKER_KEYS, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS
 from barnabas_broker.config.unserved import REMOVED, UNSERVED
 from tests.interop.kafka_server import run_tool
+from tests.lots import in_lots
 
 FILE: Final = Path(__file__).with_name("kafka_keys.tsv")
 PROGRAM: Final = Path(__file__).parents[2] / "interop" / "java" / "BrokerKeys.java"
@@ -81,7 +82,7 @@ def test_each_key_of_kafka_is_either_served_or_not() -> None:
     assert REMOVED.keys() & kafka == set()
 
 
-@pytest.mark.parametrize("name", sorted(BROKER_KEYS.keys() - OURS))
+@in_lots("name", sorted(BROKER_KEYS.keys() - OURS))
 def test_a_served_key_has_kafkas_type_and_default(name: str) -> None:
     key, kafka = BROKER_KEYS[name], kafka_keys()[name]
     assert key.type.name == ("STRING" if name == "listener.security.protocol.map" else kafka.type)

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.coordinator.offload import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller, GroupEvent
@@ -92,7 +93,10 @@ class Service:
         published: the group events, with their groups.
         offloaded: target assignments of large groups, which tests compute; and what regular expressions need, if
             `compiling` or `matching`.
+        loop: of the coordinator, if it is not the running one.
     """
+
+    loop: Scheduler | None = None
 
     def __init__(
         self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
@@ -116,6 +120,7 @@ class Service:
             now=lambda: self.time,
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",
+            loop=self.loop,
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
             offload=self._offload,

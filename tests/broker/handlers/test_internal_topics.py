@@ -44,7 +44,20 @@ from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from barnabas_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.broker.handlers.test_data import batch
 from tests.wire import Wire
 
 SET: Final = 0
@@ -134,6 +147,40 @@ async def test_their_records_cannot_be_deleted(wire: Wire, topics: Sequence[str]
     asked = DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
     answer = await wire.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=1000), 2, DeleteRecordsResponse)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def end_offset(wire: Wire, name: str) -> int:
+    asked = ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = await wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 7, ListOffsetsResponse)
+    return answer.topics[0].partitions[0].offset
+
+
+def forging(name: str = "", by_id: bytes = ZERO, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=batch(b"forged"))]
+    topics = [TopicProduceData(name=name, topic_id=by_id, partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+# Apache Kafka lets a client write to them whose client id is __admin_client, which every client can take.
+@pytest.mark.parametrize("client_id", ["test", "__admin_client", "broker-1-transactions"])
+@pytest.mark.parametrize("name", EXISTING)
+async def test_clients_cannot_write_to_them(wire: Wire, topics: Sequence[str], name: str, client_id: str) -> None:
+    before = await end_offset(wire, name)
+    by_name = await wire.ask(forging(name), 9, ProduceResponse, client_id)
+    by_id = await wire.ask(forging(by_id=await topic_id(wire, name)), 13, ProduceResponse, client_id)
+    for answer in (by_name, by_id):
+        (result,) = answer.responses[0].partition_responses
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert result.error_message == f"Cannot append to internal topic {name}"
+    assert await end_offset(wire, name) == before
+
+
+@pytest.mark.parametrize("name", EXISTING)
+async def test_writing_to_them_without_an_answer_ends_the_connection(
+    wire: Wire, topics: Sequence[str], name: str
+) -> None:
+    wire.send(forging(name, acks=0), 9)
+    assert await wire.closed()
 
 
 async def alter(wire: Wire, name: str, *changes: tuple[str, int, str | None]) -> tuple[int, str]:

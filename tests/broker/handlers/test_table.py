@@ -19,6 +19,7 @@ from barnabas_protocol.acls import AclOperation, AclResourceType
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.wire import Buffer
+from tests.lots import in_lots
 from tests.wire import Wire
 
 
@@ -42,13 +43,13 @@ def test_every_declared_api_has_a_row() -> None:
     assert {route.key for route in table.values()} == set(APIS)
 
 
-@pytest.mark.parametrize("key", APIS)
+@in_lots("key", APIS)
 def test_served_versions_are_declared(key: ApiKey) -> None:
     served, declared = join()[key].served, api(key).versions
     assert declared.low <= served.low <= served.high == declared.high
 
 
-@pytest.mark.parametrize("key", APIS)
+@in_lots("key", APIS)
 def test_a_missing_row_is_named(key: ApiKey) -> None:
     one = row(key)
     others = module("others", *(row(other) for other in APIS if other is not key))
@@ -61,7 +62,7 @@ def test_a_missing_row_is_named(key: ApiKey) -> None:
 CHANGING = {AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
 
 
-@pytest.mark.parametrize("key", APIS)
+@in_lots("key", APIS)
 def test_an_api_that_changes_something_names_what_it_writes_to_the_audit_log(key: ApiKey) -> None:
     route = join()[key]
     operations = {permission.operation for each in route.authorizes for permission in each.any_of}

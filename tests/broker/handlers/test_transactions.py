@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config.keys import TRANSACTION_STATE_LOG_NUM_PARTITIONS
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -83,7 +84,7 @@ async def described(wire: Wire, *names: str) -> list[Any]:
 async def test_the_coordinator_is_found_and_its_topic_created(wire: Wire, broker: BrokerServer) -> None:
     assert (await find(wire)).node_id == broker.node_id
     topic = broker.services.cluster.image.topics["__transaction_state"]
-    assert len(topic.partitions) == 50
+    assert len(topic.partitions) == broker.config[TRANSACTION_STATE_LOG_NUM_PARTITIONS] == 4
     assert topic.configs["cleanup.policy"] == "compact"
     # As in Kafka, which refuses the empty transactional id only when it is used.
     assert (await find(wire, "")).node_id == broker.node_id

@@ -60,6 +60,7 @@ async def start_broker(tmp_path: Path, http: Http) -> AsyncIterator[StartBroker]
             "log.dir": str(tmp_path / "data"),
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "4",
+            "transaction.state.log.num.partitions": "4",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
         http.broker = broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, http_port=0)

@@ -21,14 +21,20 @@ from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas_protocol.messages.fetch import FetchResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.produce import ProduceResponse
+from barnabas_protocol.schema import Request, Response
+from tests.broker.handlers.test_quotas import fetching, producing, set_quota
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
 from tests.wire import PATIENCE, Wire
@@ -239,6 +245,64 @@ async def test_connections_and_bytes(start_broker: StartBroker, http: Http) -> N
     assert at(samples, "barnabas_connections_dropped_total") == 1
     assert (at(samples, "barnabas_received_bytes_total") or 0) > 16
     assert (at(samples, "barnabas_sent_bytes_total") or 0) > 50
+
+
+async def test_quotas(wire: Wire, http: Http, broker: BrokerServer) -> None:
+    await make_topic(wire, "t")
+    quotas = {
+        "producer_byte_rate": 1000.0,
+        "consumer_byte_rate": 1000.0,
+        "request_percentage": 1e-6,
+        "controller_mutation_rate": 1.0,
+    }
+    waited: dict[str, list[float]] = {}
+    for _ in range(2):
+        await wire.ask(producing(5_000), 9, ProduceResponse)
+    for key, value in quotas.items():
+        await set_quota(wire, [("client-id", key)], **{key: value})
+    _, samples = await scrape(http)
+    for key in quotas:
+        assert at(samples, "barnabas_quota_throttled_total", quota=key) == 0
+        assert at(samples, "barnabas_quota_wait_seconds_total", quota=key) == 0
+        assert at(samples, "barnabas_quota_clients", quota=key) == 0
+
+    async def ask(key: str, request: Request, version: int, answer: type[Response]) -> None:
+        # Over its quota, a connection is muted: each request has its own.
+        async with await Wire.connect(broker.port) as one:
+            found: Any = await one.ask(request, version, answer, key)
+        waited.setdefault(key, []).append(found.throttle_time_ms / 1000)
+
+    for size in (9_000, 2_000):
+        await ask("producer_byte_rate", producing(size), 9, ProduceResponse)
+    for _ in range(2):
+        await ask("consumer_byte_rate", fetching(), 12, FetchResponse)
+    await ask("request_percentage", ApiVersionsRequest(client_software_name="t"), 3, ApiVersionsResponse)
+    topics = [
+        CreatableTopic(name=f"new-{n}", num_partitions=n, replication_factor=1, assignments=[], configs=[])
+        for n in (20, 1)
+    ]
+    await ask("controller_mutation_rate", CreateTopicsRequest(topics=topics, timeout_ms=9000), 6, CreateTopicsResponse)
+    _, samples = await scrape(http)
+    for key in quotas:
+        throttled = [wait for wait in waited[key] if wait]
+        assert len(throttled) == 1, key
+        assert at(samples, "barnabas_quota_throttled_total", quota=key) == 1
+        assert at(samples, "barnabas_quota_wait_seconds_total", quota=key) == pytest.approx(throttled[0], abs=0.01)
+        assert at(samples, "barnabas_quota_clients", quota=key) == 1
+    assert at(samples, "barnabas_connections_delayed_total") == 0
+    await set_quota(wire, [("ip", "127.0.0.1")], connection_creation_rate=1)
+
+    async def refused() -> bool:
+        async with await Wire.connect(broker.port) as one:
+            one.send(ApiVersionsRequest(client_software_name="t"), 3)
+            return await one.closed()
+
+    async with asyncio.timeout(PATIENCE):
+        while not await refused():
+            pass
+    await set_quota(wire, [("ip", "127.0.0.1")], connection_creation_rate=None)
+    _, samples = await scrape(http)
+    assert (at(samples, "barnabas_connections_delayed_total") or 0) >= 1
 
 
 async def test_the_process(broker: BrokerServer, http: Http) -> None:

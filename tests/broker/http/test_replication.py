@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated
+from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated, TopicInfo
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.http.families import _broker
+from barnabas_broker.http.replication import _led
+from barnabas_broker.http.text import PIECE
+from barnabas_broker.http.view import View
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.storage import LogDirectory
+from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_broker.storage.damage import Damage
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import make_topic
 from tests.broker.http.test_metrics import at, scrape
@@ -66,6 +73,52 @@ async def test_partitions_are_counted(start_broker: StartBroker, http: Http) -> 
     }
     assert at(samples, "barnabas_controller_id") == 1
     assert at(samples, "barnabas_registered") is None, "a single broker has no lease"
+
+
+def test_the_partitions_of_a_broker_are_walked_in_slices() -> None:
+    """With 10,000 partitions in one topic and 10,000 topics: one step would hold the event loop."""
+    info = partition(1, 2, 3)
+    replica = SimpleNamespace(leading=object(), info=info, min_isr=4)
+    names = [f"t{n}" for n in range(10_000)]
+    replicas = ReplicaManager.__new__(ReplicaManager)
+    replicas.isr_shrinks = replicas.isr_expands = 0
+    replicas._replicas = cast(
+        "Any", {name: {0: replica} for name in names} | {"t": dict.fromkeys(range(10_000), replica)}
+    )
+    bad = Damage(0, 10, 5, 7, Path("f"), "r")
+    logs = dict.fromkeys((TopicPartition("t", n) for n in range(20_000)), SimpleNamespace(damage=[]))
+    logs[TopicPartition("t", 19_998)] = SimpleNamespace(damage=[bad])
+    topics = {name: TopicInfo(name, bytes(16), (info,)) for name in names}
+    topics["t"] = TopicInfo("t", bytes(16), (partition(leader=-1), *((info,) * 9_999)))
+    view = View.__new__(View)
+    view.node_id, view.version, view.lifecycle, view.replicas = 1, "v", None, replicas
+    view.directory = cast("Any", SimpleNamespace(logs=logs, failure=None))
+    view.groups = cast("Any", SimpleNamespace(loaded=()))
+    image = cast("Any", SimpleNamespace(topics=topics, brokers={}, fenced={}, controller_id=-1, cluster_id="c"))
+    view.cluster = cast("Any", SimpleNamespace(image=image, may_serve=lambda: True))
+    turns = 20_000 // PIECE
+
+    damaged = list(view.damage())
+    assert damaged.count(None) == turns
+    assert [each["offset"] for each in damaged if each is not None] == [5]
+    waiting = list(view.waiting())
+    assert waiting.count(None) == turns
+    assert [(each["topic"], each["partition"]) for each in waiting if each is not None] == [("t", 0)]
+    for part, shown in (
+        (_led(view), f"{REPLICAS}underminisrpartitioncount 20000\n"),
+        (_broker(view, image), 'barnabas_log_damaged_records{topic="t",partition="19998"} 2\n'),
+    ):
+        pieces = list(part)
+        assert pieces.count("") == turns
+        assert shown in "".join(pieces)
+    # Replicas and logs may go while others are shown.
+    walk, damage = _led(view), view.damage()
+    next(walk)
+    next(damage)
+    replicas._replicas.clear()
+    logs.clear()
+    assert list(walk)
+    assert not [each for each in damage if each is not None]
 
 
 async def test_controller_metrics_are_0_on_other_brokers(start_broker: StartBroker, http: Http) -> None:

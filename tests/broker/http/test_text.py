@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_broker.http.text import PIECE, TURN, family, gather, histograms, labels, listing
+from barnabas_broker.http.text import PIECE, TURN, collect, family, gather, histograms, labels, listing
 from barnabas_broker.metrics import Histogram
 
 
@@ -87,3 +87,25 @@ async def test_other_tasks_run_between_pieces() -> None:
     assert b"".join(chunks).split() == [b"%d" % n for n in range(100)]
     assert turns >= 20
     assert max(chunk.count(b" ") for chunk in chunks) <= 5
+
+
+async def test_rows_are_collected_with_turns_in_between() -> None:
+    clock, turns, running = 0.0, 0, True
+
+    def rows() -> Iterator[int | None]:
+        nonlocal clock
+        for n in range(100):
+            clock += TURN / 4
+            yield n if n % 2 else None
+
+    async def others() -> None:
+        nonlocal turns
+        while running:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    assert await collect(rows(), lambda: clock) == list(range(1, 100, 2))
+    running = False
+    await task
+    assert turns >= 20

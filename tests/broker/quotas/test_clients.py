@@ -139,15 +139,86 @@ def test_extreme_quotas_give_waits_that_the_protocol_can_say(limit: float, value
     assert made.fetches.most("u", "c") > 0
 
 
-def test_a_million_client_ids_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MOST", 1000)
+def test_many_client_ids_take_bounded_memory() -> None:
     made = quotas()
     for key in made.kinds:
         made.set(entity_of({"client-id": None}.items()), key, 100)
-    for number in range(5_000):
-        made.produces.record("u", f"client-{number}", 10, number / 1000)
-        made.mutations.record("u", f"client-{number}", 10, number / 1000, strict=True)
-    assert len(made.produces) == len(made.mutations) == 1000
+    for number in range(2 * clients.MOST):
+        made.produces.record("u", f"client-{number}", 10, number / clients.MOST)
+        made.mutations.record("u", f"client-{number}", 10, number / clients.MOST, strict=True)
+    assert len(made.produces) == len(made.mutations) == clients.MOST
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> ClientQuotas:
+    """Quotas with room for few users and clients; each client has a quota, and so has ada."""
+    monkeypatch.setattr(clients, "MOST", 100)
+    made = quotas()
+    for key in made.kinds:
+        made.set(entity_of({"client-id": None}.items()), key, 100)
+        made.set(entity_of({"user": "ada"}.items()), key, 100)
+    return made
+
+
+def invent(made: ClientQuotas, now: float, size: int = 10, count: int = 1000) -> None:
+    """Another user invents client ids."""
+    for number in range(count):
+        made.produces.record("eve", f"invented-{number}", size, now)
+        made.requests.record("eve", f"invented-{number}", size, now)
+        made.fetch("eve", f"invented-{number}", size, now)
+        made.mutations.record("eve", f"invented-{number}", size, now, strict=True)
+
+
+def test_a_client_over_its_quota_stays_so_whatever_client_ids_others_invent(few: ClientQuotas) -> None:
+    assert few.produces.record("bob", "app", 2000, 0.0) == 10
+    assert few.requests.record("bob", "app", 2000, 0.0) == 1
+    few.mutations.record("bob", "app", 2000, 0.0, strict=True)
+    invent(few, 1.0)
+    assert few.produces.wait("bob", "app", 2.0) == 10
+    assert few.requests.wait("bob", "app", 2.0) == 1
+    assert few.mutations.record("bob", "app", 1, 2.0, strict=True) == pytest.approx(7)
+
+
+def test_a_consumer_that_waits_does_not_begin_anew(few: ClientQuotas) -> None:
+    assert few.fetch("bob", "app", 1000, 0.0) == 0
+    assert few.fetch("bob", "app", 500, 0.0) == 5
+    invent(few, 1.0)
+    assert few.fetch("bob", "app", 500, 1.0) > 0
+    # When it no longer has to wait, it may be forgotten.
+    few.tick(7.0)
+    invent(few, 7.0)
+    assert few.fetch("bob", "app", 1000, 7.0) == 0
+
+
+def test_client_ids_take_no_room_from_users(few: ClientQuotas) -> None:
+    assert few.produces.record("ada", "one", 900, 0.0) == 0
+    invent(few, 0.0)
+    assert few.produces.record("ada", "two", 200, 0.0) == 1
+
+
+def test_without_room_the_clients_of_a_user_are_measured_together(few: ClientQuotas) -> None:
+    invent(few, 0.0, size=2000, count=100)  # all of them are over their quotas
+    assert few.produces.record("eve", "more", 2000, 0.0) == 10
+    assert few.produces.record("eve", "yet more", 10, 0.0) > 10
+    assert few.produces.record("bob", "app", 1000, 0.0) == 0
+    assert few.produces.record("bob", "app", 1000, 0.0) == 10
+    assert len(few.produces) == 102
+    # Those that have their place keep it.
+    assert few.produces.wait("eve", "invented-0", 0.0) == 10
+
+
+def test_without_room_further_users_are_measured_together(few: ClientQuotas) -> None:
+    few.set(entity_of({"user": None}.items()), PRODUCE, 100)
+    for number in range(1000):
+        few.produces.record(f"user-{number}", "app", 2000, 0.0)
+    assert len(few.produces) == 101
+    assert few.produces.wait("user-0", "app", 0.0) == 10
+    assert few.produces.wait("user-5000", "app", 0.0) > 1000
+    # Nothing of it counts for ever.
+    assert few.produces.wait("user-5000", "app", 12.0) == 0
+    for second in range(12, 15):
+        few.tick(second)
+    assert len(few.produces) == 0
 
 
 def test_what_no_longer_counts_is_forgotten() -> None:
@@ -171,7 +242,7 @@ def test_long_client_ids_are_not_kept() -> None:
     assert made.produces.record("u", "x" * 32_000, 1000, 0.0) == 0
     assert made.produces.record("u", "x" * 32_000, 1000, 0.0) == 10
     assert made.produces.record("u", "x" * 31_999 + "y", 1000, 0.0) == 0
-    assert all(len(client or "") < 200 for _, client in made.produces._used)
+    assert all(len(client or "") < 200 for _, client in made.produces._used._clients._free)
 
 
 def test_a_changed_quota_counts_at_once() -> None:

@@ -19,13 +19,14 @@ from barnabas_broker.security.bearer import (
 )
 from barnabas_broker.security.sasl import Authenticated, AuthenticationFailed
 from barnabas_protocol.sasl import bearer as as_client
+from tests.lots import in_lots
 from tests.tokens import claims, encoded
 
 NOW = 1_700_000_000_000
 NONE = encoded({"alg": "none"})
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("message", "found"),
     [
         (b"n,,\x01auth=Bearer a.b.c\x01\x01", FirstMessage("a.b.c", "")),
@@ -164,7 +165,7 @@ def test_the_claims_may_have_other_names() -> None:
     assert reads(none({"sub": None, "name": " zoë ", "scp": "read"})).user == "zoë"
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("changes", "said", "missing"),
     [
         ({}, "it lacks the scope read", "[read, write]"),

@@ -20,6 +20,7 @@ from barnabas_broker.security.tokens import (
     UnknownKey,
     check,
 )
+from tests.lots import in_lots
 from tests.tokens import AUDIENCE, ISSUER, claims, ec_key, encoded, jwk, rsa_key, unsecured
 
 NOW: Final = 1_700_000_000_000
@@ -75,7 +76,7 @@ def forged(algorithm: str, key: bytes = PUBLIC) -> str:
     return f"{text}.{encoded(hmac.digest(key, text.encode(), hashlib.sha256))}"
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("token", "said"),
     [
         (forged("HS256"), "no key of the provider is for it .algorithm HS256, kid r."),

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,10 +11,18 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.metrics import Traffic
-from barnabas_broker.server import acceptor
+from barnabas_broker.quotas.connections import ConnectionLimits, ListenerLimits
+from barnabas_broker.server import folded
 from barnabas_broker.server.acceptor import RefusedConnections
-from barnabas_broker.server.server import connection_limits
+from barnabas_broker.server.limits import Limits
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.test_quotas import set_quota, until
 from tests.wire import Wire
@@ -149,6 +158,12 @@ async def test_a_stop_closes_what_waits(start_broker: StartBroker) -> None:
     assert broker.server._quotas.total == 0
 
 
+def limits_of(settings: dict[str, str], **layers: dict[str, str]) -> ConnectionLimits:
+    """The limits of the listeners A and B by a configuration; `layers` are set at run time."""
+    config = Config(BROKER_KEYS, settings, **layers)
+    return Limits(config, ["A", "B"]).of(config)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -158,13 +173,142 @@ async def test_a_stop_closes_what_waits(start_broker: StartBroker) -> None:
 )
 def test_wrong_limits(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        connection_limits(Config(BROKER_KEYS, settings), ["PLAINTEXT"])
+        limits_of(settings)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:x", ":5", "a:1,,b:2", "a:99999999999"])
 def test_wrong_overrides(text: str) -> None:
     with pytest.raises(ConfigError, match="must be a list of HOST:CONNECTIONS"):
-        connection_limits(Config(BROKER_KEYS, {"max.connections.per.ip.overrides": text}), ["PLAINTEXT"])
+        limits_of({"max.connections.per.ip.overrides": text})
+
+
+def test_keys_of_a_listener_come_first_and_then_what_was_set_at_run_time() -> None:
+    static = {"max.connections": "9", "listener.name.a.max.connections": "8", "max.connection.creation.rate": "50"}
+    assert limits_of(static).listeners == {"A": ListenerLimits(8, 50), "B": ListenerLimits(9, 50)}
+    everywhere = {"max.connections": "7", "listener.name.b.max.connections": "6"}
+    found = limits_of(static, dynamic_default=everywhere)
+    assert (found.connections, found.rate) == (7, 50)
+    assert found.listeners == {"A": ListenerLimits(8, 50), "B": ListenerLimits(6, 50)}
+    here = {"max.connections": "5", "listener.name.a.max.connection.creation.rate": "40"}
+    found = limits_of(static, dynamic_default=everywhere, dynamic=here)
+    assert (found.connections, found.rate) == (5, 50)
+    assert found.listeners == {"A": ListenerLimits(8, 40), "B": ListenerLimits(6, 50)}
+
+
+def test_addresses_that_are_set_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"max.connections.per.ip.overrides": "127.0.0.1:3"}
+    config = Config(BROKER_KEYS, given)
+    limits = Limits(config, ["A"])
+    monkeypatch.setattr("socket.getaddrinfo", None)  # no name is looked up any more
+    assert limits.of(config).overrides == {"127.0.0.1": 3}
+    config.set_dynamic({"max.connections.per.ip.overrides": "[::1]:4,10.0.0.1:5"}, {})
+    assert limits.of(config).overrides == {"::1": 4, "10.0.0.1": 5}
+    config.set_dynamic({}, {"max.connections.per.ip.overrides": "localhost:4"})
+    with pytest.raises(ConfigError, match=r"'localhost' is a name\. To do: give its address"):
+        limits.of(config)
+
+
+async def change(wire: Wire, values: Mapping[str, str | None], name: str = "1") -> tuple[int, str]:
+    """Set keys of a broker, or of all (""), at run time; None deletes."""
+    configs = [
+        IncrementalAlterableConfig(name=key, config_operation=int(value is None), value=value)
+        for key, value in values.items()
+    ]
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    (answer,) = (await wire.ask(request, 1, IncrementalAlterConfigsResponse)).responses
+    return answer.error_code, answer.error_message or ""
+
+
+async def test_limits_change_while_the_broker_runs(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
+    broker = await start_broker(max_connections="3")
+    admin = await Wire.connect(broker.port)
+    wires = [await Wire.connect(broker.port) for _ in range(2)]
+    for each in (*wires, admin):
+        await each.ask(ASK, 3, ApiVersionsResponse)
+    assert not await served(broker.port)
+    assert await change(admin, {"max.connections": "100"}) == (0, "")
+    wires += [await Wire.connect(broker.port) for _ in range(97)]
+    for each in wires[2:]:
+        await each.ask(ASK, 3, ApiVersionsResponse)
+    assert not await served(broker.port)
+    # As in Kafka, connections over a lower limit are closed; the one that asks for it is the last one that was used.
+    assert await change(admin, {"max.connections": "2"}) == (0, "")
+    for each in wires[:-1]:
+        assert await each.closed()
+    await wires[-1].ask(ASK, 3, ApiVersionsResponse)
+    await until(lambda: broker.server.connections == 2)
+    line = next(line for line in refused(caplog) if line["event"] == "connections closed")
+    assert (line["reason"], line["count"]) == ("max.connections was lowered", 98)
+    # What was given at the start counts again.
+    assert await change(admin, {"max.connections": None}) == (0, "")
+    for each in wires:
+        await each.close()
+    await until(lambda: broker.server.connections == 1)
+    more = [await Wire.connect(broker.port) for _ in range(2)]
+    for each in more:
+        await each.ask(ASK, 3, ApiVersionsResponse)
+    assert not await served(broker.port)
+    for each in (admin, *more):
+        await each.close()
+
+
+async def test_other_limits_change_while_the_broker_runs(start_broker: StartBroker) -> None:
+    broker = await start_broker(
+        **{
+            "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+            "inter.broker.listener.name": "A",
+        }
+    )
+    for values, name in (
+        ({"max.connections.per.ip": "1"}, "1"),
+        ({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:1"}, ""),
+        ({"listener.name.a.max.connections": "1"}, ""),
+    ):
+        async with await Wire.connect(port_of(broker, "A")) as admin:
+            assert await change(admin, values, name) == (0, "")
+            assert not await served(port_of(broker, "A"))
+            assert await change(admin, dict.fromkeys(values), name) == (0, "")
+            assert await served(port_of(broker, "A"))
+            assert await change(admin, {"listener.name.b.max.connection.creation.rate": "7"}) == (0, "")
+            assert broker.server._quotas.limits.listeners["B"].rate == 7
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max.connections": "0"}, "Invalid max.connections 0"),
+        ({"max.connection.creation.rate": "0"}, "Invalid max.connection.creation.rate 0"),
+        ({"listener.name.plaintext.max.connections": "0"}, "Invalid listener.name.plaintext.max.connections 0"),
+        ({"listener.name.plaintext.max.connections": "x"}, "listener.name.plaintext.max.connections='x': not a whole"),
+        ({"listener.name.other.max.connections": "5"}, "Cannot update these configs dynamically"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0 refuses all connections"),
+        ({"max.connections.per.ip.overrides": "localhost:5"}, "'localhost' is a name"),
+        ({"max.connections.per.ip.overrides": "5"}, "must be a list of HOST:CONNECTIONS"),
+    ],
+)
+async def test_limits_that_cannot_be_set(
+    start_broker: StartBroker, values: dict[str, str | None], message: str, name: str
+) -> None:
+    broker = await start_broker()
+    async with await Wire.connect(broker.port) as wire:
+        code, found = await change(wire, values, name)
+        assert code == ErrorCode.INVALID_REQUEST
+        assert message in found
+        assert await served(broker.port)
+
+
+async def test_limits_stay_after_a_restart(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    async with await Wire.connect(broker.port) as wire:
+        assert await change(wire, {"max.connections": "1"}) == (0, "")
+        assert await change(wire, {"listener.name.plaintext.max.connection.creation.rate": "900"}, "") == (0, "")
+    await broker.stop()
+    broker = await start_broker()
+    limits = broker.server._quotas.limits
+    assert (limits.connections, limits.listeners["PLAINTEXT"].rate) == (1, 900)
 
 
 def test_refused_connections_are_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,9 +319,9 @@ def test_refused_connections_are_logged_once_and_counted(caplog: pytest.LogCaptu
     assert [line["event"] for line in refused(caplog)] == ["connection refused"]
     lines.tick()
     assert len(refused(caplog)) == 1
-    now = acceptor.WINDOW
+    now = folded.WINDOW
     lines.tick()
     assert refused(caplog)[-1]["repeated"] == 999
-    for host in range(2 * acceptor.MOST_COUNTED):
+    for host in range(2 * folded.MOST_COUNTED):
         lines.add(str(host), 1, "max.connections=1")
-    assert len(lines._counted) == acceptor.MOST_COUNTED
+    assert len(lines._lines) == folded.MOST_COUNTED

@@ -491,6 +491,11 @@ JAAS = 'Module required username="broker" password="hush";'
             Credentials("SCRAM-SHA-512", "broker", "hush"),
         ),
         ({}, "sasl.mechanism.inter.broker.protocol=GSSAPI: must be one of sasl.enabled.mechanisms of the listener A"),
+        (
+            {"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER", "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN"},
+            "brokers log in to each other with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 only. To do: add one of them to "
+            "listener.name.a.sasl.enabled.mechanisms and name it here",
+        ),
         ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "log in to each other: PLAIN, SCRAM-SHA-512"),
         (
             {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"},

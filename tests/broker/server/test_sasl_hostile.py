@@ -1,4 +1,4 @@
-"""100,000 hostile inputs before the authentication: nothing but the exchange is parsed, and no client gets in."""
+"""Hostile inputs before the authentication: nothing but the exchange is parsed, and no client gets in."""
 
 import random
 import struct
@@ -23,11 +23,10 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from barnabas_protocol.scram import ScramMechanism
 from barnabas_protocol.wire import Buffer
+from tests.sampling import slow
 
 pytestmark = pytest.mark.broad
 
-#: Inputs in all.
-COUNT = 100_000
 #: Seconds of processor time that one input may take.
 HELD = 0.05
 
@@ -101,7 +100,8 @@ def inputs(dice: random.Random) -> Iterator[bytes]:
         yield bytes(data)
 
 
-async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("count", [20_000, slow(100_000)])
+async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture, count: int) -> None:
     caplog.set_level("CRITICAL")
     dice = random.Random(20)
     users = Users().apply_all(
@@ -114,7 +114,7 @@ async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture)
     settings = SaslSettings(MECHANISMS, PlainUsers({"ada": "lovelace"}), None, 60.0, 524_288, {})
     login = SaslLogin(settings, ScramDirectory(lambda: users), lambda: 0, Audit(lambda: 0.0))
     given, worst, outcomes = 0, 0.0, {"closed": 0, "refused": 0, "answered": 0}
-    while given < COUNT:
+    while given < count:
         watched, peer = Watched(), Peer("test", 1)
         gate = SaslGate(login, watched, watched)
         for data in inputs(dice):
@@ -139,4 +139,4 @@ async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture)
         assert str(peer.principal) == "User:ANONYMOUS"
     assert worst < HELD
     # Each kind of outcome occurs often, so that the inputs reach all of it.
-    assert all(count > COUNT // 50 for count in outcomes.values()), outcomes
+    assert all(each > count // 50 for each in outcomes.values()), outcomes

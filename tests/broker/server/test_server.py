@@ -14,7 +14,7 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.config.keys import QUEUED_MAX_RESPONSE_BYTES
 from barnabas_broker.quotas.connections import Admitted, ConnectionLimits, ConnectionQuotas, Refused
 from barnabas_broker.quotas.rates import Window
-from barnabas_broker.server import server
+from barnabas_broker.server import limits
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
     ALL_TURNS,
@@ -29,7 +29,7 @@ from barnabas_broker.server.connection import (
     Peer,
 )
 from barnabas_broker.server.refusals import Refusals
-from barnabas_broker.server.server import SocketServer, connection_limits
+from barnabas_broker.server.server import SocketServer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
@@ -478,8 +478,9 @@ async def test_a_lost_connection_is_freed_at_once(harness: Harness, last: bytes)
 
 
 async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "most_descriptors", lambda: 5)
-    quotas = ConnectionQuotas(connection_limits(Config(BROKER_KEYS, {}), ["PLAINTEXT"]), Window())
+    monkeypatch.setattr(limits, "most_descriptors", lambda: 5)
+    config = Config(BROKER_KEYS, {})
+    quotas = ConnectionQuotas(limits.Limits(config, ["PLAINTEXT"]).of(config), Window())
     first, second, third = (quotas.open("PLAINTEXT", "127.0.0.1", 0.0) for _ in range(3))
     assert [type(first), type(second), type(third)] == [Admitted, Admitted, Refused]
     assert quotas.total == 2

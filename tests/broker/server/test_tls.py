@@ -6,8 +6,9 @@ import random
 import shutil
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import ConfigError
 from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
+from barnabas_broker.security.tls import _Connection
+from barnabas_broker.server import folded
 from barnabas_broker.server.connection import Peer
-from barnabas_broker.server.tls import AT_ONCE, HandshakeLane, TlsListener
+from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps, TlsListener
+from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -234,6 +238,38 @@ async def test_what_is_not_tls(start_tls: StartTls, said: bytes, caplog: pytest.
     assert await failure(caplog) == "it does not speak TLS: set security.protocol=SSL in the client"
 
 
+async def test_what_a_host_repeats_is_logged_once(
+    start_tls: StartTls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(folded, "WINDOW", 0.0)
+    broker = await start_tls()
+    for _ in range(50):
+        async with await Wire.connect(port(broker)) as wire:
+            wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await wire.closed()
+    reason = await failure(caplog)
+    broker.server.sweep()
+    line = failures(caplog)[-1]
+    assert (line["event"], line["reason"], line["repeated"]) == ("TLS handshakes failed", reason, 49)
+
+
+async def test_a_client_without_tls_is_told_what_a_listener_with_logins_speaks(
+    start_tls: StartTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="lovelace";'
+    broker = await start_tls(
+        **{
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SASL_SSL",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "plain.sasl.jaas.config": jaas,
+        }
+    )
+    async with await Wire.connect(port(broker)) as wire:
+        wire.writer.write(b"\0\0\0\x10\0\x12\0\x03")
+        assert await wire.closed()
+    assert await failure(caplog) == "it does not speak TLS: set security.protocol=SASL_SSL in the client"
+
+
 async def test_a_connection_that_says_nothing_is_not_logged(
     start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,53 +325,109 @@ async def test_pending_handshakes_count_as_connections(
     assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
 
 
-async def test_few_handshakes_go_on_together() -> None:
-    lane, inside, most = HandshakeLane(), 0, 0
+async def test_few_steps_of_handshakes_are_done_together() -> None:
+    steps, inside, most = HandshakeSteps(), 0, 0
 
-    async def handshake() -> None:
+    async def step() -> None:
         nonlocal inside, most
-        async with lane.turn():
+        async with steps.step():
             inside += 1
             most = max(most, inside)
             for _ in range(3):
                 await asyncio.sleep(0)
             inside -= 1
 
-    await asyncio.gather(*(handshake() for _ in range(20)))
+    await asyncio.gather(*(step() for _ in range(20)))
     assert most == AT_ONCE
 
 
-async def test_slow_handshakes_do_not_keep_others_out() -> None:
-    lane, never = HandshakeLane(), asyncio.Event()
+async def test_a_step_that_gives_up_does_not_keep_its_place() -> None:
+    steps, never = HandshakeSteps(), asyncio.Event()
 
-    async def slow() -> None:
-        async with lane.turn():
+    async def step() -> None:
+        async with steps.step():
             await never.wait()
 
-    tasks = [asyncio.ensure_future(slow()) for _ in range(5 * AT_ONCE)]
-    async with asyncio.timeout(PATIENCE), lane.turn():
-        assert not any(task.done() for task in tasks)
-    for task in tasks:
-        task.cancel()
+    tasks = [asyncio.ensure_future(step()) for _ in range(5 * AT_ONCE)]
+    await asyncio.sleep(0)
+    for each in (*tasks[AT_ONCE:], *tasks[:AT_ONCE]):
+        each.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     # All places have come back, and none twice.
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         for _ in range(AT_ONCE):
-            await stack.enter_async_context(lane.turn())
-        assert lane._places.locked()
+            await stack.enter_async_context(steps.step())
+        assert steps._places.locked()
 
 
-async def test_a_handshake_that_gives_up_does_not_hold_the_lane() -> None:
-    lane = HandshakeLane()
-    async with AsyncExitStack() as stack:
-        for _ in range(AT_ONCE):
-            await stack.enter_async_context(lane.turn())
-        waiting = [asyncio.ensure_future(lane._places.acquire()) for _ in range(3)]
-        await asyncio.sleep(0)
-        for each in waiting:
-            each.cancel()
-    async with asyncio.timeout(PATIENCE), lane.turn():
-        pass
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+async def test_many_clients_that_go_on_together_do_not_hold_the_loop(
+    start_tls: StartTls, authority: Authority, client_auth: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that wait in the middle of their handshakes, and then all send the rest at once."""
+    broker = await start_tls(ssl_client_auth=client_auth)
+    context = trusting(authority, authority.issue("duke", "duke@example.com", common_name="Duke"))
+    clients = []
+    for _ in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        clients.append((await Wire.connect(port(broker)), client, incoming, outgoing))
+    turn, turns = 0, defaultdict[int, set[_Connection]](set)
+    do_handshake = _Connection.do_handshake
+
+    def counted(connection: _Connection) -> None:
+        turns[turn].add(connection)
+        do_handshake(connection)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    monkeypatch.setattr(_Connection, "do_handshake", counted)
+    for wire, client, _, outgoing in clients:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        wire.writer.write(outgoing.read())
+    for wire, client, incoming, _ in clients:
+        done = False
+        while not done:
+            async with asyncio.timeout(PATIENCE):
+                incoming.write(await wire.reader.read(65536))
+            with suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+                done = True
+    assert broker.server.handshakes == len(clients)
+    for wire, client, _, outgoing in clients:
+        client.write(encode_request(ASK, 0, 1, "test"))
+        wire.writer.write(outgoing.read())
+    for wire, *_ in clients:
+        assert await wire.reader.read(1)
+        await wire.close()
+    counting.cancel()
+    steps = [len(each) for each in turns.values()]
+    assert sum(steps) >= 2 * len(clients)
+    assert max(steps) == AT_ONCE
+
+
+@pytest.mark.parametrize("said", [b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"])
+async def test_slow_handshakes_do_not_keep_others_out(start_tls: StartTls, authority: Authority, said: bytes) -> None:
+    broker = await start_tls()
+    slow = [await Wire.connect(port(broker)) for _ in range(10 * AT_ONCE)]
+    for each in slow:
+        each.writer.write(said)
+    await until(lambda: broker.server.handshakes == len(slow))
+    async with await connect(broker, trusting(authority)) as wire:
+        assert (await wire.ask(ASK, 3, ApiVersionsResponse)).error_code == 0
+        await until(lambda: broker.server.handshakes == len(slow))
+        for each in slow:
+            each.writer.write(b"\0")
+        assert (await wire.ask(ASK, 3, ApiVersionsResponse)).error_code == 0
+    for each in slow:
+        await each.close()
+    await until(lambda: not broker.server.handshakes)
 
 
 # Certificates from files and text, and their reload

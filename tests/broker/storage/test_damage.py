@@ -35,6 +35,7 @@ from tests.broker.storage.support import (
     topic_config,
 )
 from tests.broker.storage.test_recovery import PARTITION, cut, expected, filled, overwrite, reopened
+from tests.lots import in_lots
 
 Lines = list[MutableMapping[str, Any]]
 SEED = random.SystemRandom().randrange(2**32)
@@ -280,7 +281,7 @@ def test_a_flipped_base_offset_is_restored(trusted: bool, bit: int) -> None:
 # Leader epochs, which the CRC does not cover
 
 
-@pytest.mark.parametrize("bit", range(32))
+@in_lots("bit", range(32))
 def test_a_flipped_leader_epoch_is_restored(bit: int) -> None:
     """Epochs never fall within a log. Otherwise the replica would seem to be newer than all others."""
     for offset in (0, 7, 30, 57)[bit == 31 :]:  # nothing shows the epoch of the first batch if it is negative
@@ -298,7 +299,7 @@ def test_a_flipped_leader_epoch_is_restored(bit: int) -> None:
         assert abs(problem.offset - offset) <= 1
 
 
-@pytest.mark.parametrize("bit", range(32))
+@in_lots("bit", range(32))
 @pytest.mark.parametrize("offset", [24, 25, 49, 50])
 def test_a_flipped_leader_epoch_at_the_edge_of_one(offset: int, bit: int) -> None:
     """Its neighbours may leave two epochs open; either is one batch away from the right one."""
@@ -314,7 +315,7 @@ def test_a_flipped_leader_epoch_at_the_edge_of_one(offset: int, bit: int) -> Non
 # Damage while the log is open
 
 
-@pytest.mark.parametrize("bit", range(64))
+@in_lots("bit", range(64))
 def test_a_damaged_index_entry_does_not_mislead_reads(bit: int) -> None:
     files = MemoryFiles()
     log = filled(files, 60)

@@ -33,6 +33,7 @@ from barnabas_protocol.records import (
     restamp_log_append_time,
 )
 from tests.broker.storage.support import TOPIC_ID, TP, batch, broker_config, topic_config
+from tests.lots import in_lots
 from tests.protocol.records.raw import UNREADABLE, raw_batch, raw_record
 
 NOW = 1_700_000_000_000
@@ -154,7 +155,7 @@ def test_compacted_topics_need_keys() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)
-@pytest.mark.parametrize(("data", "count"), UNREADABLE.values(), ids=list(UNREADABLE))
+@in_lots(("data", "count"), UNREADABLE.values())
 def test_records_that_cannot_be_read_are_refused(data: bytes, count: int, codec: Codec) -> None:
     refused = refusal_of(raw_batch(bytes(compress(codec, data)), count, codec=codec, timestamp=NOW))
     assert refused.code == ErrorCode.INVALID_RECORD

@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from barnabas import Consumer, Producer
-from barnabas.errors import AuthenticationFailedError
+from barnabas.errors import AuthenticationFailedError, TopicAuthorizationFailedError
 from barnabas.testing import Broker, BrokerError
+from barnabas_broker.testing.permissions import read_acls
 from tests.kafka_python import kafka
 from tests.sampling import slow_except
 
@@ -163,11 +164,58 @@ def test_plain_text_has_settings_as_well() -> None:
         ({"security": "SASL_SSL", "users": {"a b": "x"}}, "must be of letters, digits"),
         ({"security": "SASL_SSL", "users": {"ada": ""}}, "and have a password"),
         ({"security": "SSL", "config": {"listeners": "SSL://:1"}}, "security and listeners are given"),
+        ({"acls": {"ada": []}}, "acls are given for 'ada': give a password in users as well"),
+        ({"security": "SASL_SSL", "users": USERS, "acls": {"ada": "read topic t"}}, "give a list for each user"),
     ],
 )
 def test_arguments_that_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Broker(**arguments)
+
+
+async def test_users_may_do_what_acls_say() -> None:
+    acls = {"ada": ["write topic orders-*", "READ topic *", "deny read topic secrets", "read group billing"]}
+    with Broker(process=False, security="SASL_SSL", users=USERS, acls=acls) as broker:
+        broker.create_topic("orders-1")
+        broker.create_topic("secrets")
+        for _ in range(2):
+            async with asyncio.timeout(LIMIT), Producer(**broker.client_settings("ada")) as producer:
+                await producer.send_and_wait("orders-1", b"one")
+                with pytest.raises(TopicAuthorizationFailedError):
+                    await producer.send_and_wait("secrets", b"two")
+            login = broker.client_settings("ada")
+            async with (
+                asyncio.timeout(LIMIT),
+                Consumer("orders-1", group_id="billing", auto_offset_reset="earliest", **login) as consumer,
+            ):
+                assert (await consumer.getone()).value == b"one"
+                await consumer.commit()
+            async with Producer(**broker.client_settings("bob"), enable_idempotence=False) as producer:
+                with pytest.raises(TopicAuthorizationFailedError):
+                    await producer.send_and_wait("orders-1", b"three")
+            broker.restart()
+
+
+@pytest.mark.parametrize(
+    ("acl", "why"),
+    [
+        ("read orders", "must be an operation, a type of resource and a name"),
+        ("", "must be an operation"),
+        ("reed topic orders", "there is no 'REED'"),
+        ("read topics orders", "there is no 'TOPICS'"),
+        ("any topic orders", "Invalid operation ANY"),
+        ("alter cluster other", "The only valid name for the CLUSTER resource is kafka-cluster"),
+    ],
+)
+def test_acls_that_cannot_be_read(acl: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_acls({"ada": [acl]})
+
+
+def test_acls_of_the_cluster() -> None:
+    assert [str(each) for each in read_acls({"ada": ["alter-configs cluster"]})] == [
+        "ALLOW User:ada from *: ALTER_CONFIGS on CLUSTER kafka-cluster"
+    ]
 
 
 def test_an_unknown_user(secure: Broker) -> None:

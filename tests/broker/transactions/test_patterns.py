@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.steps import finish
 from barnabas_broker.transactions.patterns import InvalidPattern, Pattern
+from tests.lots import in_lots
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_patterns(pattern: str, fits: list[str], others: list[str]) -> None:
     assert [finish(compiled.matches(text)) for text in others] == [False] * len(others)
 
 
-@pytest.mark.parametrize(
+@in_lots(
     "pattern",
     [
         *("(", ")", "(a", "a)", "[a", "*a", "a**", "a*+", "a{", "a{x}", "a{2,1}", "a{99999}", "a{400}{2}", "\\", "\\1"),

@@ -30,6 +30,7 @@ from barnabas_broker.transactions.transaction import (
     fresh_metadata,
 )
 from barnabas_protocol.errors import ErrorCode
+from tests.lots import in_lots
 
 S = TransactionState
 E = ErrorCode
@@ -139,10 +140,9 @@ def ask(machine: Transaction, request: str) -> list[Effect]:
     return machine.end(token, producer_id, epoch, request.startswith("commit"), version, NONE, now)
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("request_", "state", "wanted"),
     [(*key, wanted) for key, wanted in ANSWERS.items()],
-    ids=[f"{request}-{state.value}" for request, state in ANSWERS],
 )
 def test_each_state_answers_each_request(
     request_: str, state: TransactionState, wanted: ErrorCode | TransactionState
@@ -163,7 +163,7 @@ def test_each_state_answers_each_request(
 
 
 @pytest.mark.parametrize("state", PREPARED, ids=lambda state: state.value)
-@pytest.mark.parametrize("request_", REQUESTS)
+@in_lots("request_", REQUESTS)
 def test_while_markers_are_written_clients_must_wait(request_: str, state: TransactionState) -> None:
     machine = at(state)
     # EndTxn before version 5 checks the producer first, as in Kafka.

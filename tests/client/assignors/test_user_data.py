@@ -1,6 +1,5 @@
 """The user data of the sticky assignors, byte by byte, and the order of Java's hash tables."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from barnabas_client.assignors.java_hash import PartitionSet, hash_order
 from barnabas_client.assignors.user_data import Claim, decode_claim, decode_generation, encode_claim, encode_generation
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.internal_topics import java_string_hash as string_hash
+from tests.lots import in_lots
 
 CLAIM = b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\0\0\0\0\3"  # t-0 and t-3, version 0
 
@@ -36,7 +36,7 @@ def test_claims_survive_encoding(partitions: list[TopicPartition], generation: i
     assert claim.generation == generation
 
 
-@pytest.mark.parametrize("size", range(len(CLAIM)))
+@in_lots("size", range(len(CLAIM)))
 def test_a_truncated_claim_is_no_claim(size: int) -> None:
     assert decode_claim(CLAIM[:size]) == Claim()
 

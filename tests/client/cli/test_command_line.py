@@ -26,6 +26,7 @@ from barnabas_client.logs import logger
 from barnabas_pipeline.cli import COMMAND_LINE as PIPELINE
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.lots import in_lots
 
 EVERY = COMMAND_LINE.every_command()
 SETTINGS = {
@@ -36,7 +37,7 @@ SETTINGS = {
 } | {"timeout_ms"}
 
 
-@pytest.mark.parametrize("command", EVERY, ids=lambda command: " ".join(command.path))
+@in_lots("command", EVERY)
 def test_every_command_has_help_and_something_to_run(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(command.run)
     assert main([*command.path, "--help"]) == 0

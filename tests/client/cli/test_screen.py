@@ -12,6 +12,7 @@ from barnabas_client.cli.screen import _COLUMNS, Measured, Rate, Rates, draw, dr
 from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition
+from tests.lots import in_lots
 
 TITLES = [column.title for column in _COLUMNS]
 COLOR = re.compile(r"\x1b\[\d+m")
@@ -41,7 +42,7 @@ def plain(lines: list[str]) -> list[str]:
     return [COLOR.sub("", line) for line in lines]
 
 
-@pytest.mark.parametrize("width", [72, 80, 100, 140])
+@in_lots("width", [72, 80, 100, 140])
 @pytest.mark.parametrize("rows", [0, 1, 5, 40])
 @pytest.mark.parametrize("rebalances", [0, 1, 3])
 def test_a_view_fits_the_screen(width: int, rows: int, rebalances: int) -> None:

@@ -197,5 +197,5 @@ async def test_a_producer_id_that_is_refused(broker: FakeBroker) -> None:
     refused = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
     broker.always(ApiKey.INIT_PRODUCER_ID, lambda request: refused)
     async with producer(broker) as sender:
-        with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client access"):
+        with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client WRITE on its topics"):
             await sender.send_and_wait("t", b"v")

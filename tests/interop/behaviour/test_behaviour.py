@@ -10,6 +10,7 @@ from tests.interop.behaviour.compare import declared_for_nothing
 from tests.interop.behaviour.families import golden
 from tests.interop.behaviour.language import Family, Rule, Scenario
 from tests.interop.behaviour.playing import CASES, FAMILIES, REST, SAMPLE, Running, check_barnabas, parametrized
+from tests.lots import in_lots
 
 pytestmark = [pytest.mark.interop, pytest.mark.together]
 
@@ -26,13 +27,13 @@ def test_the_sample_has_each_family_each_rule_and_each_setting() -> None:
     assert len(SAMPLE) + len(REST) == len(CASES) == sum(len(family.scenarios) for family in FAMILIES.values())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@in_lots("name", FAMILIES)
 def test_golden_files_match_the_scenarios(name: str) -> None:
     assert list(golden(name)) == [scenario.name for scenario in FAMILIES[name].scenarios]
     assert [scenario for scenario, transcript in golden(name).items() if not transcript] == []
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@in_lots("name", FAMILIES)
 def test_differences_match_the_scenarios(name: str) -> None:
     assert declared_for_nothing(FAMILIES[name]) == []
 

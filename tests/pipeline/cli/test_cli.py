@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from pyspark.sql import SparkSession
 
 from barnabas_broker.testing import Broker
 from barnabas_client.cli.output import Output
+from barnabas_client.cli.servers import find_servers
+from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.cli import COMMAND_LINE, main
+from barnabas_pipeline.cli.arguments import source_options
 from barnabas_pipeline.cli.failures import spark_error
 from barnabas_pipeline.cli.progress import Progress, Rate, line
 from barnabas_pipeline.text import duration, size
@@ -194,3 +198,14 @@ assert main(["archive", "t", "-l", "x"]) == 1
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("pyspark is not installed. To do: pip install 'barnabas[spark]'\n")
+
+
+def test_a_token_in_a_file_is_that_of_the_source(tmp_path: Path) -> None:
+    environment = {
+        "BARNABAS_SECURITY_PROTOCOL": "SASL_SSL",
+        "BARNABAS_SASL_MECHANISM": "OAUTHBEARER",
+        "BARNABAS_SASL_OAUTH_TOKEN_FILE": str(tmp_path / "a token"),
+    }
+    servers = find_servers("localhost:9093", None, environment)
+    settings = Settings.of(source_options(Namespace(servers=servers, options=[])))
+    assert (settings.sasl_mechanism, settings.token_file()) == ("OAUTHBEARER", tmp_path / "a token")

@@ -11,6 +11,7 @@ from barnabas_client import TopicPartition
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.source.offsets import EARLIEST, LATEST
 from barnabas_pipeline.source.options import Bound, ConsumerStrategy, ReadOptions
+from tests.lots import in_lots
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 A0 = TopicPartition("a", 0)
@@ -19,6 +20,14 @@ LOGIN = {
     "kafka.sasl.mechanism": "SCRAM-SHA-512",
     "kafka.sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ada" '
     'password="hush";',
+}
+
+
+TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+TOKEN = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    TOKEN_URL: "file:///run/secrets/a%20token",
 }
 
 
@@ -62,7 +71,7 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
         ReadOptions.of({**SERVERS, **given}, streaming=False)
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("given", "match"),
     [
         ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
@@ -101,6 +110,18 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
             {**LOGIN, "kafka.sasl.jaas.config": 'M required username="ada";'},
             'must have username="..." and password="..."',
         ),
+        ({**TOKEN, "kafka.security.protocol": "SSL"}, "'kafka.sasl.*' is given, but kafka.security.protocol is SSL"),
+        ({**LOGIN, TOKEN_URL: "file:///token"}, "kafka.sasl.mechanism is SCRAM-SHA-512"),
+        ({**LOGIN, "kafka.sasl.mechanism": "OAUTHBEARER"}, "let another program renew the token in a file, and give"),
+        ({**TOKEN, TOKEN_URL: "https://user:hush@issuer/token"}, "is not that of a file: tokens are not requested"),
+        ({**TOKEN, TOKEN_URL: "file://elsewhere/token"}, "is not that of a file"),
+        ({**TOKEN, TOKEN_URL: "/token"}, "is not that of a file"),
+        (
+            {**TOKEN, "kafka.sasl.jaas.config": 'M required clientId="a" clientSecret="hush";'},
+            "'kafka.sasl.jaas.config' has clientId, clientSecret: tokens are not requested from a provider",
+        ),
+        ({**TOKEN, "kafka.sasl.jaas.config": "hush"}, "'kafka.sasl.jaas.config' must be MODULE required"),
+        ({**TOKEN, "kafka.sasl.login.callback.handler.class": "com.example.Own"}, "give one of 'org.apache.kafka"),
         ({**LOGIN, "kafka.security.protocol": "TLS"}, "'kafka.security.protocol' is 'TLS': give one of"),
         ({**LOGIN, "kafka.ssl.truststore.location": "/x.pem"}, "kafka.security.protocol is SASL_PLAINTEXT"),
         ({"kafka.ssl.truststore.type": "JKS"}, "'kafka.ssl.truststore.type' is 'JKS': give one of 'PEM'"),
@@ -112,8 +133,9 @@ def test_invalid_topic_selections_are_errors(given: dict[str, str], match: str) 
     ],
 )
 def test_invalid_values_name_their_option(given: dict[str, str], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=match) as raised:
         read(given)
+    assert "hush" not in str(raised.value)
 
 
 def test_bootstrap_servers_are_required() -> None:
@@ -205,6 +227,18 @@ def test_settings_hide_secrets() -> None:
     given = {**SERVERS, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "hush"}
     assert "hush" not in repr(Settings.of(given))
     assert "hush" not in repr(Settings.of({**SERVERS, **LOGIN}))
+
+
+def test_a_token() -> None:
+    as_for_java = {
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+        "kafka.sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginCallbackHandler",
+    }
+    for given in (TOKEN, {**TOKEN, **as_for_java}):
+        settings = Settings.of({**SERVERS, **given})
+        assert (settings.login(), settings.token_file()) == (None, Path("/run/secrets/a token"))
+    assert Settings.of({**SERVERS, **LOGIN}).token_file() is None
 
 
 def test_a_login() -> None:

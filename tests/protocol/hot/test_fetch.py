@@ -27,6 +27,7 @@ from barnabas_protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
+from tests.lots import in_lots
 from tests.protocol.support import damaged, outcome, some, structs
 
 pytestmark = pytest.mark.broad
@@ -111,7 +112,7 @@ def _with(partition: dict[str, Any], **fields: Any) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(**whole)])], **fields)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@in_lots("version", VERSIONS)
 @pytest.mark.parametrize(
     "response",
     [
@@ -139,7 +140,7 @@ def test_both_write_or_refuse_the_same(version: int, response: FetchResponse) ->
         assert whole(encode_fetch_response(response, version, 1)) == expected
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@in_lots("version", VERSIONS)
 @pytest.mark.parametrize("count", [0, 1, 300])
 def test_transactions_that_are_encoded_already(version: int, count: int) -> None:
     pairs = [(number, 2**62 - number) for number in range(count)]

@@ -4,13 +4,12 @@ import random
 import uuid
 from typing import Any, Final
 
-import pytest
-
 from barnabas_protocol import codec
 from barnabas_protocol.messages.api_versions import ApiVersionsResponse
 from barnabas_protocol.schema import Data, Message, Request, Response, Struct
+from tests.lots import in_lots
 from tests.protocol.other_clients import kafka_python
-from tests.protocol.support import MESSAGES, name_of, some
+from tests.protocol.support import MESSAGES, some
 
 NAMES: Final = (
     *("admin.acl", "admin.client_quotas", "admin.cluster", "admin.configs", "admin.groups", "admin.topics"),
@@ -115,7 +114,7 @@ def _struct_to_ours(value: Any, cls: type[Struct], theirs: Any, version: int) ->
     return cls(**{f.name: f.absent() for f in cls.FIELDS} | arguments)
 
 
-@pytest.mark.parametrize(("cls", "theirs"), COMMON, ids=name_of)
+@in_lots(("cls", "theirs"), COMMON)
 def test_same_bytes(cls: type[Message], theirs: Any) -> None:
     rng = random.Random(cls.__name__)
     assert theirs.max_version >= cls.VERSIONS.high
@@ -133,7 +132,7 @@ def test_same_bytes(cls: type[Message], theirs: Any) -> None:
             assert codec.decode(cls, version, bytes_of_theirs) == message
 
 
-@pytest.mark.parametrize(("cls", "theirs"), COMMON, ids=name_of)
+@in_lots(("cls", "theirs"), COMMON)
 def test_same_frames(cls: type[Message], theirs: Any) -> None:
     rng = random.Random(cls.__name__)
     if issubclass(cls, Data):

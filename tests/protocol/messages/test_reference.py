@@ -214,7 +214,7 @@ def test_every_embedded_message_is_compared() -> None:
     assert set(EMBEDDED) == set(DATA)
 
 
-@pytest.mark.parametrize("cls", EMBEDDED, ids=name_of)
+@in_lots("cls", EMBEDDED)
 def test_embedded_messages(cls: type[Message]) -> None:
     records = load(EXACT)["records"]
     for version, (name, theirs) in EMBEDDED[cls].items():

@@ -15,6 +15,7 @@ from barnabas_protocol.records import (
     inspect_records,
     iteration,
 )
+from tests.lots import in_lots
 from tests.protocol.records.raw import UNREADABLE, raw_batch, raw_record, varint
 
 ANY_NUMBER = 1 << 40
@@ -84,7 +85,7 @@ def test_what_passes_can_be_read(
     assert seen.keyless == any(record.key is None for record in records)
 
 
-@pytest.mark.parametrize(("data", "count"), UNREADABLE.values(), ids=list(UNREADABLE))
+@in_lots(("data", "count"), UNREADABLE.values())
 def test_unreadable_records(data: bytes, count: int) -> None:
     with pytest.raises(DecodeError):
         inspect_records(data, count, ANY_NUMBER)

@@ -22,6 +22,7 @@ from barnabas_broker.cluster.controller.leaders import (
     reconcile,
     recover,
     recovering,
+    recovery_of,
     report_log_ends,
 )
 from barnabas_broker.cluster.controller.quotas import QuotaAlteration, alter_quotas
@@ -69,5 +70,6 @@ __all__ = [
     "reconcile",
     "recover",
     "recovering",
+    "recovery_of",
     "report_log_ends",
 ]

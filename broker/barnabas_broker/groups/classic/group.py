@@ -35,6 +35,7 @@ from barnabas_broker.groups.effects import (
 )
 from barnabas_broker.groups.errors import failed, join_error, sync_error
 from barnabas_broker.groups.subscriptions import CONSUMER, read_topics, subscribed_topics
+from barnabas_broker.steps import Steps
 from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -53,6 +54,8 @@ SLOW: Final = 0.6
 _PENDING_CHECK_SECONDS: Final = 0.5
 #: Characters of a client's reason that are kept, as in Kafka's client.
 _MAX_REASON: Final = 255
+#: Members of a downgraded group that get their assignment in one step.
+_MEMBERS_PER_STEP: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -1111,7 +1114,7 @@ class ClassicGroup:
     # Migration from and to the consumer protocol
 
     @classmethod
-    def downgraded(
+    def downgrading(
         cls,
         group_id: str,
         settings: GroupSettings,
@@ -1121,8 +1124,10 @@ class ClassicGroup:
         tombstones: Sequence[CoordinatorRecord],
         replies: list[Reply],
         now: float,
-    ) -> tuple[Self, list[Effect]]:
+    ) -> Steps[tuple[Self, list[Effect]]]:
         """Make a group of members that were in a group of the consumer protocol: Stable, each with an assignment.
+
+        One step makes some of the assignments.
 
         Args:
             group_id: the group's name.
@@ -1144,8 +1149,10 @@ class ClassicGroup:
             group.members.add(member, CONSUMER)
             group._check_members_by(now + member.session_timeout * SLOW)
         protocol = group.members.protocol = group.members.select_protocol()
-        for member in group.members:
+        for number, member in enumerate(group.members, 1):
             member.assignment = assign(member, protocol)
+            if number % _MEMBERS_PER_STEP == 0:
+                yield
         group.state = group._previous_state = STABLE
         group.subscriptions = tuple(member.metadata(protocol) for member in group.members)
         group._last_assignments = tuple((member, member.assignment) for member in group.members)

@@ -27,9 +27,10 @@ without matches go to others at once; and one that matches the same topics as be
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
+from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
@@ -114,6 +115,8 @@ _RETRY_SECONDS: Final = 1.0
 _ASSIGNOR_SECONDS: Final = 0.5
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
+#: Records that one step makes.
+_RECORDS_PER_STEP: Final = 500
 #: Members that one call reconciles after a new target, or checks because they are due, at most; the others follow
 #: _STEP_SECONDS later, when the loop has done other work.
 _MEMBERS_PER_STEP: Final = 100
@@ -138,13 +141,13 @@ _CLASSIC, _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 2, 3, 5, 6
 
 
 class Downgrade(NamedTuple):
-    """The group is Dead: a classic group with its members takes its place.
+    """A classic group with its members takes the place of this one, which may only be read until then.
+
+    It is the last effect of a call.
 
     Attributes:
         generation: the group epoch.
         members: the remaining members, all of the classic protocol.
-        assignments: the target of each, by the names of the topics.
-        records: what deletes this group.
         replies: the responses that wait until the records of the classic group are in the log.
         cause: why the last member of the consumer protocol is gone.
         by: the members that are gone, or the one that has changed its protocol.
@@ -153,8 +156,6 @@ class Downgrade(NamedTuple):
 
     generation: int
     members: list[ConsumerGroupMember]
-    assignments: Mapping[str, Mapping[str, Collection[int]]]
-    records: list[CoordinatorRecord]
     replies: list[Reply]
     cause: EventType
     by: list[ConsumerGroupMember]
@@ -204,6 +205,8 @@ class ConsumerGroupSettings:
         regex_interval: seconds after which regular expressions are matched again, even without new topics.
         max_size: maximum number of members.
         max_record_bytes: of a record; a larger one does not fit into a batch.
+        max_migration_bytes: of the records that change a group's protocol, before they are compressed: replays read
+            batches of up to twice this size.
         migration: whether groups change their protocol while they have members.
         classic_max_size: maximum number of members of the classic group that this one may become.
     """
@@ -216,6 +219,7 @@ class ConsumerGroupSettings:
     regex_interval: float = 600.0
     max_size: int = 2**31 - 1
     max_record_bytes: int = 900 * 1024
+    max_migration_bytes: int = 8 * 1024 * 1024
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     classic_max_size: int = 2**31 - 1
 
@@ -554,6 +558,7 @@ class ConsumerGroup:
         elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
             replaced = self._bring_back(member, member_id)
         member.last_seen = now
+        member.fenced = False
         names, regex = member.topics, member.regex
         described = _description(member)
         member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
@@ -668,11 +673,11 @@ class ConsumerGroup:
             try:
                 owner.check_epoch(epoch, reported)
             except KafkaError:
-                out.append(
-                    self._event(
-                        EventType.MEMBER_FENCED, **owner.identity(), member_epoch=epoch, known_epoch=owner.epoch
-                    )
-                )
+                if not owner.fenced:
+                    # Once: a client can repeat it as often as it wants to, and nothing changes.
+                    owner.fenced = True
+                    epochs = {"member_epoch": epoch, "known_epoch": owner.epoch}
+                    out.append(self._event(EventType.MEMBER_FENCED, **owner.identity(), **epochs))
                 raise
         return owner
 
@@ -1349,12 +1354,12 @@ class ConsumerGroup:
             heartbeat_interval_ms=self.times.heartbeat_interval,
         )
         # A disk may have lost the record that gave a member partitions. It gives up what it reports but does not own.
-        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member.owned())
+        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member)
         if heartbeat.full or owns_more or not _same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
                 topic_partitions=[
-                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                    for topic_id, partitions in sorted(member.assigned.items())
+                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
+                    for topic_id in sorted(member.assigned)
                 ]
             )
         return response
@@ -1397,8 +1402,8 @@ class ConsumerGroup:
     def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
         """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
         target = self.targets.get(member.member_id, {})
-        keep: dict[bytes, dict[int, int]] = {}
-        revoke: dict[bytes, dict[int, int]] = {}
+        keep: dict[bytes, Mapping[int, int]] = {}
+        revoke: dict[bytes, Mapping[int, int]] = {}
         free: dict[bytes, list[int]] = {}
         unreleased = False
         by_id, names, me = self._settings.topics.by_id, self.subscription(member), member.member_id
@@ -1409,12 +1414,18 @@ class ConsumerGroup:
             missing = wanted
             owned = member.assigned.get(topic_id)
             if owned:
-                kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
-                if kept:
-                    keep[topic_id] = kept
-                    missing = wanted - kept.keys()
-                if len(kept) < len(owned):
+                if owned.keys() <= wanted:
+                    # The very object: thousands of topics do not change.
+                    keep[topic_id] = owned
+                    if len(owned) == len(wanted):
+                        continue
+                    missing = wanted - owned.keys()
+                else:
+                    kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
                     revoke[topic_id] = {each: epoch for each, epoch in owned.items() if each not in wanted}
+                    if kept:
+                        keep[topic_id] = kept
+                        missing = wanted - kept.keys()
             if not missing:
                 continue
             owners = self._owners.get(topic_id)
@@ -1429,7 +1440,9 @@ class ConsumerGroup:
             return
         epoch = self.assignment_epoch
         for topic_id, available in free.items():
-            keep.setdefault(topic_id, {}).update(dict.fromkeys(available, epoch))
+            gained = dict.fromkeys(available, epoch)
+            kept_before = keep.get(topic_id)
+            keep[topic_id] = gained if kept_before is None else {**kept_before, **gained}
         state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
         self._set_assignment(member, state, epoch, keep, {})
 
@@ -1451,26 +1464,38 @@ class ConsumerGroup:
         self, member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Owned, revoking: Owned
     ) -> None:
         """Set what a member owns, and what follows from it: who owns each partition."""
-        before = member.owned()
+        before = member.assigned, member.revoking
         member.state = state
         member.previous_epoch, member.epoch = member.epoch, epoch
         member.assigned, member.revoking = assigned, revoking
-        self._own(member, before)
+        self._own(member, *before)
 
-    def _own(self, member: ConsumerGroupMember, before: Mapping[bytes, Collection[int]]) -> None:
-        """Note what a member owns now, and give back what it does not own any more."""
-        after = member.owned()
-        member_id = member.member_id
-        for topic_id, partitions in before.items():
-            owners = self._owners.get(topic_id, {})
-            kept = after.get(topic_id, ())
-            for partition in partitions:
-                if partition not in kept and owners.get(partition) == member_id:
-                    del owners[partition]
-            if not owners:
-                self._owners.pop(topic_id, None)
-        for topic_id, owned in after.items():
-            self._owners.setdefault(topic_id, {}).update(dict.fromkeys(owned, member_id))
+    def _own(self, member: ConsumerGroupMember, kept_before: Owned, revoking_before: Owned) -> None:
+        """Note what a member owns now, and give back what it does not own any more.
+
+        Thousands of topics may not have changed: those are the very objects that they were.
+        """
+        assigned, revoking, member_id, all_owners = member.assigned, member.revoking, member.member_id, self._owners
+        nothing: Mapping[int, int] = {}
+        for before in (kept_before, revoking_before):
+            for topic_id, partitions in before.items():
+                kept, left = assigned.get(topic_id, nothing), revoking.get(topic_id, nothing)
+                if kept is partitions or left is partitions:
+                    continue
+                owners = all_owners.get(topic_id)
+                if owners is None:
+                    continue
+                for partition in partitions:
+                    if partition not in kept and partition not in left and owners.get(partition) == member_id:
+                        del owners[partition]
+                if not owners:
+                    del all_owners[topic_id]
+        for after in (assigned, revoking):
+            for topic_id, partitions in after.items():
+                before_it = kept_before.get(topic_id, nothing)
+                if partitions is before_it or (before_it and partitions.keys() <= before_it.keys()):
+                    continue
+                all_owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
 
     def _update_lag(self, member: ConsumerGroupMember) -> None:
         if member.is_reconciled_to(self.assignment_epoch):
@@ -1515,12 +1540,12 @@ class ConsumerGroup:
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             # It will be back within its session: its partitions wait for it, those apart that it had to revoke.
-            before = member.owned()
+            before = member.assigned, member.revoking
             member.epoch = LEAVE_STATIC_EPOCH
             member.revoking = {}
             member.has_revoked()
             member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
-            self._own(member, before)
+            self._own(member, *before)
             self._update_lag(member)
             self._change(_CURRENT, member_id)
             out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
@@ -1551,9 +1576,9 @@ class ConsumerGroup:
             self._lagging.discard(member_id)
             if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
                 del self.static[member.instance_id]
-            before = member.owned()
+            before = member.assigned, member.revoking
             member.assigned = member.revoking = {}
-            self._own(member, before)
+            self._own(member, *before)
             self._subscribe(member.topics, frozenset())
             self._subscribe_regex(member.regex, "")
             self._count_classic(member, -1)
@@ -1565,19 +1590,20 @@ class ConsumerGroup:
     # Migration from and to the classic protocol
 
     @classmethod
-    def upgraded(
+    def upgrading(
         cls,
         group_id: str,
         settings: ConsumerGroupSettings,
         generation: int,
         members: Iterable[ConsumerGroupMember],
         stable: bool,
+        topics_version: int,
         now: float,
-    ) -> Self:
+    ) -> Steps[Self]:
         """Make a group of the members of a classic group: each owns what it was assigned, and that is its target.
 
-        Its records, and the tombstone of the classic group, are appended with those of its next change. Until then it
-        may be thrown away.
+        Its records, and the tombstone of the classic group, are appended with those of its next change, or before them
+        with :meth:`migration_appended`. Until then it may be thrown away. One step makes some of the members.
 
         Args:
             group_id: the group's name.
@@ -1585,20 +1611,25 @@ class ConsumerGroup:
             generation: of the classic group; it becomes the group epoch.
             members: with their epoch and what they own.
             stable: whether the classic group had assigned partitions to all its members.
+            topics_version: of the topic catalog in which the partitions of the members were looked up.
             now: the time.
         """
         group = cls(group_id, settings, now)
         group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
-        for member in members:
+        for number, member in enumerate(members, 1):
             group._host(member)
             group.targets[member.member_id] = {
                 topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
             }
+            if number % _MEMBERS_PER_STEP == 0:
+                yield
+        yield from settings.topics.hash_each([*group._subscribed])
         group.metadata_hash = group._hash()
         group._topics_version = settings.topics.version
         by_name = settings.topics.by_name
         wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
-        group._assignment_due = not stable or sum(map(len, group._owners.values())) < wanted
+        current = stable and topics_version == settings.topics.version
+        group._assignment_due = not current or sum(map(len, group._owners.values())) < wanted
         keys = [(_CLASSIC, "")]
         if group.members:
             keys += [(_MEMBER, member_id) for member_id in group.members]
@@ -1606,8 +1637,27 @@ class ConsumerGroup:
             keys += [(_TARGET, member_id) for member_id in group.members]
             keys.append((_TARGET_EPOCH, ""))
             keys += [(_CURRENT, member_id) for member_id in group.members]
-        group._migrated = [(key, group._record(*key)) for key in keys]
+        for number, key in enumerate(keys, 1):
+            group._migrated.append((key, group._record(*key)))
+            if number % _RECORDS_PER_STEP == 0:
+                yield
         return group
+
+    @property
+    def migration(self) -> list[CoordinatorRecord]:
+        """The records that make a classic group this one, if they are not being appended yet."""
+        return [record for _, record in self._migrated]
+
+    def migration_appended(self, batch: bytearray) -> PersistRecords:
+        """Append :attr:`migration` on its own, before what the group says next.
+
+        Args:
+            batch: the records.
+        """
+        self._last_ticket += 1
+        self._appends[self._last_ticket] = _Append([key for key, _ in self._migrated])
+        records, self._migrated = self.migration, []
+        return PersistRecords(self._last_ticket, records, batch)
 
     def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
         """Send responses when everything that has been appended so far is in the log."""
@@ -1627,7 +1677,7 @@ class ConsumerGroup:
         self._add(member)
         self._subscribe(frozenset(), member.topics)
         self._subscribe_regex("", member.regex)
-        self._own(member, {})
+        self._own(member, {}, {})
 
     def _may_downgrade(self, gone: Collection[ConsumerGroupMember], joining: int = 0) -> bool:
         """Whether the group becomes classic without the members that are `gone`, of which `joining` are replaced."""
@@ -1639,7 +1689,7 @@ class ConsumerGroup:
             classic == rest
             and 0 < size <= settings.classic_max_size
             and settings.migration.downgrades
-            and self._bytes_of_downgrade() <= settings.max_record_bytes
+            and self._bytes_of_downgrade() <= settings.max_migration_bytes
         )
 
     def _bytes_of_downgrade(self) -> int:
@@ -1650,12 +1700,16 @@ class ConsumerGroup:
     def _bytes_of(self, member: ConsumerGroupMember) -> int:
         """The most bytes that a member takes in the record of a classic group, and in the tombstones of this one."""
         subscription = 0 if member.classic is None else max(len(metadata) for _, metadata in member.classic.protocols)
-        target = self._existing(self.targets.get(member.member_id, {}))
-        assignment = sum(8 + len(name.encode()) + 4 * len(partitions) for name, partitions in target.items())
-        member_id, texts = member.member_id.encode(), (member.instance_id, member.client_id, member.client_host)
-        names = sum(len((text or "").encode()) for text in texts)
-        tombstones = 3 * (RECORD_BYTES + len(self.group_id.encode()) + len(member_id))
-        return RECORD_BYTES + len(member_id) + names + subscription + assignment + tombstones
+        assignment = 0
+        by_id = self._settings.topics.by_id
+        for topic_id, partitions in self.targets.get(member.member_id, {}).items():
+            topic = by_id.get(topic_id)
+            if topic is not None:
+                assignment += 8 + len(topic.name) + 4 * len(partitions)
+        names = 4 * len(member.member_id.encode()) + 3 * len(self.group_id.encode())
+        names += len(member.client_id.encode()) + len(member.client_host.encode())
+        names += len(member.instance_id.encode()) if member.instance_id is not None else 0
+        return 4 * RECORD_BYTES + names + subscription + assignment
 
     def _downgrade(
         self,
@@ -1675,11 +1729,8 @@ class ConsumerGroup:
         """
         why = "for member leaving" if gone else "with stale assignment"
         reason = f"Downgrade group {self.group_id} from consumer to classic {why}."
-        records = [self._record(*key) for key in dict.fromkeys((*self._unwritten, *self._changed))]
-        records += self.tombstones()
         ids = {member.member_id for member in gone}
         remaining = [member for member in self.members.values() if member.member_id not in ids]
-        assignments = {member.member_id: self._existing(self.targets.get(member.member_id, {})) for member in remaining}
         # What they wait for is in the log before what is appended now.
         waiting = [reply for append in self._appends.values() for reply in append.replies]
         waiting += replies
@@ -1689,8 +1740,21 @@ class ConsumerGroup:
             else:
                 out.append(_refusal(heartbeat, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
         generation = self.epoch if generation is None else generation
-        out.append(Downgrade(generation, remaining, assignments, records, waiting, cause, by, reason))
-        self.mark_dead(now)
+        out.append(Downgrade(generation, remaining, waiting, cause, by, reason))
+
+    def target_of(self, member: ConsumerGroupMember) -> dict[str, Collection[int]]:
+        """The target of a member by the names of the topics, without deleted ones."""
+        return self._existing(self.targets.get(member.member_id, {}))
+
+    def ending(self) -> Steps[list[CoordinatorRecord]]:
+        """The last records of a group that is downgraded: what is not yet written, and what deletes it."""
+        keys = dict.fromkeys((*self._unwritten, *self._changed))
+        records: list[CoordinatorRecord] = []
+        for record in chain((self._record(*key) for key in keys), self._tombstones()):
+            records.append(record)
+            if len(records) % _RECORDS_PER_STEP == 0:
+                yield
+        return records
 
     # Time
 
@@ -1902,24 +1966,26 @@ class ConsumerGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """What deletes the group, in Kafka's order; with what is being appended, or could not be."""
+        return [*self._tombstones()]
+
+    def _tombstones(self) -> Iterator[CoordinatorRecord]:
         group_id = self.group_id
         pending = [key for append in self._appends.values() for key in append.keys]
         pending += self._unwritten
         gone = [name for record_type, name in pending if record_type in (_MEMBER, _TARGET, _CURRENT)]
         ids = list(dict.fromkeys((*self.members, *gone)))
         regexes = dict.fromkeys((*self.resolved, *(name for record_type, name in pending if record_type == _REGEX)))
-        return [
-            *((ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None) for each in ids),
-            *((ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None) for each in ids),
-            (ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-            *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None) for each in ids),
-            *(
-                (ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-                for regex in regexes
-            ),
-            (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
-            (ConsumerGroupMetadataKey(group_id=group_id), None),
-        ]
+        for each in ids:
+            yield ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None
+        for each in ids:
+            yield ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None
+        yield ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
+        for each in ids:
+            yield ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None
+        for regex in regexes:
+            yield ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
+        yield ConsumerGroupPartitionMetadataKey(group_id=group_id), None
+        yield ConsumerGroupMetadataKey(group_id=group_id), None
 
     @classmethod
     def restore(
@@ -2186,6 +2252,8 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
         return None
     reported: dict[bytes, frozenset[int]] = {}
     for topic in request.topic_partitions:
+        if not topic.partitions:
+            continue
         topic_id = bytes(topic.topic_id)
         reported[topic_id] = reported.get(topic_id, frozenset()).union(topic.partitions)
     return reported
@@ -2198,9 +2266,15 @@ def _owns(reported: Target | None, revoking: Owned) -> bool:
     return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
 
 
-def _has_more(reported: Target, owned: Mapping[bytes, Set[int]]) -> bool:
+def _has_more(reported: Target, member: ConsumerGroupMember) -> bool:
     """Whether a member reports partitions that it does not own."""
-    return any(not partitions <= owned.get(topic_id, frozenset()) for topic_id, partitions in reported.items())
+    assigned, revoking = member.assigned, member.revoking
+    nothing: Mapping[int, int] = {}
+    return any(
+        not partitions <= assigned.get(topic_id, nothing).keys()
+        and not partitions <= assigned.get(topic_id, nothing).keys() | revoking.get(topic_id, nothing).keys()
+        for topic_id, partitions in reported.items()
+    )
 
 
 def _without(one: Owned, other: Owned) -> dict[bytes, set[int]]:
@@ -2258,14 +2332,15 @@ def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataVal
 
 def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
     def topics(owned: Owned) -> list[CurrentTopicPartitions]:
-        return [
-            CurrentTopicPartitions(
-                topic_id=topic_id,
-                partitions=sorted(epochs),
-                assignment_epochs=[epochs[partition] for partition in sorted(epochs)],
+        out = []
+        for topic_id in sorted(owned):
+            epochs = owned[topic_id]
+            partitions = sorted(epochs)
+            assignment_epochs = [epochs[partition] for partition in partitions]
+            out.append(
+                CurrentTopicPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=assignment_epochs)
             )
-            for topic_id, epochs in sorted(owned.items())
-        ]
+        return out
 
     return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,

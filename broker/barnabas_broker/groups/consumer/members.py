@@ -55,6 +55,7 @@ class ConsumerGroupMember:
         state: see :class:`MemberState`.
         assigned: the partitions that it owns and keeps.
         revoking: the partitions that it owns and has to revoke.
+        fenced: whether its last heartbeat was refused because of its epoch.
         last_seen: when its last heartbeat was, in seconds on the machine's clock.
         revoking_since: since when it has had to revoke partitions; inf if it does not.
         classic: what the group knows of a member that uses the classic protocol; None for one of the consumer protocol.
@@ -72,6 +73,7 @@ class ConsumerGroupMember:
         "client_host",
         "client_id",
         "epoch",
+        "fenced",
         "instance_id",
         "join_by",
         "last_seen",
@@ -102,6 +104,7 @@ class ConsumerGroupMember:
         self.state = MemberState.STABLE
         self.assigned: Owned = {}
         self.revoking: Owned = {}
+        self.fenced = False
         self.last_seen = now
         self.revoking_since = inf
         self.classic: ClassicMetadata | None = None

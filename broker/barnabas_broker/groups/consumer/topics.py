@@ -81,12 +81,12 @@ class TopicCatalog:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """The hash of those topics that exist; :data:`NO_TOPICS` if none of them does."""
-        known = self._hashes
+        known, by_name = self._hashes, self.by_name
         hashes: dict[str, int] = {}
         for name in names:
-            # As _hash_of_topic, written out: there may be thousands of topics, whose hashes are known.
+            # As _hash_of_topic, written out: there may be thousands of topics, most of them known, or not there.
             found = known.get(name)
-            if found is None:
+            if found is None and name in by_name:
                 found = self._hash_of_topic(name)
             if found is not None:
                 hashes[name] = found

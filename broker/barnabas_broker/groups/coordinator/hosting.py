@@ -4,32 +4,41 @@ import logging
 from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, Final
 
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
-from barnabas_broker.coordinators.writer import Waiter, Writer
+from barnabas_broker.coordinators.writer import Waiter, Writer, make_batch
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import EventType, GroupEvent, Persist, PersistRecords
+from barnabas_broker.groups.effects import CoordinatorRecord, Effect, EventType, GroupEvent, Persist, PersistRecords
+from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
-from barnabas_broker.groups.records import group_key, group_record, group_value, offset_key, offset_key_head
+from barnabas_broker.groups.records import group_record, offset_key, offset_key_head
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    GroupMetadataKey,
+)
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
-from barnabas_protocol.schema import Response
+from barnabas_protocol.schema import Data, Response
 
 log = logger("coordinator")
 
@@ -45,6 +54,11 @@ _SMALL: Final = 200
 #: Records of a group that are encoded before other tasks may run; this many bytes of a large one count as one.
 _RECORDS_PER_STEP: Final = 250
 _BYTES_PER_RECORD: Final = 1024
+#: Records that are appended together and encoded at once, at most; two topics in them count as one. More of them become
+#: a batch in later iterations.
+MOST_AT_ONCE: Final = 600
+#: Calls that have waited for the end of a change of protocol, and go on in one iteration.
+_CALLS_PER_STEP: Final = 20
 
 
 class HostedPartition:
@@ -72,6 +86,21 @@ class HostedPartition:
         self.ended: list[tuple[int, bool]] = []
 
 
+class Change:
+    """A change of a group's protocol, which takes some iterations of the loop if the group is large.
+
+    Attributes:
+        over: gets the result, or why there is none.
+        waiting: the calls that would change the group, and wait until the change is over.
+    """
+
+    __slots__ = ("over", "waiting")
+
+    def __init__(self, over: Callable[[Any], None]) -> None:
+        self.over = over
+        self.waiting: deque[Callable[[], None]] = deque()
+
+
 class HostedGroup:
     """A group that this broker coordinates.
 
@@ -81,9 +110,10 @@ class HostedGroup:
         partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
         backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
+        change: the change of its protocol that is under way. Until it is over the group may only be read.
     """
 
-    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "group", "offsets", "partition")
+    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "change", "group", "offsets", "partition")
 
     def __init__(self, owner: "HostedGroups", partition: int, group: Group, offsets: GroupOffsets) -> None:
         self._owner = owner
@@ -92,6 +122,7 @@ class HostedGroup:
         self.offsets = offsets
         self.armed = inf
         self.backlog: deque[ConsumerEffect] | None = None
+        self.change: Change | None = None
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -108,7 +139,7 @@ class HostedGroup:
         return offset_key(self._key_head, partition)
 
     def next_deadline(self) -> float:
-        return self.group.next_deadline()
+        return self.group.next_deadline() if self.change is None else inf
 
     def fire(self, now: float) -> None:
         self._owner.act(self, self.group.tick(now))
@@ -294,23 +325,77 @@ class HostedGroups:
 
     def migrate(self, hosted: HostedGroup, group: Group) -> None:
         """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
-        while hosted.backlog:
-            self._carry_out(hosted, hosted.backlog, at_once=True)
+        self._finish_backlog(hosted)
         hosted.group = group
         self._unused.pop(group.group_id, None)
+
+    # Changes of the protocol
+
+    def change_protocol(self, hosted: HostedGroup, steps: Steps[Any], over: Callable[[Any], None]) -> None:
+        """Do the steps of a change of protocol, each in an iteration of the loop; the first one now.
+
+        Meanwhile the group may only be read: what would change it waits (:meth:`waits`), its timers included.
+
+        Args:
+            hosted: the group.
+            steps: of the change. They have no effect; the group that they return takes its place in `over`.
+            over: gets the result of the steps, or the :class:`~barnabas_protocol.errors.KafkaError` that ended them.
+        """
+        change = hosted.change = Change(over)
+
+        def go_on() -> None:
+            if hosted.change is not change:
+                return  # Another broker coordinates the group.
+            try:
+                next(steps)
+            except StopIteration as stop:
+                self.end_change(hosted, stop.value)
+            except KafkaError as error:
+                self.end_change(hosted, error)
+            else:
+                self.loop.call_soon(go_on)
+
+        go_on()
+
+    def end_change(self, hosted: HostedGroup, result: Any) -> None:
+        """End the change of protocol that is under way, if there is one, with its result or a KafkaError."""
+        change, hosted.change = hosted.change, None
+        if change is None:
+            return
+        change.over(result)
+        if hosted.group.next_deadline() < hosted.armed:
+            self.timers.arm(hosted)
+        waiting = change.waiting
+
+        def go_on() -> None:
+            for _ in range(min(len(waiting), _CALLS_PER_STEP)):
+                waiting.popleft()()
+            if waiting:
+                self.loop.call_soon(go_on)
+
+        if waiting:
+            self.loop.call_soon(go_on)
+
+    def waits(self, hosted: HostedGroup, call: Callable[[], None]) -> bool:
+        """Whether a change of protocol is under way; then `call` follows when it is over."""
+        if hosted.change is None:
+            return False
+        hosted.change.waiting.append(call)
+        return True
 
     # Effects
 
     def act(self, hosted: HostedGroup, effects: Iterable[ConsumerEffect]) -> None:
         """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
-        backlog = hosted.backlog
-        if backlog:
-            backlog.extend(effects)
-            if hosted.group.is_dead:
-                # Nothing follows, and a group of the other protocol may take its place.
-                self._carry_out(hosted, backlog, at_once=True)
+        new = deque(effects)
+        if hosted.backlog is None:
+            self._carry_out(hosted, new)
         else:
-            self._carry_out(hosted, deque(effects))
+            ends = hosted.group.is_dead or (bool(new) and isinstance(new[-1], Downgrade))
+            hosted.backlog += new
+            if ends:
+                # Nothing follows, and a group of the other protocol may take its place.
+                self._finish_backlog(hosted)
         group = hosted.group
         if group.is_dead:
             self._remove_dead(hosted)
@@ -321,13 +406,15 @@ class HostedGroups:
         """Carry out effects until their records are many, unless `at_once`; the others become the group's backlog."""
         encoded = 0
         while effects:
+            if not at_once and is_large(effects[0]):
+                hosted.backlog = effects
+                self._make_batch(hosted, effects[0])
+                return
             effect = effects.popleft()
             if isinstance(effect, GroupEvent):
                 self.publish(hosted.group.group_id, effect)
-            elif isinstance(effect, Persist):
-                self._persist(hosted, effect)
-            elif isinstance(effect, PersistRecords):
-                encoded += len(effect.records) + self._persist_records(hosted, effect) // _BYTES_PER_RECORD
+            elif isinstance(effect, Persist | PersistRecords):
+                encoded += self._persist(hosted, effect)
             elif isinstance(effect, Assign):
                 self._assign(hosted, effect)
             elif isinstance(effect, Resolve):
@@ -346,11 +433,84 @@ class HostedGroups:
         if effects:
             self._carry_out(hosted, effects)
 
+    def _finish_backlog(self, hosted: HostedGroup) -> None:
+        """Carry out the effects that wait, now."""
+        while hosted.backlog is not None:
+            effects, hosted.backlog = hosted.backlog, None
+            self._carry_out(hosted, effects, at_once=True)
+
+    def _make_batch(self, hosted: HostedGroup, effect: ConsumerEffect) -> None:
+        """Make the batch of the first effect of the backlog, which has many records; then go on with the backlog."""
+        assert isinstance(effect, Persist | PersistRecords)
+        backlog = hosted.backlog
+        steps = self.batch_of(self._records_of(hosted.group.group_id, effect))
+
+        def go_on() -> None:
+            if hosted.backlog is not backlog or not backlog or backlog[0] is not effect:
+                return  # It was carried out at once, as the group has ended.
+            try:
+                next(steps)
+            except StopIteration as stop:
+                backlog[0] = effect._replace(batch=stop.value)
+            except EncodeError:
+                backlog.popleft()
+                self._carry_out(hosted, deque([effect]), at_once=True)  # It reports the error.
+            else:
+                self.loop.call_soon(go_on)
+                return
+            self._work_off(hosted)
+
+        self.loop.call_soon(go_on)
+
+    def batch_of(self, records: Iterable[CoordinatorRecord]) -> Steps[bytearray]:
+        """The batch of many records, some of them per step.
+
+        Raises:
+            EncodeError: a field is longer than a record allows.
+        """
+        encoded = []
+        weight = 0
+        for record in records:
+            encoded.append(group_record(record))
+            weight += _weight(record[1])
+            if weight >= _RECORDS_PER_STEP:
+                weight = 0
+                yield
+        return (yield from make_batch(encoded, self.wall_ms()))
+
+    def _records_of(self, group_id: str, effect: Persist | PersistRecords) -> Iterable[CoordinatorRecord]:
+        """The records that an effect appends, in their order."""
+        if isinstance(effect, PersistRecords):
+            return effect.records
+        value = effect.value
+        if effect.state_since is not None:
+            value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.state_since) * 1000)
+        own: CoordinatorRecord = GroupMetadataKey(group=group_id), value
+        return chain(effect.before, (own,))
+
     def _downgrade(self, hosted: HostedGroup, effect: Downgrade) -> None:
         """A group of the consumer protocol becomes classic."""
-        group, effects = downgrade(hosted.group.group_id, effect, self.settings, self.now())
-        hosted.group = group
-        self._carry_out(hosted, deque(effects), at_once=True)
+        before = hosted.group
+        assert isinstance(before, ConsumerGroup)
+
+        def steps() -> Steps[tuple[ClassicGroup, list[Effect]]]:
+            group, effects = yield from downgrade(before, effect, self.settings, self.now())
+            for number, each in enumerate(effects):
+                if isinstance(each, Persist) and is_large(each):
+                    effects[number] = each._replace(
+                        batch=(yield from self.batch_of(self._records_of(group.group_id, each)))
+                    )
+            return group, effects
+
+        def over(result: Any) -> None:
+            if isinstance(result, KafkaError):
+                self.act(hosted, [failed(reply, result) for reply in effect.replies])
+                return
+            before.mark_dead(self.now())
+            hosted.group, effects = result
+            self.act(hosted, effects)
+
+        self.change_protocol(hosted, steps(), over)
 
     def _assign(self, hosted: HostedGroup, effect: Assign) -> None:
         """Compute a target: at once for a small group, else where it does not hold the loop."""
@@ -435,45 +595,28 @@ class HostedGroups:
         """Make all records appended from now on newer than those replayed up to `offset`."""
         self.last_sequence = max(self.last_sequence, offset)
 
-    def _persist(self, hosted: HostedGroup, effect: Persist) -> None:
-        value = effect.value
-        if effect.state_since is not None:
-            value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.state_since) * 1000)
-
+    def _persist(self, hosted: HostedGroup, effect: Persist | PersistRecords) -> int:
+        """Append records; returns how many have been encoded, and a large one counts as several."""
         group = hosted.group
-
-        def done(error: ErrorCode) -> None:
-            if hosted.group is group:
-                self.act(hosted, group.persisted(effect.ticket, error, self.now()))
-
-        try:
-            records = [group_record(each) for each in effect.before]
-            records.append((group_key(group.group_id), group_value(value)))
-        except EncodeError as error:
-            log.warning("group record cannot be encoded", group=hosted.group.group_id, reason=str(error))
-            # Not now: the machine is in the middle of a call.
-            self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
-            return
-        self.writer.add(hosted.partition, records, done)
-
-    def _persist_records(self, hosted: HostedGroup, effect: PersistRecords) -> int:
-        """Append records; returns their bytes."""
-        group = hosted.group
-        if group.is_dead:
+        if isinstance(effect, PersistRecords) and group.is_dead:
             return 0
 
         def done(error: ErrorCode) -> None:
-            if hosted.group is group:
+            if hosted.group is group and not self.waits(hosted, partial(done, error)):
                 self.act(hosted, group.persisted(effect.ticket, error, self.now()))
 
+        if effect.batch is not None:
+            self.writer.add_batch(hosted.partition, effect.batch, done)
+            return 0
         try:
-            records = [group_record(each) for each in effect.records]
+            records = [group_record(each) for each in self._records_of(group.group_id, effect)]
         except EncodeError as error:
             log.warning("group records cannot be encoded", group=group.group_id, reason=str(error))
+            # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0
         self.writer.add(hosted.partition, records, done)
-        return sum(len(key) + len(value or b"") for key, value in records)
+        return len(records) + sum(len(key) + len(value or b"") for key, value in records) // _BYTES_PER_RECORD
 
     def append_tombstones(
         self,
@@ -514,6 +657,31 @@ class HostedGroups:
         if group.is_unused and not hosted.offsets:
             self.forget(hosted)
             group.mark_dead(self.now())
+
+
+def is_large(effect: ConsumerEffect) -> bool:
+    """Whether an effect appends so many records, or topics in them, that later iterations of the loop encode them."""
+    if isinstance(effect, Persist):
+        return effect.batch is None and len(effect.before) > MOST_AT_ONCE
+    if not isinstance(effect, PersistRecords) or effect.batch is not None:
+        return False
+    return sum(_weight(value) for _, value in effect.records) > MOST_AT_ONCE
+
+
+def _weight(value: Data | None) -> int:
+    """How long a record takes to encode, in records without many topics."""
+    match value:
+        case ConsumerGroupCurrentMemberAssignmentValue():
+            topics = len(value.assigned_partitions) + len(value.partitions_pending_revocation)
+        case ConsumerGroupTargetAssignmentMemberValue():
+            topics = len(value.topic_partitions)
+        case ConsumerGroupMemberMetadataValue():
+            topics = len(value.subscribed_topic_names)
+        case ConsumerGroupRegularExpressionValue():
+            topics = len(value.topics)
+        case _:
+            topics = 0
+    return 1 + topics // 2
 
 
 def _log_failure(error: ErrorCode) -> None:

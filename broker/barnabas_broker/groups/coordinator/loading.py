@@ -14,7 +14,7 @@ from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect, EventType
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.logs import logger
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("coordinator")
 
@@ -171,6 +171,7 @@ class PartitionLoader:
         for group_id in partition.groups:
             hosted = hosted_groups.by_id.pop(group_id, None)
             if hosted is not None:
+                hosted_groups.end_change(hosted, KafkaError(ErrorCode.NOT_COORDINATOR))
                 if len(hosted.group.members):
                     hosted_groups.publish(group_id, event_of_group(EventType.GROUP_UNLOADED, hosted.group))
                 hosted_groups.act(hosted, hosted.group.unload(now))

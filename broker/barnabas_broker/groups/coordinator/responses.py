@@ -92,6 +92,14 @@ def leave_response(identities: list[MemberIdentity], codes: list[ErrorCode], ver
     )
 
 
+def together(parts: list[LeaveGroupResponse]) -> LeaveGroupResponse:
+    """The response to a LeaveGroup of which each part has got its own; an error of one of them is that of all."""
+    error = next((part.error_code for part in parts if part.error_code), ErrorCode.NONE)
+    return LeaveGroupResponse(
+        error_code=error, members=[] if error else [each for part in parts for each in part.members]
+    )
+
+
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> Steps[OffsetCommitResponse]:
     """A failed OffsetCommit: the same error for every partition, one per step."""
     response = OffsetCommitResponse(topics=[])

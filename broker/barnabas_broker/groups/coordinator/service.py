@@ -37,6 +37,7 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.writer import BATCH_BYTES
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
@@ -53,6 +54,7 @@ from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.coordinator.hosting import (
+    MOST_AT_ONCE,
     Group,
     HostedGroup,
     HostedGroups,
@@ -70,17 +72,17 @@ from barnabas_broker.groups.coordinator.inspection import (
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
-from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members
+from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.events.journal import Journal
-from barnabas_broker.groups.migration import upgrade, upgraded_event
+from barnabas_broker.groups.migration import check_upgrade, too_large, upgrade, upgraded_event
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -94,7 +96,7 @@ from barnabas_protocol.messages.delete_groups import DeletableGroupResult, Delet
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -109,6 +111,8 @@ log = logger("coordinator")
 _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
 #: The longest client id or instance id of a member, in bytes: its member id has a UUID as well.
 _LONGEST_NAME: Final = MAX_STRING - 100
+#: Members that leave in one step.
+_LEAVE_PER_STEP: Final = 2_000
 #: Heartbeat responses have nothing but an error code, so there is one of each.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
 
@@ -213,21 +217,26 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse | Future[JoinGroupResponse]:
         """JoinGroup: a future until the join phase is over."""
-        hosted_groups = self._hosted_groups
         reply = PendingReply(version)
+        self._join(request, version, caller, reply)
+        response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(self._hosted_groups.loop)
+        return response
+
+    def _join(self, request: JoinGroupRequest, version: int, caller: Caller, reply: PendingReply) -> None:
+        hosted_groups = self._hosted_groups
         try:
             hosted, group = self._group_to_join(request, caller)
         except KafkaError as error:
             reply.respond(join_error(error.code, request.member_id))
-        else:
-            effects: Iterable[ConsumerEffect] = group.join(request, version, caller, reply, hosted_groups.now())
-            if group.recorded:
-                hosted_groups.keep(hosted)
-            if isinstance(group, ClassicGroup) and group.generation == 0:
-                hosted_groups.limit_unused(hosted)
-            hosted_groups.act(hosted, effects)
-        response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(hosted_groups.loop)
-        return response
+            return
+        if hosted_groups.waits(hosted, partial(self._join, request, version, caller, reply)):
+            return
+        effects: Iterable[ConsumerEffect] = group.join(request, version, caller, reply, hosted_groups.now())
+        if group.recorded:
+            hosted_groups.keep(hosted)
+        if isinstance(group, ClassicGroup) and group.generation == 0:
+            hosted_groups.limit_unused(hosted)
+        hosted_groups.act(hosted, effects)
 
     def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, Group]:
         """The group of a JoinGroup; a new one if the client has no member id yet.
@@ -266,20 +275,25 @@ class GroupCoordinator:
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return sync_error(ErrorCode.INVALID_GROUP_ID)
+        reply = PendingReply(version)
+        self._sync(request, reply)
+        response: SyncGroupResponse | Future[SyncGroupResponse] = reply.result(self._hosted_groups.loop)
+        return response
+
+    def _sync(self, request: SyncGroupRequest, reply: PendingReply) -> None:
         hosted_groups = self._hosted_groups
         try:
             hosted = hosted_groups.find(request.group_id)
         except KafkaError as error:
-            if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # The rebalance that the request belongs to is lost, and clients treat LOAD_IN_PROGRESS as fatal here.
-                return sync_error(ErrorCode.REBALANCE_IN_PROGRESS)
-            return sync_error(error.code)
+            # While the group is being loaded: the rebalance that the request belongs to is lost, and clients treat
+            # LOAD_IN_PROGRESS as fatal here.
+            loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            reply.respond(sync_error(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
+            return
         if hosted is None:
-            return sync_error(ErrorCode.UNKNOWN_MEMBER_ID)
-        reply = PendingReply(version)
-        hosted_groups.act(hosted, hosted.group.sync(request, reply, hosted_groups.now()))
-        response: SyncGroupResponse | Future[SyncGroupResponse] = reply.result(hosted_groups.loop)
-        return response
+            reply.respond(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        elif not hosted_groups.waits(hosted, partial(self._sync, request, reply)):
+            hosted_groups.act(hosted, hosted.group.sync(request, reply, hosted_groups.now()))
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller) -> HeartbeatResponse:
         """Heartbeat."""
@@ -308,27 +322,65 @@ class GroupCoordinator:
 
     def leave(
         self, request: LeaveGroupRequest, version: int, caller: Caller
-    ) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
-        """LeaveGroup: in a group of the consumer protocol a future until its records are in the log."""
-        identities = leaving_members(request, version)
+    ) -> LeaveGroupResponse | Future[LeaveGroupResponse] | Steps[LeaveGroupResponse | Future[LeaveGroupResponse]]:
+        """LeaveGroup: in a group of the consumer protocol a future until its records are in the log.
+
+        Thousands of members leave some at a time.
+        """
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        identities = leaving_members(request, version)
+        if len(identities) > _LEAVE_PER_STEP:
+            return self._leave_in_steps(identities, request.group_id, version)
+        reply = PendingReply(version)
+        self._leave(identities, request.group_id, version, reply)
+        response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(self._hosted_groups.loop)
+        return response
+
+    def _leave_in_steps(
+        self, identities: list[MemberIdentity], group_id: str, version: int
+    ) -> Steps[LeaveGroupResponse | Future[LeaveGroupResponse]]:
+        """LeaveGroup of thousands of members: each step is one of some of them."""
+        loop = self._hosted_groups.loop
+        parts: list[LeaveGroupResponse | Future[LeaveGroupResponse]] = []
+        for start in range(0, len(identities), _LEAVE_PER_STEP):
+            reply = PendingReply(version)
+            self._leave(identities[start : start + _LEAVE_PER_STEP], group_id, version, reply)
+            parts.append(reply.result(loop))
+            yield
+        whole: Future[LeaveGroupResponse] = loop.create_future()
+        waiting = [each for each in parts if isinstance(each, Future)]
+
+        def over(part: Future[LeaveGroupResponse] | None) -> None:
+            if whole.done() or not all(each.done() for each in waiting):
+                return
+            whole.set_result(together([each.result() if isinstance(each, Future) else each for each in parts]))
+
+        over(None)
+        for each in waiting:
+            each.add_done_callback(over)
+        return whole
+
+    def _leave(self, identities: list[MemberIdentity], group_id: str, version: int, reply: PendingReply) -> None:
         hosted_groups = self._hosted_groups
         try:
-            hosted = hosted_groups.find(request.group_id)
+            hosted = hosted_groups.find(group_id)
         except KafkaError as error:
-            return LeaveGroupResponse(error_code=error.code)
+            reply.respond(LeaveGroupResponse(error_code=error.code))
+            return
         if hosted is None:
-            return leave_response(identities, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities), version)
+            unknown = [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
+            reply.respond(leave_response(identities, unknown, version))
+            return
+        if hosted_groups.waits(hosted, partial(self._leave, identities, group_id, version, reply)):
+            return
         group = hosted.group
         if isinstance(group, ConsumerGroup):
-            reply = PendingReply(version)
             hosted_groups.act(hosted, group.leave(identities, reply, hosted_groups.now()))
-            response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(hosted_groups.loop)
-            return response
+            return
         codes, effects = group.leave(identities, hosted_groups.now())
         hosted_groups.act(hosted, effects)
-        return leave_response(identities, codes, version)
+        reply.respond(leave_response(identities, codes, version))
 
     # ConsumerGroupHeartbeat, ConsumerGroupDescribe
 
@@ -361,48 +413,75 @@ class GroupCoordinator:
         except KafkaError as error:
             reply.respond(heartbeat_error(error))
             return
-        if regex and request.member_epoch >= JOIN_EPOCH and regex != checked_regex and not group.uses_regex(regex):
+        again = partial(self._consumer_heartbeat, request, version, caller, reply)
+        if hosted_groups.waits(hosted, partial(again, checked_regex)):
+            return
+        known = regex == checked_regex or (isinstance(group, ConsumerGroup) and group.uses_regex(regex or ""))
+        if regex and request.member_epoch >= JOIN_EPOCH and not known:
 
             def checked(invalid: Exception | None) -> None:
                 if invalid is None:
-                    self._consumer_heartbeat(request, version, caller, reply, regex)
+                    again(regex)
                 else:
                     reply.respond(heartbeat_error(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(invalid))))
 
             self._patterns.check(regex, checked)
             return
-        effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
-        if group is not hosted.group:
-            self._upgraded(hosted, group, effects, request.member_id, caller)
+        if isinstance(group, ClassicGroup):
+            self._upgrade(hosted, group, request, version, caller, reply)
             return
+        effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
         if group.recorded:
             hosted_groups.keep(hosted)
         hosted_groups.act(hosted, effects)
 
-    def _upgraded(
+    def _upgrade(
         self,
         hosted: HostedGroup,
-        group: ConsumerGroup,
-        effects: list[ConsumerEffect],
-        member_id: str,
+        classic: ClassicGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
         caller: Caller,
+        reply: PendingReply,
     ) -> None:
-        """A member has joined the group that a classic group with members is to become: if it may, the group does."""
-        hosted_groups, classic = self._hosted_groups, hosted.group
-        if not group.recorded or not isinstance(classic, ClassicGroup):
-            # The member was refused: the classic group stays as it is.
-            hosted_groups.act(hosted, [effect for effect in effects if isinstance(effect, Reply)])
-            return
-        joined = group.members.get(member_id) or next(reversed(group.members.values()))
-        upgraded = upgraded_event(classic, group, joined.identity())
-        hosted_groups.migrate(hosted, group)
-        interrupted, waiting = classic.upgraded(hosted_groups.now())
-        hosted_groups.act(hosted, [upgraded, *interrupted, *effects, *group.wait_for_log(waiting)])
+        """A member of the consumer protocol joins a classic group with members: if it may, the group is upgraded."""
+        hosted_groups = self._hosted_groups
 
-    def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, ConsumerGroup]:
+        def steps() -> Steps[tuple[ConsumerGroup, list[ConsumerEffect]]]:
+            group = yield from upgrade(classic, hosted_groups.consumer_settings, hosted_groups.now())
+            records = group.migration
+            if len(records) <= MOST_AT_ONCE:
+                return group, []  # They are appended with those of the member that joins.
+            try:
+                batch = yield from hosted_groups.batch_of(records)
+            except EncodeError as error:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+            if len(batch) > BATCH_BYTES:
+                raise too_large(classic)
+            return group, [group.migration_appended(batch)]
+
+        def over(result: tuple[ConsumerGroup, list[ConsumerEffect]] | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                reply.respond(heartbeat_error(result))
+                return
+            group, first = result
+            effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
+            if not group.recorded:
+                # The member was refused: the classic group stays as it is.
+                hosted_groups.act(hosted, [effect for effect in effects if isinstance(effect, Reply)])
+                return
+            joined = group.members.get(request.member_id) or next(reversed(group.members.values()))
+            upgraded = upgraded_event(classic, group, joined.identity())
+            hosted_groups.migrate(hosted, group)
+            interrupted, waiting = classic.upgraded(hosted_groups.now())
+            hosted_groups.act(hosted, [upgraded, *interrupted, *first, *effects, *group.wait_for_log(waiting)])
+
+        hosted_groups.change_protocol(hosted, steps(), over)
+
+    def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, Group]:
         """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
 
-        It is not the hosted group if that is a classic one with members, which becomes it if the member may join.
+        It is a classic one if that has members and may be upgraded.
 
         Raises:
             KafkaError: it does not exist, is a classic group, or this broker does not coordinate it.
@@ -418,7 +497,8 @@ class GroupCoordinator:
             what = f"Consumer group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         if hosted is not None and isinstance(hosted.group, ClassicGroup) and not hosted.group.is_empty:
-            return hosted, upgrade(hosted.group, hosted_groups.consumer_settings, hosted_groups.now())
+            check_upgrade(hosted.group, hosted_groups.consumer_settings)
+            return hosted, hosted.group
         group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
         if hosted is None:
             hosted = HostedGroup(hosted_groups, hosted_groups.partition_for(group_id), group, GroupOffsets())

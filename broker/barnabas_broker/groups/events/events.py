@@ -45,6 +45,8 @@ NOT_RECORDED: Final = "not_recorded"
 UNKNOWN_GENERATION: Final = -1
 #: Members that one record lists at most.
 MOST_MEMBERS: Final = 200
+#: Members whose assignments are read for one record at most: the bytes may differ although the partitions are the same.
+_MOST_READ: Final = 1_000
 #: Maximum length of a record's value in bytes; beyond it details are left out.
 _MAX_BYTES: Final = 256 * 1024
 #: The data of group events that are durations, in seconds.
@@ -142,10 +144,22 @@ def decode_event(value: bytes) -> EventRecord | None:
 def moves(
     before: Sequence[tuple[ClassicGroupMember, bytes]], after: Sequence[tuple[ClassicGroupMember, bytes]]
 ) -> list[dict[str, Any]]:
-    """The partitions that each member gained and lost between two generations; unchanged members are left out."""
-    members = {id(member): member.identity() for member, _ in (*before, *after)}
-    had = {id(member): _partitions(assignment) for member, assignment in before}
-    return moves_of(members, had, {id(member): _partitions(assignment) for member, assignment in after})
+    """The partitions that each member gained and lost between two generations; unchanged members are left out.
+
+    Groups may have thousands of members: only assignments that differ are read, and not more than an event can list.
+    """
+    had, has = ({id(member): assignment for member, assignment in each} for each in (before, after))
+    out: list[dict[str, Any]] = []
+    read = 0
+    for key, member in {id(member): member for member, _ in (*before, *after)}.items():
+        old, new = had.get(key, b""), has.get(key, b"")
+        if old == new:
+            continue
+        read += 1
+        out += moves_of({key: member.identity()}, {key: _partitions(old)}, {key: _partitions(new)})
+        if len(out) == MOST_MEMBERS or read == _MOST_READ:
+            break
+    return out
 
 
 def moves_of(

@@ -1,4 +1,7 @@
-"""Checks an event that was read: every client that may write to ``__group_events`` can forge one. Pure.
+"""Checks an event that was read: it may be damaged, or forged. Pure.
+
+Clients of this broker cannot write to ``__group_events``. But it may be that of another cluster, where the topic is an
+ordinary one, as in Apache Kafka.
 
 What explains and draws events (:mod:`~barnabas_broker.groups.events.explain`,
 :mod:`~barnabas_broker.groups.events.chart`) relies on the fields of their types. An event without a flaw has them.
@@ -11,7 +14,7 @@ from typing import Any, Final
 from barnabas_broker.groups.effects import EventType
 
 #: The latest time of an event, in ms since 1970: beyond it there are no dates in some libraries.
-_LATEST: Final = 10**14
+LATEST_MS: Final = 10**14
 #: Numbers that JSON's readers have in common.
 _LARGEST: Final = 2**53
 #: Members of a list.
@@ -37,7 +40,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return _is_integer(value) and 0 <= value <= _LATEST
+    return _is_integer(value) and 0 <= value <= LATEST_MS
 
 
 def _is_by_topic(value: Any) -> bool:

@@ -25,17 +25,27 @@ export function h(tag, attributes, ...children) {
   return element;
 }
 
+/** The parts of an item that are not attributes. */
+const PARTS = new Set(["id", "tag", "text", "title"]);
+
+/** Change the attributes of an element from those of one item to those of another one. */
+function change(element, before, item) {
+  for (const name in before) if (!(name in item) && !PARTS.has(name)) element.removeAttribute(name);
+  for (const name in item) if (before[name] !== item[name] && !PARTS.has(name)) element.setAttribute(name, item[name]);
+}
+
 /** Draw items (see layout.js) into an SVG element, one element for each item; elements of known ids are kept. */
 export function draw(parent, items) {
   const wanted = new Set(items.map((each) => each.id));
   const known = new Map();
   for (const child of [...parent.children]) {
-    const id = child.getAttribute("data-id");
+    const id = child.item?.id;
     if (wanted.has(id)) known.set(id, child);
     else child.remove();
   }
   let place = parent.firstChild;
-  for (const { id, tag, text, title, ...attributes } of items) {
+  for (const item of items) {
+    const { id, tag, text, title } = item;
     let element = known.get(id);
     if (element === undefined || element.tagName !== tag) {
       if (element !== undefined && place === element) place = element.nextSibling;
@@ -44,13 +54,10 @@ export function draw(parent, items) {
       element.setAttribute("data-id", id);
     }
     // What was drawn before is kept beside the element: asking the document for it takes most of a frame.
-    const given = element.given ?? {};
-    for (const name in given) if (!(name in attributes)) element.removeAttribute(name);
-    for (const name in attributes) if (given[name] !== attributes[name]) element.setAttribute(name, attributes[name]);
-    element.given = attributes;
-    const key = (text ?? "") + "\n" + (title ?? "");
-    if (element.drawn !== key) {
-      element.drawn = key;
+    const before = element.item ?? {};
+    element.item = item;
+    if (before !== item) change(element, before, item);
+    if (before !== item && (before.text !== text || before.title !== title)) {
       element.replaceChildren();
       if (text !== undefined) element.append(text);
       if (title !== undefined) {

@@ -11,6 +11,9 @@ const SHORTEST = 200;
 const LONGEST = 7 * 86400000;
 const HOUR = 3600000;
 const MOST_ROWS = 300;
+/** Pixels: what is drawn of the lanes is a multiple of BLOCK, and LOWEST at least. */
+const BLOCK = 120;
+const LOWEST = 640;
 const SVG = "http://www.w3.org/2000/svg";
 
 export function groupPage(parent, group, parameters, heard) {
@@ -55,7 +58,7 @@ export function groupPage(parent, group, parameters, heard) {
   for (const pattern of patterns.children) pattern.id = pattern.getAttribute("data-id");
   draw(patterns.children[0], [{ id: "a", tag: "rect", class: "stripe", width: 3, height: 6 }]);
   draw(patterns.children[1], [{ id: "b", tag: "circle", class: "dot", cx: 2.5, cy: 2.5, r: 1.4 }]);
-  const scroller = h("div", { class: "scroller", onscroll: later }, svg);
+  const scroller = h("div", { class: "scroller", onscroll: scrolled }, svg);
   const below = document.createElementNS(SVG, "svg");
   below.setAttribute("class", "chart curves");
   below.setAttribute("role", "img");
@@ -260,13 +263,36 @@ export function groupPage(parent, group, parameters, heard) {
     });
   }
 
+  let shown = null; // what was drawn last, and the part of the height
+  let scrolling = false;
+
+  /** The part of the lanes that is visible, to whole blocks: most frames of scrolling draw nothing. */
+  function seen() {
+    const top = Math.floor(scroller.scrollTop / BLOCK) * BLOCK;
+    return { top, bottom: Math.ceil((scroller.scrollTop + Math.max(scroller.clientHeight, LOWEST)) / BLOCK) * BLOCK };
+  }
+
+  /** Scrolling shows other lanes of the same moment, and changes nothing else. */
+  function scrolled() {
+    if (scrolling || shown === null) return;
+    scrolling = true;
+    requestAnimationFrame(() => {
+      scrolling = false;
+      const { top, bottom } = seen();
+      if (top === shown.top && bottom === shown.bottom) return;
+      shown = { ...shown, top, bottom };
+      draw(drawn, layout(chart, shown).items);
+    });
+  }
+
   function show() {
     if (chart === null) return;
     if (span === null) span = wholeSpan(time());
     const { from, to: end } = edges();
     const width = Math.max(scroller.clientWidth, 480);
     const at = chosen();
-    const view = { from, to: end, now: time(), width, selected: at, pointed, top: scroller.scrollTop, bottom: scroller.scrollTop + Math.max(scroller.clientHeight, 640) };
+    const view = { from, to: end, now: time(), width, selected: at, pointed, ...seen() };
+    shown = view;
     const made = layout(chart, view);
     svg.setAttribute("viewBox", `0 0 ${width} ${made.height}`);
     svg.setAttribute("width", width);

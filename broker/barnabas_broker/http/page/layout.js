@@ -12,6 +12,7 @@ const PAUSE = 22;
 const HEAD = 24;
 const MOST_PAUSED = 60;
 const CHARACTER = 6.6;
+const NARROW = 28;
 
 /** What stands for a kind of cause without colour. */
 export const SIGNS = { joined: "+", left: "−", lost: "✕", changed: "↻", topic: "◆", failed: "!", unknown: "?" };
@@ -69,6 +70,8 @@ export function timeTicks(view) {
 }
 
 const said = new WeakMap();
+/** The items of each lane, and what they depend on: while the chart is scrolled they stay what they are. */
+const laid = new WeakMap();
 
 /** The partitions of a span in words: short ones, all, and their number. They are made once for each chart. */
 function words(span) {
@@ -87,6 +90,7 @@ function words(span) {
 export function layout(chart, view) {
   const { from, to, now, selected, top = -Infinity, bottom = Infinity } = view;
   const { x, scale, right } = scaleOf(view);
+  const moment = `${from}/${to}/${now}/${view.width}`;
   const visible = (y) => y + LANE >= top && y <= bottom;
   const seen = (start, end) => start <= to && (end ?? now) >= from;
   const back = [];
@@ -139,6 +143,13 @@ export function layout(chart, view) {
   lanes.forEach(({ lane, at }, row) => {
     const y = lanesTop + row * LANE;
     if (!visible(y)) return;
+    const like = `${moment}/${at}/${names[at]}/${y}`;
+    const known = laid.get(lane);
+    if (known?.like === like) {
+      for (const each of known.items) items.push(each);
+      return;
+    }
+    const first = items.length;
     const key = `lane/${at}`;
     const last = lane.end ?? Math.max(now, lane.start ?? now);
     const label = names[at];
@@ -150,7 +161,8 @@ export function layout(chart, view) {
       const place = box(span.start, end, 1);
       const { short, long, count } = words(span);
       items.push({ id: `${key}/owns/${n}`, tag: "rect", class: "owning", ...place, y: y + 4, height: LANE - 8, title: `${label} owns ${long}` });
-      const text = [short, `${count} partition${count === 1 ? "" : "s"}`, String(count)].find((each) => fits(each, place.width - 8));
+      // Text costs a browser most: hundreds of narrow spans have their title only.
+      const text = place.width < NARROW ? undefined : [short, `${count} partition${count === 1 ? "" : "s"}`, String(count)].find((each) => fits(each, place.width - 8));
       if (text !== undefined) items.push({ id: `${key}/what/${n}`, tag: "text", class: "what", x: place.x + 5, y: y + 19, text });
     });
     for (const [kind, said] of [["revoking", "has to revoke partitions"], ["silent", "sent no heartbeat"]]) {
@@ -164,6 +176,7 @@ export function layout(chart, view) {
       const how = lane.end_type.replace(/^(static_)?member_/, "").replaceAll("_", " ");
       items.push({ id: `${key}/end`, tag: "text", class: "end", x: round(x(lane.end)) + 3, y: y + 19, text: `${lane.end_type === "member_left" ? "−" : "✕"} ${how}` });
     }
+    laid.set(lane, { like, items: items.slice(first) });
   });
 
   // The pauses of partitions.

@@ -6,13 +6,14 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
+from tests.lots import in_lots
 
 EMPTY = ClassicGroupState.EMPTY
 DEAD = ClassicGroupState.DEAD
 
 
 @pytest.mark.parametrize("origin", list(ClassicGroupState))
-@pytest.mark.parametrize("target", list(ClassicGroupState))
+@in_lots("target", list(ClassicGroupState))
 def test_only_the_transitions_of_the_table_are_allowed(origin: ClassicGroupState, target: ClassicGroupState) -> None:
     machine = Machine()
     machine.group.state = origin

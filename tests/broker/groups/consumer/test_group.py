@@ -173,6 +173,18 @@ def test_epochs_that_are_accepted(epoch: int, owned: Any, accepted: bool) -> Non
     assert bool(machine.of(EventType.MEMBER_FENCED)) is not accepted
 
 
+def test_a_member_that_is_fenced_again_and_again_makes_one_event() -> None:
+    """A client could fill the log of events with it."""
+    machine = Machine()
+    machine.join("a")
+    for epoch in range(10, 110):
+        assert machine.send("a", epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert len(machine.of(EventType.MEMBER_FENCED)) == 1
+    machine.beat("a")
+    assert machine.send("a", 10).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert len(machine.of(EventType.MEMBER_FENCED)) == 2
+
+
 def test_a_repeated_join_gets_the_same_assignment() -> None:
     machine = two_members()
     epoch = machine.group.epoch

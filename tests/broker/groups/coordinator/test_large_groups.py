@@ -1,18 +1,21 @@
 """Groups of thousands of members in the shell: nothing holds the event loop."""
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas_protocol.records import decode_records
-from tests.broker.groups.support import CALLER, Service
+from tests.broker.groups.support import CALLER, Service, turn
 
 T = b"t" * 16
 
@@ -100,6 +103,62 @@ async def test_a_group_that_is_unloaded_while_it_is_restored_is_not_hosted(monke
     monkeypatch.setattr(ConsumerGroup, "restoring", restoring)
     await again.groups.load(0, 1)
     assert again.groups.groups == {} and again.groups.loaded == frozenset()
+
+
+async def test_a_record_of_thousands_of_topics_is_encoded_in_a_later_turn() -> None:
+    service = await Service(group_consumer_assignment_interval_ms="0").loaded()
+    names = [f"t{number}" for number in range(2_000)]
+    topics = [Topic(b"%016d" % number, name, 1) for number, name in enumerate(names)]
+    service.groups.topics_changed(dict.fromkeys(names, 1), topics)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=60_000)
+    request.subscribed_topic_names, request.topic_partitions = names, []
+    joining = service.groups.consumer_heartbeat(request, 1, CALLER)
+    assert service.log.appends == 0
+    assert service.groups.groups["g"].backlog is not None
+    asked = beat(service, "m2", 0)
+    await turn()
+    assert isinstance(joining, asyncio.Future)
+    assert isinstance(asked, asyncio.Future)
+    assert not joining.done()
+    await settle(service)
+    assert joining.result().error_code == asked.result().error_code == ErrorCode.NONE
+    keys = [record.key or b"" for record in service.log.records()]
+    members = [key for key in keys if key_type(key) == 5]
+    assert [key[-2:] for key in members] == [b"\x01m", b"m2"], "what comes later is appended later"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_thousands_of_members_leave_in_steps(failed: bool) -> None:
+    service = await started(3)
+    unknown = [f"x{number}" for number in range(5_000)]
+    identities = [MemberIdentity(member_id=each) for each in ("m000", *unknown, "m001")]
+    service.log.hold = True
+    steps = service.groups.leave(LeaveGroupRequest(group_id="g", members=identities), 5, CALLER)
+    assert isinstance(steps, Generator)
+    parts = 0
+    while True:
+        try:
+            next(steps)
+            parts += 1
+        except StopIteration as stop:
+            asked = stop.value
+            break
+    assert parts == 3
+    await turn()
+    assert not asked.done(), "its records are not in the log"
+    if failed:
+        service.groups.unload(0)
+    service.log.hold = False
+    service.log.release()
+    response = await service.ask(asked, 5)
+    if failed:
+        assert (response.error_code, response.members) == (ErrorCode.NOT_COORDINATOR, [])
+        return
+    assert response.error_code == ErrorCode.NONE
+    assert [each.member_id for each in response.members] == ["m000", *unknown, "m001"]
+    left = [each.member_id for each in response.members if each.error_code == ErrorCode.NONE]
+    assert left == ["m000", "m001"]
+    assert set(service.groups.groups["g"].group.members) == {"m002"}
 
 
 async def test_many_records_are_appended_in_several_turns_and_in_their_order() -> None:

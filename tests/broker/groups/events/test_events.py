@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.effects import Caller, EventType, GroupEvent
+from barnabas_broker.groups.events import events as events_module
 from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.events.storms import STORM_REBALANCES, StormDetector
+from barnabas_broker.groups.subscriptions import read_assignment
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import Service, assignment, turn
 
@@ -186,6 +189,27 @@ def test_an_event_that_is_too_large_is_shortened() -> None:
     assert record["shortened"]
     assert record["offsets"] == 1
     assert "keys" not in record
+
+
+@pytest.mark.parametrize(("changed", "read"), [(0, 0), (150, 300), (3_000, 400)])
+def test_of_thousands_of_assignments_only_those_are_read_that_an_event_lists(
+    monkeypatch: pytest.MonkeyPatch, changed: int, read: int
+) -> None:
+    members = [ClassicGroupMember(f"m{n}", None, "c", "/h", 1.0, 1.0, (), 0.0) for n in range(3_000)]
+    before = [(member, assignment(t=[number])) for number, member in enumerate(members)]
+    after = [(member, assignment(t=[number, 9_999])) for number, member in enumerate(members[:changed])]
+    count = 0
+
+    def counted(data: bytes) -> dict[str, list[int]] | None:
+        nonlocal count
+        count += 1
+        return read_assignment(data)
+
+    monkeypatch.setattr(events_module, "read_assignment", counted)
+    moves = events_module.moves(before, [*after, *before[changed:]])
+    assert count == read
+    assert len(moves) == min(changed, events_module.MOST_MEMBERS)
+    assert all((move["gained"], move["lost"]) == ({"t": [9_999]}, {}) for move in moves)
 
 
 async def test_events_that_cannot_be_written_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from barnabas_broker.groups.events.events import EventRecord, decode_event, enco
 from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.groups.events.flaws import flaw_of
 from barnabas_broker.groups.events.score import storm_score
+from tests.lots import in_lots
 
 TYPES = [each.value for each in EventType]
 HEAD = {"version": 1, "group": "g", "generation": 3}
@@ -132,7 +133,7 @@ def test_no_bytes_make_a_chart_fail(values: list[bytes]) -> None:
     assert shown(values)["bands"] == []
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@in_lots("kind", TYPES)
 def test_an_event_of_each_type_needs_its_fields(kind: str) -> None:
     """With all fields every type is explained; without any, it is explained or it is a gap."""
     event = {**HEAD, "time": 5, "type": kind, **GOOD}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -252,6 +252,7 @@ RECORDS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
+@example([VALID[0]], [10**14 + 1])  # A time that no reader of events accepts.
 @given(RECORDS, st.lists(st.integers(-(2**63), 2**63 - 1) | st.just(NOON), min_size=1, max_size=8))
 def test_foreign_records_never_stop_it(records: list[tuple[bytes | None, bytes | None]], times: list[int]) -> None:
     log = OffsetsLog()

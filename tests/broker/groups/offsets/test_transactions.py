@@ -15,6 +15,7 @@ from barnabas_broker.groups.records import Committed, offset_key, offset_key_hea
 from barnabas_protocol.records import build_batch, restamp
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import WEEK_MS
+from tests.lots import in_lots
 
 HEAD: Final = offset_key_head("g", "t")
 
@@ -51,7 +52,7 @@ def run(steps: str) -> tuple[int | None, bool]:
     return None if found is None else found.offset, offsets.is_pending("t", 0)
 
 
-@pytest.mark.parametrize(
+@in_lots(
     ("steps", "offset", "pending"),
     [
         ("7:6", None, True),

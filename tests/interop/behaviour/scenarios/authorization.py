@@ -146,6 +146,15 @@ def _heartbeat(topics: list[str] | None) -> Ask:
     )
 
 
+def _quota(rate: float | None) -> Ask:
+    """Set a quota of two users, or remove it."""
+    op = {"key": "producer_byte_rate", "value": rate or 0.0, "remove": rate is None}
+    entries = [
+        {"entity": [{"entity_type": "user", "entity_name": name}], "ops": [op]} for name in ("$group", "$group-unknown")
+    ]
+    return ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=entries, validate_only=False)
+
+
 _MEMBER: Final[dict[str, Any]] = {"group_id": _G, "generation_id": 1, "member_id": "m"}
 _REASSIGN: Final[dict[str, Any]] = {
     "topics": [{"name": _T, "partitions": [{"partition_index": 0, "replicas": [1]}]}],
@@ -183,6 +192,8 @@ _OPERATOR: Final = (
         DESCRIBE_CONFIGS,
         ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[{"entity_type": "user", "match_type": 2, "match": None}]),
     ),
+    (ALTER_CONFIGS, _quota(1024.0)),
+    (ALTER_CONFIGS, _quota(None)),
     # Apache Kafka does not answer if it names no users, and the client may not.
     (DESCRIBE, ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "nobody"}])),
     (IDEMPOTENT_WRITE, ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1000)),

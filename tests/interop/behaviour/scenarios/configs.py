@@ -37,8 +37,9 @@ def _changed(title: str, *changes: tuple[str, int, str | None], then: str | None
     return Scenario(f"IncrementalAlterConfigs v1: {title}", flat(make_topic(**configs), _set(*changes), after))
 
 
-def _broker(title: str, *changes: tuple[str, int, str | None], name: str = "1") -> Scenario:
-    return Scenario(f"IncrementalAlterConfigs v1: broker, {title}", (_set(*changes, kind=BROKER, name=name),))
+def _broker(title: str, *changes: tuple[str, int, str | None], name: str = "1", **content: Any) -> Scenario:
+    step = _set(*changes, kind=BROKER, name=name, **content)
+    return Scenario(f"IncrementalAlterConfigs v1: broker, {title}", (step,))
 
 
 #: Keys that both brokers have, with the same values under the settings of these tests.
@@ -233,6 +234,19 @@ SCENARIOS: Final = (
     _broker("a value that is not a number", ("log.retention.ms", SET, "soon")),
     _broker("a broker that does not exist", ("log.retention.ms", SET, "1"), name="9"),
     _broker("a broker id that is not a number", ("log.retention.ms", SET, "1"), name="one"),
+    *(
+        _broker(f"{key}={value} for {name or 'all'}, only checked", (key, SET, value), name=name, validate_only=True)
+        for key, values in {
+            "max.connections": ("1000", "0"),
+            "max.connection.creation.rate": ("1000", "0"),
+            "max.connections.per.ip": ("1000", "0"),
+            "max.connections.per.ip.overrides": ("127.0.0.1:1000", "127.0.0.1"),
+            "listener.name.plaintext.max.connections": ("1000", "0"),
+            "listener.name.plaintext.max.connection.creation.rate": ("1000", "0"),
+        }.items()
+        for value in values
+        for name in ("1", "")
+    ),
     Scenario(
         "IncrementalAlterConfigs v1: broker, set and delete",
         (
@@ -339,11 +353,11 @@ DIFFERENCES: Final = (
         tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("share", "streams")),
     ),
     Difference(
-        "max.connections, producer.id.expiration.ms and unclean.leader.election.enable need a restart",
+        "producer.id.expiration.ms and unclean.leader.election.enable need a restart",
         "The broker reads them when it starts.",
         tuple(
             ("DescribeConfigs v4: many of a broker's keys", f"*.{key}.read_only")
-            for key in ("max.connections", "producer.id.expiration.ms", "unclean.leader.election.enable")
+            for key in ("producer.id.expiration.ms", "unclean.leader.election.enable")
         ),
     ),
     Difference(

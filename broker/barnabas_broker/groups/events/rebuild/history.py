@@ -6,14 +6,13 @@ from typing import Any, Final
 
 from barnabas_broker.groups.effects import EventType
 from barnabas_broker.groups.events.events import MOST_MEMBERS, VERSION, EventRecord, Partition
+from barnabas_broker.groups.events.flaws import LATEST_MS
 from barnabas_broker.groups.records import Committed
 
 #: Partitions that are remembered; others are left out, with a gap.
 MOST_PARTITIONS: Final = 200_000
 #: Gaps of a kind that are reported one by one.
 MOST_GAPS: Final = 20
-#: The latest time that is believed: the end of the year 9999.
-LATEST_MS: Final = 253_402_300_799_000
 #: A clock that goes back by less is not reported: brokers append from several threads.
 _CLOCK_STEP_MS: Final = 1_000
 

@@ -6,10 +6,10 @@ from typing import Final, Protocol
 
 from barnabas_broker.coordinators.replay import CorruptRecord
 from barnabas_broker.groups.events.events import UNKNOWN_GENERATION, EventRecord, Partition
+from barnabas_broker.groups.events.flaws import LATEST_MS
 from barnabas_broker.groups.events.rebuild.classic import Generation, GenerationHistory
 from barnabas_broker.groups.events.rebuild.consumer import EpochHistory
 from barnabas_broker.groups.events.rebuild.history import (
-    LATEST_MS,
     MOST_GAPS,
     MOST_PARTITIONS,
     History,
