@@ -73,6 +73,7 @@ class _Version(argparse.Action):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
+        allow_abbrev=False,
         prog="broker",
         description="A message broker that speaks the Apache Kafka wire protocol.",
         epilog="Exit status: 0 stopped, 1 the broker cannot run on this machine now, "

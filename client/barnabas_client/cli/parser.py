@@ -15,7 +15,8 @@ class Parser(argparse.ArgumentParser):
     """A parser of a program, of a section of its commands, or of a command."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+        # An option in short (`--password P` for `--password-file P`) would change its meaning with a new option.
+        super().__init__(*args, **settings, allow_abbrev=False)
         self.register("action", "parsers", _Commands)
 
     def parse(self, words: Sequence[str], namespace: argparse.Namespace | None = None) -> argparse.Namespace:
@@ -52,7 +53,7 @@ class Parser(argparse.ArgumentParser):
             at += 1
             if word.startswith("--") and " " not in word:
                 name, equals, _ = word.partition("=")
-                found = known.get(name) or next((known[one] for one in known if one.startswith(name)), None)
+                found = known.get(name)
                 if found is None:
                     self.error(f"unknown option {name}{did_you_mean(name, known)}")
                 at += found.nargs != 0 and not equals

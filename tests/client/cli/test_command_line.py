@@ -124,6 +124,10 @@ def test_options_of_all_commands_stand_before_between_and_after_the_words() -> N
             "unknown option --from-begining, did you mean --from-beginning? (see barnabas con",
         ),
         ("groups reset-offsets g --to-earlist", "unknown option --to-earlist, did you mean --to-earliest?"),
+        (
+            "users add u --password P",
+            "unknown option --password, did you mean --password-file? (see barnabas users add",
+        ),
         ("--jsn topics list", "unknown option --jsn, did you mean --json? (see barnabas --help)"),
         ("topics --timout 5s list", "unknown option --timout, did you mean --timeout? (see barnabas topics --help)"),
         ("produce t f --xyz=1", "unknown option --xyz (see barnabas produce --help)"),
@@ -150,7 +154,7 @@ def test_values_that_look_like_options_are_no_unknown_options() -> None:
     assert (read.headers, read.null, read.file) == ([("a", "--b")], "--x", "--file")
     read = COMMAND_LINE.parse(["produce", "t", "-K", ":", "file", "--json"])
     assert (read.topic, read.file, read.json) == ("t", "file", True)
-    assert COMMAND_LINE.parse(["consume", "t", "-o", "-5", "--part", "3", "--max=2"]).partitions == [3]
+    assert COMMAND_LINE.parse(["consume", "t", "-o", "-5", "--partition", "3", "--max=2"]).partitions == [3]
 
 
 def test_errors_name_options_of_the_program_and_no_settings_of_the_library() -> None:
