@@ -15,8 +15,9 @@ class Parser(argparse.ArgumentParser):
     """A parser of a program, of a section of its commands, or of a command."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         # An option in short (`--password P` for `--password-file P`) would change its meaning with a new option.
-        super().__init__(*args, **settings, allow_abbrev=False)
+        self.allow_abbrev = False
         self.register("action", "parsers", _Commands)
 
     def parse(self, words: Sequence[str], namespace: argparse.Namespace | None = None) -> argparse.Namespace:
