@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.programs]
 SASL = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as one:
         yield one

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
-from tests.interop.behaviour.language import Ask, Batch, Hear, Step, Subscription, ask
+from tests.interop.behaviour.language import Ask, Batch, Hear, Server, Step, Subscription, ask
 
 #: The longest timeout of any scenario in ms.
 LONG: Final = 60_000
@@ -22,6 +22,9 @@ NO_EFFECT: Final = (
     "remote.storage.enable",
     "segment.jitter.ms",
 )
+#: A setting under which no scenario sets users, quotas or configurations of groups. Some do under "plain", and
+#: scenarios share the broker of their setting.
+UNTOUCHED: Final[Server] = "strict"
 #: Subscriptions of members, first and later. Kafka decodes them; a group with other bytes hangs there.
 WANTED: Final = Subscription(("wanted",))
 CHANGED: Final = Subscription(("changed",))

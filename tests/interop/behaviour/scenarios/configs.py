@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
-from tests.interop.behaviour.common import NO_EFFECT, make_topic
+from tests.interop.behaviour.common import NO_EFFECT, UNTOUCHED, make_topic
 from tests.interop.behaviour.language import Difference, Family, Scenario, Step, ask, flat, spread
 
 D, A, N = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -301,7 +301,7 @@ SCENARIOS: Final = (
     Scenario("AlterConfigs v2: an unknown kind of resource", (_replace(kind=3, name="x", a="1"),)),
     Scenario("ListConfigResources v0", (ask(L, 0),)),
     *(
-        Scenario(f"ListConfigResources v1: {what}", (ask(L, 1, resource_types=kinds),))
+        Scenario(f"ListConfigResources v1: {what}", (ask(L, 1, resource_types=kinds),), server=UNTOUCHED)
         for what, kinds in (
             ("brokers", [BROKER]),
             ("loggers of brokers", [8]),

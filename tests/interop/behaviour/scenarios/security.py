@@ -3,10 +3,8 @@
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
-from tests.interop.behaviour.language import Difference, Family, Scenario, Server, ask
-
-#: A setting under which no scenario sets users or quotas: those that do share a broker with the rest of "plain".
-_UNTOUCHED: Final[Server] = "strict"
+from tests.interop.behaviour.common import UNTOUCHED
+from tests.interop.behaviour.language import Difference, Family, Scenario, ask
 
 _ACL: Final[dict[str, Any]] = {
     "resource_type": 2,
@@ -50,14 +48,14 @@ SCENARIOS: Final = (
                     components=[{"entity_type": "user", "match_type": 2, "match": None}],
                 ),
             ),
-            server=_UNTOUCHED,
+            server=UNTOUCHED,
         )
         for v in (0, 1)
     ),
     Scenario(
         "DescribeUserScramCredentials v0: none are set",
         (ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None),),
-        server=_UNTOUCHED,
+        server=UNTOUCHED,
     ),
     Scenario(
         "DescribeUserScramCredentials v0: of one user",
