@@ -1,6 +1,7 @@
 """What all tests share: settings of hypothesis, signals of programs, the order of tests, one Apache Kafka."""
 
 import gc
+import logging
 import math
 import os
 import re
@@ -238,3 +239,13 @@ def _has_coordinator(kafka: ApacheKafka) -> bool:
     finally:
         member.close()
     return True
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Turn off the broker's log lines, of which simulations write thousands, and which a command would print."""
+    logger = logging.getLogger("barnabas_broker")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)

@@ -5,7 +5,6 @@ What asks for a real one runs once with Barnabas and, marked `kafka`, once with 
 
 import asyncio
 import gc
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -67,16 +66,6 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
     else:
         kafka: ApacheKafka = request.getfixturevalue(request.param)
         yield kafka.bootstrap_servers
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """Keep what the broker logs out of what a command prints: it is the same process here."""
-    logger = logging.getLogger("barnabas_broker")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.behaviour.servers import logs_in
 from tests.interop.kafka_server import SERVER_JVM, TOOL_JVM, ApacheKafka, run_tool
+from tests.interop.round_trips import by_aiokafka
 from tests.interop.server import free_port
 from tests.interop.test_kafkajs import TALK, kafkajs
 from tests.kafka_python import kafka
@@ -155,16 +156,7 @@ async def test_aiokafka(oauth: OauthBroker, fresh: str, tls: bool) -> None:
     if tls:
         context = aiokafka.helpers.create_ssl_context(cafile=str(oauth.trust))
         login |= {"bootstrap_servers": oauth.over_tls, "security_protocol": "SASL_SSL", "ssl_context": context}
-    async with asyncio.timeout(LIMIT):
-        async with aiokafka.AIOKafkaProducer(**login) as producer:
-            for line in LINES:
-                await producer.send(fresh, line)
-        read: list[bytes] = []
-        consumer = aiokafka.AIOKafkaConsumer(fresh, group_id=fresh, auto_offset_reset="earliest", **login)
-        async with consumer:
-            while len(read) < len(LINES):
-                read.append((await consumer.getone()).value)
-    assert read == LINES
+    assert await by_aiokafka(login, fresh, LINES, LIMIT) == LINES
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])

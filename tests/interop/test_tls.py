@@ -28,6 +28,7 @@ from barnabas_client.errors import AuthenticationFailedError
 from tests.certificates import Authority
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka, run_tool
+from tests.interop.round_trips import by_aiokafka
 from tests.interop.server import free_port
 from tests.kafka_python import kafka
 
@@ -114,16 +115,7 @@ async def test_aiokafka(tls: TlsBroker, fresh: str) -> None:
         cafile=str(tls.authority.trust), certfile=str(tls.client), keyfile=str(tls.client)
     )
     secure = {"bootstrap_servers": tls.servers, "security_protocol": "SSL", "ssl_context": context}
-    async with asyncio.timeout(LIMIT):
-        async with aiokafka.AIOKafkaProducer(**secure) as producer:
-            for line in LINES:
-                await producer.send(fresh, line)
-        read: list[bytes] = []
-        consumer = aiokafka.AIOKafkaConsumer(fresh, group_id=fresh, auto_offset_reset="earliest", **secure)
-        async with consumer:
-            while len(read) < len(LINES):
-                read.append((await consumer.getone()).value)
-    assert read == LINES
+    assert await by_aiokafka(secure, fresh, LINES, LIMIT) == LINES
 
 
 def test_kafka_python(tls: TlsBroker, fresh: str) -> None:

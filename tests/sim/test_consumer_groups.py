@@ -1,13 +1,12 @@
 """Groups of the consumer protocol alone: no seed violates an invariant, and every planted bug is found."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.consumer_bugs import BUGS
 from tests.sim.consumer_groups import run_consumer_group_seed
 from tests.sim.world import Violation
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs, and those of `make test-all`.
 SEEDS = 25
@@ -19,16 +18,6 @@ STARTS = [
 ]
 #: Seeds in which a planted bug must show.
 BUG_SEEDS = 500
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Turn off the log lines of thousands of rebalances."""
-    logger = logging.getLogger("barnabas_broker")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 def run_seeds(first: int, count: int) -> None:

@@ -1,13 +1,12 @@
 """The simulation finds no violation in the code as it is, and finds every planted bug."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.bugs import BUGS, OF_TRANSACTIONS
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 20,000.
 SEEDS = 75
@@ -29,16 +28,6 @@ BUG_START = {
     "replaced-static-members-are-not-fenced": 35,
     "sync-is-answered-before-it-is-persisted": 20,
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Turn off the log lines of thousands of rebalances."""
-    logger = logging.getLogger("barnabas_broker")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 def run_seeds(first: int, count: int, *, transactional: bool = False) -> None:

@@ -1,13 +1,12 @@
 """The simulation finds no violation in the code as it is, and finds every planted bug."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim_cluster.bugs import BUGS
 from tests.sim_cluster.scenario import run_seed
 from tests.sim_cluster.world import Violation
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 5,000.
 SEEDS = 30
@@ -29,16 +28,6 @@ BUG_START = {
     "producer-ids-only-follow-the-metadata": 1440,
     "the-first-report-decides": 85,
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Turn off the log lines of thousands of elections."""
-    logger = logging.getLogger("barnabas_broker")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 def run_seeds(first: int, count: int) -> None:

@@ -342,7 +342,7 @@ async def test_the_time_of_requests_counts(broker: BrokerServer, wire: Wire) -> 
     (peer,) = muted(broker)
     assert 0 < left(peer) <= 1.01
     unmute(peer)
-    # The next one is the same for everybody, but for the time.
+    # The answer to another client is the same, but for the time.
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     other = await wire.ask(request, 4, HeartbeatResponse, "idle")
     assert (other.error_code, other.throttle_time_ms) == (answer.error_code, 0)

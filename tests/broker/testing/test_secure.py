@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
-import aiokafka
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -13,6 +12,7 @@ from barnabas import Consumer, Producer
 from barnabas.errors import AuthenticationFailedError, TopicAuthorizationFailedError
 from barnabas.testing import Broker, BrokerError
 from barnabas_broker.testing.permissions import read_acls
+from tests.interop.round_trips import by_aiokafka
 from tests.kafka_python import kafka
 from tests.sampling import slow_except
 
@@ -55,16 +55,7 @@ def test_confluent(secure: Broker, mechanism: Any) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_aiokafka(secure: Broker, mechanism: Any) -> None:
     topic, settings = f"aiokafka-{mechanism}", secure.client_settings("bob", mechanism)
-    async with asyncio.timeout(LIMIT):
-        async with aiokafka.AIOKafkaProducer(**settings) as producer:
-            for line in LINES:
-                await producer.send(topic, line)
-        read: list[bytes] = []
-        consumer = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
-        async with consumer:
-            while len(read) < len(LINES):
-                read.append((await consumer.getone()).value)
-    assert read == LINES
+    assert await by_aiokafka(settings, topic, LINES, LIMIT) == LINES
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

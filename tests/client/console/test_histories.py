@@ -98,7 +98,7 @@ def source(history: GroupHistory) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("error", [KafkaConnectionError("refused"), KeyError("what nobody expects")])
+@pytest.mark.parametrize("error", [KafkaConnectionError("refused"), KeyError("unexpected")])
 async def test_a_failure_is_shown_and_tried_again_with_a_back_off(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, error: Exception
 ) -> None:
