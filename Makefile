@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More flags for `make run`; the last one of a kind counts.
 RUN_FLAGS ?=
-# Processes that run tests. Many tests wait for programs and their timeouts, so six keep two cores busy.
-WORKERS ?= 6
+# Processes that run tests. Many tests wait for programs and their timeouts, so eight keep two cores busy.
+WORKERS ?= 8
 # One worker runs all tests with Spark, so that they share one session: see tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
@@ -78,7 +78,7 @@ unit: install ## the unit tests: those that start no program and finish quickly
 		--ignore tests/client/cli --ignore tests/client/test_e2e.py \
 		tests/protocol tests/broker tests/client tests/pipeline tests/docs
 
-test: install ## all tests except those of test-all, test-cluster and interop: six minutes on two cores
+test: install ## all tests except those of test-all, test-cluster and interop: less than four minutes on two cores
 	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
 test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
@@ -101,6 +101,7 @@ screenshots: install ## write screenshots of the pages to build/screenshots, and
 	cp build/screenshots/group-light.png docs/_static/group.png
 	cp build/screenshots/console-light.png docs/_static/console.png
 	cp build/screenshots/topic-light.png docs/_static/topic.png
+	cp build/screenshots/requests-light.png docs/_static/requests.png
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka

@@ -1,6 +1,7 @@
 """What all tests share: settings of hypothesis, signals of programs, the order of tests, one Apache Kafka."""
 
 import gc
+import itertools
 import logging
 import math
 import os
@@ -32,8 +33,9 @@ settings.load_profile("any machine")
 #: Keeps records of 1970, which some tests write: the first retention check, otherwise after 30 s, never comes.
 NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 
-#: Where the tests are that share one Spark session.
-PIPELINE: Final = "tests/pipeline/"
+#: Folders whose tests share what takes seconds to start (a Spark session, a browser), and the marker of the files with
+#: such tests.
+SHARED: Final = {"tests/pipeline/": "spark", "tests/browser/": "programs"}
 
 #: Whose tests use the port of README.md, one after the other.
 ONE_PORT: Final = "tests/docs/test_readme.py"
@@ -44,6 +46,12 @@ LONG: Final = frozenset({"broad", "interop", "programs", "slow", "spark"})
 #: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
 
+
+#: After so many tests of a worker, all objects are examined for garbage.
+ALL_OBJECTS: Final = 200
+
+#: Numbers the tests of this process.
+TESTS: Final = itertools.count(1)
 
 #: When the timeout of a test expires, on the monotonic clock.
 EXPIRES: Final = pytest.StashKey[float]()
@@ -70,6 +78,20 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let collections during a test, of which many tests make one, examine only what this test has made.
+
+    The objects of a worker that has run thousands of tests take half a second. Cycles among them are found later.
+    """
+    if next(TESTS) % ALL_OBJECTS == 0:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # CPython puts off collections of the oldest objects by how many the last one has left
+    gc.freeze()
 
 
 def _import_in_turn(config: pytest.Config) -> None:
@@ -150,8 +172,8 @@ def signals_leave_the_exit_status() -> Iterator[None]:
 class Schedule(LoadScopeScheduling):
     """Gives the next tests to the next free worker, the long ones first.
 
-    1. All tests that need Spark, to one worker: they share one session, which takes 20 s of processor time until it is
-       warm. A file without the marker `spark` is not one of them. Then the file of `ONE_PORT`.
+    1. The tests of each folder of `SHARED`, to one worker: one Spark session takes 20 s of processor time until it is
+       warm, one browser 2 s. A file without the marker is not one of them. Then the file of `ONE_PORT`.
     2. The tests of each file with a marker of `LONG`: one by one, or as a whole with the marker `together`.
     3. The other files, each as a whole: its tests share what the module sets up. They are short, so that the workers
        finish at the same time.
@@ -169,8 +191,9 @@ class Schedule(LoadScopeScheduling):
         if file == ONE_PORT:
             return file
         markers = _markers(self.config.rootpath / file)
-        if file.startswith(PIPELINE) and "spark" in markers:
-            return PIPELINE
+        for folder, marker in SHARED.items():
+            if file.startswith(folder) and marker in markers:
+                return folder
         return nodeid if markers & LONG and "together" not in markers else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -184,7 +207,7 @@ class Schedule(LoadScopeScheduling):
         node.send_runtest_some([self._positions[nodeid] for nodeid, done in unit.items() if not done])
 
     def _rank(self, scope: str) -> int:
-        if scope in (PIPELINE, ONE_PORT):
+        if scope in SHARED or scope == ONE_PORT:
             return 0
         return 1 if _markers(self.config.rootpath / scope.partition("::")[0]) & LONG else 2
 

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -140,6 +141,7 @@ GRACE_SECONDS: Final = 5.0
 WrapDispatcher = Callable[[Dispatch], Dispatcher]
 
 
+@cache
 def product_version() -> str:
     """The installed version of Barnabas."""
     try:
@@ -148,7 +150,7 @@ def product_version() -> str:
         return "unknown"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BrokerServer:
     """A running broker in this event loop: a single one, or one of a cluster (``cluster.url``). See :meth:`start`.
 
@@ -288,6 +290,7 @@ class BrokerServer:
                     certificates.apply(compare=compare)
 
         configure(image, image.snapshot(), compare=False)
+        certificates.advertise({each.name: each.host for each in advertised})
         cluster.subscribe(configure)
 
         replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)

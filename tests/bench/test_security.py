@@ -13,7 +13,7 @@ from tests.bench.targets import BARNABAS, Target
 
 @contextmanager
 def running(target: Target, certificates: security.Certificates, *, secured: bool = False) -> Iterator[Any]:
-    tls = {key: f"localhost:{number}" for number, key in enumerate(certificates.files, 1)}
+    tls = {key: f"localhost:{number}" for number, key in enumerate(security.HANDSHAKES, 1)}
     yield security.Secured(cast(Any, SimpleNamespace(pid=7)), "plain:1", "login:2", tls)
 
 
@@ -36,6 +36,7 @@ def test_what_is_drawn_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         for row in chart.rows.values():
             assert len(table.samples(row, BARNABAS.name)) == 2, row
     assert table.samples("Heartbeat v4, depth 16, ratio", BARNABAS.name) == [0.5, 0.5]
+    assert table.samples("handshakes/s, RSA 2048, mutual", BARNABAS.name) == [150.0, 150.0]
     assert table.samples(security._throughput("produce", tls=True), BARNABAS.name) == [2e6, 2e6]
     # Fewer handshakes than were asked for have a row.
     assert "one at a time, RSA 2048, handshakes/s made" in table.markdown()

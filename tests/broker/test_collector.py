@@ -79,6 +79,20 @@ async def test_a_collection_examines_what_is_new_however_much_there_is(largest: 
     held.clear()
 
 
+async def test_after_a_full_collection_the_next_ones_examine_what_is_new_as_well(largest: list[int]) -> None:
+    """CPython puts the oldest generation off until it has grown by a quarter of what the last collection left."""
+    held: list[list[object]] = []
+    with bounded():
+        for _ in range(HELD):
+            held.append([held])
+        collect_all()
+        largest[0] = 0
+        for _ in range(HELD // 2):
+            held.append([held])
+        assert 0 < largest[0] < MOST_EXAMINED
+    held.clear()
+
+
 class Seen(list[object]):
     """A list that weak references may point to."""
 

@@ -17,6 +17,7 @@ from barnabas_broker import __main__
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.sampling import slow
 from tests.wire import PATIENCE, Wire
 
 pytestmark = pytest.mark.programs
@@ -154,7 +155,7 @@ def test_a_bad_flag_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--port", "70000"], "--port 70000: must be from 0 to 65535"),
+        slow((["--port", "70000"], "--port 70000: must be from 0 to 65535")),
         # Found while the broker starts.
         (["--port", "0", "--set", "inter.broker.listener.name=IN"], "inter.broker.listener.name='IN': must be one of"),
     ],
@@ -189,8 +190,8 @@ async def test_data_of_a_cluster_is_refused_with_status_2(tmp_path: Path) -> Non
             "version=1\nnode.id=7\ncluster.id=one\n",
             "belongs to node 7, this is node 1. To do: ",
         ),
-        ("meta.properties", "version=1\nnode.id=1\n", "has no cluster.id. To do: change"),
-        ("holiday.jpg", "", "has files of another program, such as holiday.jpg"),
+        slow(("meta.properties", "version=1\nnode.id=1\n", "has no cluster.id. To do: change")),
+        slow(("holiday.jpg", "", "has files of another program, such as holiday.jpg")),
     ],
 )
 async def test_the_data_of_others_is_refused_with_status_2(tmp_path: Path, file: str, content: str, said: str) -> None:

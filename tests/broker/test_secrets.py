@@ -6,7 +6,7 @@ import os
 import signal
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ from barnabas_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.broker.command import StartCommand, stop
 from tests.certificates import Authority
+from tests.tokens import TokenMaker, unsecured
 from tests.wire import PATIENCE, Wire
 
 #: Each is recognized wherever it stands.
@@ -73,10 +74,25 @@ def private_lines(pem: Path) -> Iterator[bytes]:
             yield line
 
 
+async def log_in(wire: Wire, mechanism: str, message: str) -> SaslAuthenticateResponse:
+    await wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1, SaslHandshakeResponse)
+    return await wire.ask(SaslAuthenticateRequest(auth_bytes=message.encode()), 2, SaslAuthenticateResponse)
+
+
 async def plain(wire: Wire, user: str, secret: str) -> SaslAuthenticateResponse:
-    await wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, SaslHandshakeResponse)
-    message = f"\0{user}\0{secret}".encode()
-    return await wire.ask(SaslAuthenticateRequest(auth_bytes=message), 2, SaslAuthenticateResponse)
+    return await log_in(wire, "PLAIN", f"\0{user}\0{secret}")
+
+
+async def answers_to_tokens(port: int, tokens: Sequence[str]) -> bytes:
+    """The responses to logins with tokens: those that are refused are acknowledged, and refused again."""
+    seen: list[object] = []
+    for token in tokens:
+        async with await Wire.connect(port) as wire:
+            answer = await log_in(wire, "OAUTHBEARER", f"n,,\1auth=Bearer {token}\1\1")
+            seen.append(answer)
+            if answer.auth_bytes:
+                seen.append(await wire.ask(SaslAuthenticateRequest(auth_bytes=b"\1"), 2, SaslAuthenticateResponse))
+    return repr(seen).encode()
 
 
 async def answers_of_a_client(port: int) -> bytes:
@@ -160,10 +176,12 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, start_command: Star
     token, first = tmp_path / "token", tmp_path / "first"
     token.write_text(password("token of HTTP"))
     first.write_text(password("of the first user"))
+    maker = TokenMaker(tmp_path)
+    tokens = [maker.token(), maker.token(seconds=-100), maker.token(aud="other"), unsecured()]
     properties = tmp_path / "server.properties"
     properties.write_text(
-        "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0\n"
-        "listener.security.protocol.map=INSIDE:SASL_PLAINTEXT,OUTSIDE:SASL_SSL\n"
+        "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,TOKENS://127.0.0.1:0\n"
+        "listener.security.protocol.map=INSIDE:SASL_PLAINTEXT,OUTSIDE:SASL_SSL,TOKENS:SASL_PLAINTEXT\n"
         "inter.broker.listener.name=INSIDE\n"
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n"
         f'plain.sasl.jaas.config={PLAIN_MODULE} required user_ada="{password("of a user of PLAIN")}";\n'
@@ -172,15 +190,19 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, start_command: Star
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
         "super.users=User:ada;User:first;User:bob\n"
         "connection.failed.authentication.delay.ms=0\n"
+        + "".join(f"{key}={value}\n" for key, value in maker.settings("TOKENS").items())
     )
     data = tmp_path / "data"
     flags = ["--config", str(properties), "--add-user", f"first={first}", "--http-port", "0"]
     flags += ["--http-token-file", str(token), "--log-level", "debug", "--log-format", form]
     process = await start_command(data, *flags)
     assert process.stdout is not None
-    said = [(await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode() for _ in range(3)]
-    inside, outside, http = (int(line.rpartition(":")[2]) for line in said)
+    said = [(await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode() for _ in range(4)]
+    inside, outside, with_tokens, http = (int(line.rpartition(":")[2]) for line in said)
     answers = await answers_of_a_client(inside) + await answers_over_http(http)
+    to_tokens = await answers_to_tokens(with_tokens, tokens)
+    assert to_tokens.count(b"invalid_token") == 2 * (len(tokens) - 1)
+    answers += to_tokens
     await use_scram(outside, authority.trust)
     os.kill(process.pid, signal.SIGHUP)
     status, log = await stop(process)
@@ -195,6 +217,8 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path, start_command: Star
     assert {str(file): hits for file in files if (hits := found(file.read_bytes()))} == {}
     written = answers + log.encode() + b"".join(file.read_bytes() for file in files)
     assert not [line for line in private_lines(key) if line in written]
+    # The first part of a token says how it is signed; that is no secret.
+    assert not [part for token in tokens for part in token.split(".")[1:] if part and part.encode() in written]
     if form == "json":
         lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
         audited = {line["event"] for line in lines if line["logger"] == "barnabas_broker.audit"}

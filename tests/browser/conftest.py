@@ -59,7 +59,7 @@ class Page:
         return [text.strip() for text in await self.tab.locator(selector).all_inner_texts()]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Any]:
     """A browser, which takes seconds of processor time to start. Each test has a context of its own in it."""
     if (why := problem()) is not None:
@@ -70,14 +70,14 @@ async def browser() -> AsyncIterator[Any]:
         yield browser
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def broker(browser: object, tmp_path: Path) -> AsyncIterator[BrokerServer]:
     broker = await scenes.start(str(tmp_path / "data"), num_partitions="4")
     yield broker
     await broker.stop()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Any, broker: BrokerServer) -> AsyncIterator[Page]:
     """A page that the test opens; it fails if a script or the console reports an error."""
     assert broker.http_port is not None
@@ -88,7 +88,7 @@ async def page(browser: Any, broker: BrokerServer) -> AsyncIterator[Page]:
     assert shown.faults == []
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def connect(broker: BrokerServer) -> AsyncIterator[Callable[[], Awaitable[Wire]]]:
     """Open connections to the broker."""
     wires: list[Wire] = []

@@ -169,6 +169,7 @@ async def _shoot(page: Any, folder: Path, port: int, suffix: str) -> None:
     for name, address, wanted in (
         ("groups", "#/", "td.name a"),
         ("group", f"#/groups/{Orders.GROUP}", ".band >> nth=4"),
+        ("requests", f"#/groups/{Orders.GROUP}", ".band >> nth=4"),
         ("topics", "#/topics", "td.name a"),
         ("topic", f"#/topics/{Orders.TOPIC}", "table.records td.one"),
         ("transactions", "#/transactions", "section table"),
@@ -177,9 +178,17 @@ async def _shoot(page: Any, folder: Path, port: int, suffix: str) -> None:
     ):
         await page.goto(at + address)
         await page.wait_for_selector(wanted)
+        if name == "requests":
+            await page.locator(".band").nth(2).click()
+            listed = page.locator("section.requests")
+            await listed.locator("tr:has-text('LeaveGroup')").wait_for()
+            await listed.screenshot(path=folder / f"{name}-{suffix}.png")
+            continue
         if name == "group":
             await page.wait_for_selector("section table")
             await page.wait_for_selector(".curve.lag", state="attached")
+        if name == "groups":
+            await page.wait_for_selector("td.c-consumed:has-text('/s')")
         if name == "topic":
             await page.locator("table.records td button").first.click()
             await page.wait_for_selector(".detail")

@@ -19,7 +19,7 @@ from tests.client.console.running import TOKEN, console
 from tests.sampling import slow
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]
 
 Connect = Callable[[], Awaitable[Wire]]
 GROUP = f"/#/groups/{Orders.GROUP}"
@@ -65,6 +65,11 @@ async def test_a_rebalance_appears_live(browser: Any, broker: BrokerServer, conn
         text = await panel.inner_text()
         assert ("“consumer poll timeout has expired.”" in text) == (source == "events")
         assert ("(concluded, not recorded)" in text) == (source == "offsets")
+        said = {
+            "events": "Requests are not recorded in __group_events.",
+            "offsets": "Requests are not recorded here: __consumer_offsets has only what came of them.",
+        }[source]
+        assert said in await page.tab.locator("section.requests").inner_text()
         if source == "offsets":
             await page.tab.wait_for_selector(".gaps >> text=From __consumer_offsets since")
         assert await page.tab.locator("#reset").count() == 0
@@ -94,6 +99,7 @@ async def test_topics_and_their_records(browser: Any, broker: BrokerServer, conn
         page.faults = [fault for fault in page.faults if "status of 404" not in fault]
 
 
+@pytest.mark.slow
 async def test_brokers_and_what_no_request_tells(browser: Any, broker: BrokerServer) -> None:
     async with shown(browser, broker) as page:
         await page.open("/#/brokers")
@@ -105,6 +111,7 @@ async def test_brokers_and_what_no_request_tells(browser: Any, broker: BrokerSer
         assert "Requests by API" not in await page.texts("h2")
 
 
+@pytest.mark.slow
 async def test_transactions_of_any_cluster(browser: Any, broker: BrokerServer, connect: Connect) -> None:
     await make_topic(await connect(), "orders")
     name = HOSTILE[0]
@@ -119,6 +126,7 @@ async def test_transactions_of_any_cluster(browser: Any, broker: BrokerServer, c
         await producer.abort_transaction()
 
 
+@pytest.mark.slow
 async def test_without_an_authorizer_that_is_said(browser: Any, broker: BrokerServer) -> None:
     async with shown(browser, broker) as page:
         await page.open("/#/acls")
@@ -169,6 +177,7 @@ async def test_acls_with_hostile_names_are_text(browser: Any, tmp_path: Path) ->
         await broker.stop()
 
 
+@pytest.mark.slow
 async def test_a_storm_is_told_in_one_sentence(browser: Any, broker: BrokerServer, connect: Connect) -> None:
     story = await orders(connect)
     await story.begin()

@@ -22,7 +22,7 @@ from tests.browser.test_pages import axe
 from tests.sampling import slow_except
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]
 
 Connect = Callable[[], Awaitable[Wire]]
 GROUP: Final = "g"
@@ -137,7 +137,7 @@ async def look(page: Page) -> None:
 
 
 @pytest.mark.parametrize("seed", slow_except(range(4), 0))
-@pytest.mark.parametrize("story", STORIES, ids=lambda each: str(each.__name__))
+@pytest.mark.parametrize("story", slow_except(STORIES, forged), ids=lambda each: str(each.__name__))
 async def test_no_history_breaks_the_page(
     page: Page,
     connect: Connect,

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.groups.events import requests
 from barnabas_broker.http import history
 from barnabas_client import Consumer
+from barnabas_protocol.errors import ErrorCode
 from tests.broker.http.support import commit, join_alone, make_topic, produce
 from tests.browser.conftest import Page
 from tests.browser.large import group_rows
@@ -18,7 +20,7 @@ from tests.browser.scenes import HOSTILE, Orders, RawMember, until
 from tests.sampling import slow_except
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]
 
 Connect = Callable[[], Awaitable[Wire]]
 GROUP = f"/#/groups/{Orders.GROUP}"
@@ -42,6 +44,7 @@ async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connec
     assert await page.texts("td.name a") == ["behind", "without", "fine"]
     assert await page.texts("td.health") == ["▲ lagging", "○ no members", "● ok"]
     assert await page.texts("tbody td.c-lag") == ["1,500", "1,493", "–"]
+    assert await page.texts("tbody td.c-consumed") == ["–"] * 3
     await page.tab.click("th button:text('Group')")
     assert await page.texts("td.name a") == ["behind", "fine", "without"]
     await page.tab.press("body", "/")
@@ -50,6 +53,27 @@ async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connec
     assert page.tab.url.endswith("#/?filter=stable+FI&sort=group")
     await page.tab.fill("#filter", "nothing like this")
     assert await page.tab.locator("main .empty").inner_text() == "No group matches the filter."
+
+
+async def test_rates_are_sorted_and_an_unknown_one_is_not_zero(page: Page) -> None:
+    rows = group_rows(4)
+    for row, commits, grows in zip(rows, (0, None, 1_234.5, 7.25), (0.5, None, 1_300, None), strict=True):
+        row |= {"commit_rate": commits, "produce_rate": grows}
+
+    async def answer(route: Any) -> None:
+        body = json.dumps({"unloaded_partitions": [], "groups": rows})
+        await route.fulfill(status=200, content_type="application/json", body=body)
+
+    await page.tab.route("**/groups", answer)
+    await page.open()
+    await page.tab.wait_for_selector("td.name a")
+    assert await page.texts("tbody td.c-consumed") == ["0/s", "–", "1,235/s", "7.3/s"]
+    assert await page.texts("tbody td.c-produced") == ["0.5/s", "–", "1,300/s", "–"]
+    assert "Not known yet" in (await page.tab.locator("tbody td.c-consumed").nth(1).get_attribute("title") or "")
+    await page.tab.click("th button:text('Consumed')")
+    assert await page.texts("tbody td.c-consumed") == ["1,235/s", "7.3/s", "0/s", "–"]
+    await page.tab.click("th button:text('Produced')")
+    assert await page.texts("tbody td.c-produced") == ["1,300/s", "0.5/s", "–", "–"]
 
 
 @pytest.mark.slow
@@ -90,6 +114,88 @@ async def test_a_rebalance_appears_live_and_its_band_tells_its_cause(page: Page,
     await panel.locator("h2:has-text('Generation 3')").wait_for()
 
 
+def _times(rows: list[str]) -> list[str]:
+    """The first column of a table."""
+    return [row.split("\t")[0] for row in rows]
+
+
+async def test_a_band_lists_the_requests_around_it_in_their_order(page: Page, connect: Connect) -> None:
+    story = await orders(connect)
+    await story.begin()
+    await page.open(GROUP)
+    listed = page.tab.locator("section.requests")
+    await listed.locator("tbody tr >> nth=1").wait_for()
+    first = [row.split("\t") for row in await page.texts("section.requests tbody tr")]
+    assert [row[1] for row in first] == ["JoinGroup", "SyncGroup generation 1"]
+    assert [row[2].split(", after")[0] for row in first] == ["ok, generation 1", "ok"]
+    await story.second_joins()
+    await page.tab.wait_for_selector(".band >> nth=1")
+    assert await story.second.commit(await connect(), Orders.TOPIC, {2: 0}) == 0
+    story.second.generation = 1
+    assert await story.second.commit(await connect(), Orders.TOPIC, {2: 0}) == ErrorCode.ILLEGAL_GENERATION
+    await listed.locator("td:has-text('ILLEGAL_GENERATION')").wait_for()
+    rows = await page.texts("section.requests tbody tr")
+    assert _times(rows) == sorted(_times(rows))
+    asked = [(row.split("\t")[1], row.split("\t")[4]) for row in rows]
+    assert asked == [
+        ("JoinGroup", "billing-2"),
+        ("Heartbeat generation 1", "billing-1"),
+        ("JoinGroup", "billing-1"),
+        ("SyncGroup generation 2", asked[3][1]),
+        ("SyncGroup generation 2", asked[4][1]),
+        ("OffsetCommit generation 1", "billing-2"),
+    ]
+    assert {asked[3][1], asked[4][1]} == {"billing-1", "billing-2"}
+    assert rows[1].split("\t")[2] == "REBALANCE_IN_PROGRESS"
+    assert rows[0].split("\t")[2].startswith("ok, generation 2, after ")
+    assert {row.split("\t")[5] for row in rows} == {"127.0.0.1"}
+    assert rows[0].split("\t")[3] == story.second.member_id
+    # The rebalance before has its own.
+    await page.tab.locator(".band").nth(0).click()
+    await page.tab.locator(".panel h2:has-text('Generation 1')").wait_for()
+    before = await page.texts("section.requests tbody tr")
+    assert [row.split("\t")[1] for row in before] == ["JoinGroup", "SyncGroup generation 1"]
+    await page.tab.locator(".band").nth(1).focus()
+    await page.tab.keyboard.press("Enter")
+    await page.tab.locator(".panel h2:has-text('Generation 2')").wait_for()
+    assert await page.texts("section.requests tbody tr") == rows
+
+
+async def test_a_request_that_waits_is_shown(page: Page, connect: Connect) -> None:
+    """The first member does not rejoin: what the second one waits for can be seen."""
+    story = await orders(connect)
+    await story.begin()
+    await page.open(GROUP)
+    joining = asyncio.create_task(story.second.join(Orders.TOPIC))
+    await page.tab.wait_for_selector("section.requests tr:has-text('billing-2') td:has-text('waits')")
+    await story.rejoin()
+    await joining
+    await page.tab.wait_for_selector("section.requests tr:has-text('billing-2') td:has-text('ok, generation 2')")
+
+
+@pytest.mark.slow
+async def test_many_requests_that_are_alike_are_counted(page: Page, connect: Connect) -> None:
+    story = await orders(connect)
+    await story.begin()
+    story.first.generation = 9
+    for _ in range(50):
+        assert await story.first.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+    await page.open(GROUP)
+    await page.tab.wait_for_selector("section.requests td:has-text('34 more Heartbeat like this')")
+    assert await page.tab.locator("section.requests td:has-text('ILLEGAL_GENERATION')").count() == 16
+
+
+async def test_requests_that_are_not_kept_are_said(
+    page: Page, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "GROUPS", 1)
+    story = await orders(connect)
+    await story.begin()
+    await join_alone(await connect(), "other", Orders.TOPIC, 0)
+    await page.open(GROUP)
+    await page.tab.wait_for_selector("section.requests :text('Its requests are not kept: a broker has the newest')")
+
+
 @pytest.mark.slow
 async def test_a_link_to_a_moment_shows_it_again(page: Page, connect: Connect) -> None:
     story = await orders(connect)
@@ -111,6 +217,7 @@ async def test_a_link_to_a_moment_shows_it_again(page: Page, connect: Connect) -
     await page.tab.wait_for_selector(".range:has-text('live')")
 
 
+@pytest.mark.slow
 async def test_the_drawing_is_the_chart(page: Page, broker: BrokerServer, connect: Connect) -> None:
     """Every element of the SVG is an item of the layout, and every event that has a place in the chart is drawn."""
     story = await orders(connect)
@@ -192,14 +299,20 @@ async def test_hostile_names_are_text(page: Page, connect: Connect, at: int) -> 
     await link.click()
     await page.tab.wait_for_selector(".band >> nth=0")
     await page.tab.locator(".panel dd").first.wait_for()
+    await page.tab.wait_for_selector("section.requests tr:has-text('JoinGroup')")
+    await page.tab.keyboard.press("ArrowLeft")
+    await page.tab.wait_for_selector("section.requests tr:has-text('LeaveGroup')")
     text = await page.tab.locator("body").inner_text()
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    asked = await page.tab.locator("section.requests tr:has-text('LeaveGroup') td").nth(4).inner_text()
+    assert asked[:3] == name[:3].replace("\x1b", "\\x1b")[:3]
     assert await page.tab.title() != "taken"
     assert await page.tab.locator("main img, main script").count() == 0
     width = await page.tab.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert width <= 0, "a long name makes the page wider than the window"
 
 
+@pytest.mark.slow
 async def test_a_group_that_does_not_exist_and_a_broker_that_stops(page: Page, broker: BrokerServer) -> None:
     await page.open("/#/groups/nobody")
     await page.tab.wait_for_selector("text=this broker has no group nobody")
@@ -212,6 +325,7 @@ async def test_a_group_that_does_not_exist_and_a_broker_that_stops(page: Page, b
     page.faults.clear()  # and one that cannot be had
 
 
+@pytest.mark.slow
 async def test_a_gap_is_shown_with_its_reason(page: Page, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     story = await orders(connect)
     await story.begin()
@@ -221,6 +335,7 @@ async def test_a_gap_is_shown_with_its_reason(page: Page, connect: Connect, monk
     assert await page.tab.locator(".band").count() == 1
 
 
+@pytest.mark.slow
 async def test_members_of_the_consumer_protocol_have_lanes(page: Page, broker: BrokerServer, connect: Connect) -> None:
     await make_topic(await connect(), "t")
 

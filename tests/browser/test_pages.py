@@ -15,10 +15,10 @@ from tests.broker.http.support import commit, join_alone, make_topic, produce
 from tests.browser.conftest import Page
 from tests.browser.large import show_large
 from tests.browser.scenes import HOSTILE, Orders, RawMember, until
-from tests.sampling import slow, slow_except
+from tests.sampling import slow
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]
 
 Connect = Callable[[], Awaitable[Wire]]
 NARROW = {"width": 600, "height": 900}
@@ -100,6 +100,7 @@ async def test_no_page_has_a_barrier_or_is_too_wide(
     assert barriers == []
 
 
+@pytest.mark.slow
 async def test_topics_are_listed_with_their_rates(page: Page, broker: BrokerServer, connect: Connect) -> None:
     wire = await connect()
     for name, count in (("few", 3), ("many", 3_000)):
@@ -180,6 +181,7 @@ async def test_records_are_followed_and_read_from_a_time(page: Page, broker: Bro
     await page.tab.wait_for_selector("table.records tr[data-row='0/9']")
 
 
+@pytest.mark.slow
 async def test_an_open_transaction_shows_what_it_blocks(page: Page, broker: BrokerServer, connect: Connect) -> None:
     await make_topic(await connect(), "t")
     await page.open("/#/transactions")
@@ -196,6 +198,7 @@ async def test_an_open_transaction_shows_what_it_blocks(page: Page, broker: Brok
         await page.tab.wait_for_selector("text=No partition that this broker leads waits for a transaction.")
 
 
+@pytest.mark.slow
 async def test_the_broker_page(page: Page, broker: BrokerServer, connect: Connect) -> None:
     wire = await connect()
     await make_topic(wire, "t")
@@ -260,6 +263,7 @@ async def test_curves_are_on_the_axis_of_the_chart(page: Page) -> None:
     assert drawn["found"] == [-1, 0, 0, 4]
 
 
+@pytest.mark.slow
 async def test_the_lag_of_a_group_is_drawn_and_said(page: Page, broker: BrokerServer, connect: Connect) -> None:
     await filled(broker, connect)
     wire = await connect()
@@ -277,7 +281,8 @@ async def test_the_lag_of_a_group_is_drawn_and_said(page: Page, broker: BrokerSe
     assert both[0] == both[1], "the curves have the time axis of the lanes"
 
 
-@pytest.mark.parametrize("at", slow_except(range(len(HOSTILE)), 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(len(HOSTILE)))
 async def test_hostile_names_of_clients_and_bytes_are_text(
     page: Page, broker: BrokerServer, connect: Connect, at: int
 ) -> None:

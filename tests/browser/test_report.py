@@ -15,10 +15,10 @@ from tests.browser.conftest import Page
 from tests.browser.scenes import HOSTILE
 from tests.sampling import slow_except
 
-pytestmark = [pytest.mark.programs, pytest.mark.together, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Any) -> AsyncIterator[Page]:
     """A page that opens files only."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="UTC")
@@ -44,7 +44,7 @@ async def test_a_report_shows_the_story_and_stands_still(page: Page, tmp_path: P
     await page.tab.wait_for_selector(".band >> nth=2")
     assert await page.tab.locator(".band").count() == 3
     headline = await page.tab.locator(".headline").inner_text()
-    assert "✕ client-a (10.0.0.7) was gone. t-0 had no owner for ≤ 8 s." in headline
+    assert "✕ client-a (10.0.0.7) was gone. t-0 to 1 had no owner for ≤ 8 s." in headline
     shown = await page.tab.locator(".range").inner_text()
     assert "live" not in shown
     await page.tab.locator(".band").nth(1).click()
@@ -61,6 +61,7 @@ async def test_a_report_shows_the_story_and_stands_still(page: Page, tmp_path: P
     page.faults = [fault for fault in page.faults if "about:blank" not in fault]
 
 
+@pytest.mark.slow
 async def test_two_generations_are_compared(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     log = story("a")

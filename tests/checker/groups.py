@@ -326,7 +326,8 @@ def read_records(consumer: Consumer, topic: str, count: int = 500) -> tuple[Poll
     positions: dict[int, int] = {}
     for message in consumer.consume(count, POLL):
         partition, offset, value, error = message.partition(), offset_of(message), message.value(), message.error()
-        if error is not None and error.fatal():
+        # Not fatal(): it is false for the errors of messages.
+        if error is not None and error.code() == KafkaError._FATAL:
             raise KafkaException(error)
         if error is None and partition is not None and offset is not None and value is not None:
             records.setdefault((topic, partition), []).append((offset, value.decode()))

@@ -174,7 +174,13 @@ class Librdkafka:
     ) -> None:
         self.values: list[int] = []
         self._name, self._owners = name, owners
-        classic = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 1000}
+        # A classic member commits nothing: it repeats a commit whose broker died, and if the group has rebalanced
+        # meanwhile, it counts the refusal (ILLEGAL_GENERATION, as from Kafka) as the loss of all its partitions.
+        classic = {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "heartbeat.interval.ms": 1000,
+            "enable.auto.commit": False,
+        }
         self._stop = threading.Event()
         self._consumer = confluent_kafka.Consumer(
             {

@@ -145,6 +145,7 @@ def test_brokers_follow_each_other_and_store_no_secret_in_plain_text(secure: Sec
     logs = secure.stack.compose("--profile", "secure", "logs", "--no-color")
     assert "not authorized" in logs
     assert "User:eve" in logs
+    assert "the certificate is not for the advertised host" not in logs
     assert PASSWORD not in logs
     assert secure.admin_password not in logs
     for service in SECURE:

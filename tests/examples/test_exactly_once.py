@@ -116,6 +116,7 @@ class Applied:
 
 
 @pytest.mark.programs
+@pytest.mark.slow
 async def test_fifty_kills_apply_every_record_once(broker: Broker, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -47,6 +47,7 @@ runpy.run_module("examples.flights", None, "__main__")
 
 
 @pytest.mark.programs
+@pytest.mark.slow
 def test_ctrl_c_ends_the_demo_and_what_it_started() -> None:
     demo = process.spawn(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -16,6 +16,7 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from tests.interop import process
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.programs
 
@@ -87,7 +88,7 @@ def broker() -> Iterator[Broker]:
         yield one
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", slow_but_each(2, PAGES), ids=lambda page: page.stem)
 def test_programs_print_what_the_page_shows(broker: Broker, page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):

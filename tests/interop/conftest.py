@@ -16,6 +16,7 @@ from tests.interop.clients.base import Admin, Client, Unsupported
 from tests.interop.clients.registry import MODULES, client_class
 from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
+from tests.interop.waiting import Members
 
 #: Groups of the consumer protocol (KIP-848). By default, their members learn of a change after up to 5 s, with the next
 #: heartbeat, and a silent member is dropped after 45 s.
@@ -105,6 +106,13 @@ def client(
     client = kind(server.bootstrap_servers)
     yield client
     client.close()
+
+
+@pytest.fixture
+def members() -> Iterator[Members]:
+    members = Members()
+    yield members
+    members.close()
 
 
 @pytest.fixture

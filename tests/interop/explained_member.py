@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 
 def main(settings: dict[str, Any], topic: str) -> None:
@@ -32,7 +32,8 @@ def main(settings: dict[str, Any], topic: str) -> None:
     while not ended.is_set():
         message = consumer.poll(0.05)
         error = None if message is None else message.error()
-        if error is not None and error.fatal():
+        # Not fatal(): it is false for the errors of messages.
+        if error is not None and error.code() == KafkaError._FATAL:
             raise RuntimeError(error.str())
         now = sorted(each.partition for each in consumer.assignment())
         if now != owned:

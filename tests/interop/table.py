@@ -24,7 +24,15 @@ ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- compatibility:begin -->"
 END: Final = "<!-- compatibility:end -->"
-TESTS: Final = ("test_records", "test_groups", "test_admin", "test_scenario")
+TESTS: Final = (
+    "test_records",
+    "test_groups",
+    "test_consumer_protocol",
+    "test_transactions",
+    "test_logins",
+    "test_admin",
+    "test_scenario",
+)
 
 YES, PARTLY, LACKS, NO = "yes", "in part", "–", "no"
 

@@ -42,6 +42,7 @@ async def test_a_story_on_the_page_is_what_happened(
             await page.tab.wait_for_selector(".headline:has-text('b (127.0.0.1) was gone')")
             await asyncio.to_thread(story.end, "c")
             await page.tab.wait_for_selector(".headline:has-text('c (127.0.0.1) was gone')")
+            assert "Requests are not recorded here" in await page.tab.locator("section.requests").inner_text()
             made = await page.tab.evaluate(
                 "async (path) => (await fetch(path)).json()", f"/groups/{fresh}/chart?since=0"
             )

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from barnabas_client import Admin, NewTopic, Producer
+from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tests.client.console.running import console
 from tests.interop.server import Server
 
@@ -23,6 +23,33 @@ async def get(port: int, path: str) -> Any:
     ):
         assert response.status == 200, await response.text()
         return await response.json()
+
+
+@pytest.mark.slow
+async def test_the_rate_of_a_group_of_any_cluster(server: Server, fresh: str) -> None:
+    """It is not known until the console has seen offsets move for ten seconds."""
+    servers = server.bootstrap_servers
+    partition = TopicPartition(fresh, 0)
+    async with (
+        Producer(bootstrap_servers=servers) as producer,
+        Consumer(bootstrap_servers=servers, group_id=fresh, enable_auto_commit=False) as consumer,
+        console(servers) as port,
+    ):
+        await producer.send_and_wait(fresh, b"0", partition=0)
+        consumer.assign([partition])
+        known: list[float] = []
+        number = 0
+        async with asyncio.timeout(PATIENCE):
+            while not known:
+                number += 1
+                await producer.send_and_wait(fresh, b"%d" % number, partition=0)
+                await consumer.commit({partition: number})
+                (row,) = [each for each in (await get(port, "/groups"))["groups"] if each["group"] == fresh]
+                known += [] if row["commit_rate"] is None else [row["commit_rate"]]
+                if number == 1:
+                    assert row["commit_rate"] is None
+        assert known[0] > 0
+        assert row["produce_rate"] > 0
 
 
 async def test_any_cluster_is_shown(server: Server, fresh: str) -> None:

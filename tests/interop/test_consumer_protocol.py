@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol (KIP-848) with librdkafka: members join, leave and die, and the broker is killed."""
+"""Groups of the consumer protocol (KIP-848): members join, leave and die, and the broker is killed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.interop.clients.base import Client, Partition
 from tests.interop.server import Server
+from tests.interop.waiting import Members
 
 #: Seconds that each step may take.
 PATIENCE = 120.0
@@ -20,6 +22,19 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(6 * PATIENCE)]
 def server(quick_groups: Server) -> Server:
     """The server that `crashing` may kill."""
     return quick_groups
+
+
+def test_members_share_the_partitions(client: Client, fresh: str, members: Members) -> None:
+    """Groups of KIP-848, which the broker balances (`group.protocol=consumer`)"""
+    client.admin().create_topic(fresh, 6)
+    partitions = [Partition(fresh, number) for number in range(6)]
+    readers = [client.reader(fresh, protocol="consumer") for _ in range(3)]
+    members.add(*readers[:2], topic=fresh)
+    members.wait_shared(partitions)
+    members.add(readers[2], topic=fresh)
+    members.wait_shared(partitions)
+    members.remove(readers[0])
+    members.wait_shared(partitions)
 
 
 class Group:

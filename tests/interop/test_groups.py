@@ -1,7 +1,5 @@
 """Consumer groups with each client library."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.interop.clients.base import Admin, Assignor, Client, Code, Partition, Reader, Record, Refused
@@ -46,13 +44,6 @@ def test_auto_commit(client: Client, fresh: str) -> None:
     reader.subscribe(fresh)
     read(reader, 100)
     read_until(reader, lambda: reader.committed(at) == 100, "the automatic commit")
-
-
-@pytest.fixture
-def members() -> Iterator[Members]:
-    members = Members()
-    yield members
-    members.close()
 
 
 @pytest.mark.parametrize("assignor", ["range", slow("roundrobin"), "cooperative-sticky"])

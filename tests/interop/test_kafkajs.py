@@ -4,7 +4,6 @@ Skipped where node or npm is missing, or where npm cannot install the package.
 """
 
 import functools
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,13 +13,13 @@ import pytest
 
 from tests.interop import process
 from tests.interop.cache import Unavailable, cached
+from tests.interop.round_trips import by_kafkajs
 from tests.interop.server import Server
 from tests.needs import missing
 
 pytestmark = pytest.mark.interop
 
 VERSION: Final = "2.2.4"
-TALK: Final = Path(__file__).with_name("kafkajs") / "talk.js"
 
 
 def _install(npm: str, folder: Path, timeout: float) -> None:
@@ -47,10 +46,7 @@ def kafkajs() -> Path:
 
 
 def test_an_application(kafkajs: Path, server: Server, fresh: str) -> None:
-    done = process.run(["node", str(TALK), str(kafkajs), server.bootstrap_servers, fresh], 60)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert sorted(result["got"]) == sorted([f"k{n}", f"v{n}", f"{n}"] for n in range(100))
+    result = by_kafkajs(kafkajs, server.bootstrap_servers, fresh, {}, 60)
     assert (result["written"], result["committed"]) == (100, 100)
     assert (result["brokers"], result["partitions"]) == (1, [0, 1, 2])
     assert (result["state"], result["members"]) == ("Stable", 1)

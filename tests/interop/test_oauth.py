@@ -2,7 +2,6 @@
 with Apache Kafka."""
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,14 +20,14 @@ from barnabas_broker.security.sasl import PLAIN_MODULE
 from barnabas_client import AbstractTokenProvider, Consumer, Producer
 from barnabas_client.errors import AuthenticationFailedError
 from tests.certificates import Authority
-from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.behaviour.servers import logs_in
 from tests.interop.kafka_server import SERVER_JVM, TOOL_JVM, ApacheKafka, run_tool
-from tests.interop.round_trips import by_aiokafka
+from tests.interop.round_trips import by_aiokafka, by_kafkajs
 from tests.interop.server import free_port
-from tests.interop.test_kafkajs import TALK, kafkajs
+from tests.interop.test_kafkajs import kafkajs
 from tests.kafka_python import kafka
+from tests.sampling import slow
 from tests.tokens import TokenMaker
 
 __all__ = ["kafkajs"]
@@ -80,7 +79,7 @@ def oauth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OauthBroker]:
         yield OauthBroker(maker, once, again, open_to_all, over_tls, authority.trust)
 
 
-@pytest.mark.parametrize("way", ["once", "again", "tls"])
+@pytest.mark.parametrize("way", ["once", slow("again"), "tls"])
 def test_librdkafka(oauth: OauthBroker, fresh: str, way: str) -> None:
     again = way == "again"
     asked: list[float] = []
@@ -190,16 +189,14 @@ def test_kafka_python(oauth: OauthBroker, fresh: str, tls: bool) -> None:
     assert read == LINES
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("tls", [slow(False), True], ids=["plain", "tls"])
 def test_kafkajs(kafkajs: Path, oauth: OauthBroker, fresh: str, tls: bool) -> None:
     security: dict[str, Any] = {"sasl": {"mechanism": "oauthbearer", "token": oauth.maker.token("kafkajs")}}
     if tls:
         security["ssl"] = {"ca": [oauth.trust.read_text()]}
     # Node checks no certificate for an address.
     servers = oauth.over_tls.replace("127.0.0.1", "localhost") if tls else oauth.servers
-    done = process.run(["node", str(TALK), str(kafkajs), servers, fresh, json.dumps(security)], LIMIT)
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["got"]) == 100
+    by_kafkajs(kafkajs, servers, fresh, security, LIMIT)
 
 
 def java(folder: Path, lines: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ def test_acks(client: Client, fresh: str, acks: Acks) -> None:
     assert [record.value for record in read(reader, 100)] == [b"%d" % number for number in range(100)]
 
 
-@pytest.mark.parametrize("compression", slow_except(COMPRESSIONS, "gzip", "zstd"))
+@pytest.mark.parametrize("compression", slow_except(COMPRESSIONS, "zstd"))
 def test_compression(client: Client, fresh: str, compression: Compression) -> None:
     """Compression: none, gzip, snappy, lz4, zstd"""
     client.admin().create_topic(fresh, 1)

@@ -1,5 +1,5 @@
-"""Clients of others over TLS with certificates: librdkafka, aiokafka, kafka-python, Kafka's own programs; and the names
-of principals as Apache Kafka writes them."""
+"""Clients of others over TLS with certificates: librdkafka, aiokafka, kafka-python, kafkajs, Kafka's own programs; and
+the names of principals as Apache Kafka writes them."""
 
 import asyncio
 import base64
@@ -28,9 +28,12 @@ from barnabas_client.errors import AuthenticationFailedError
 from tests.certificates import Authority
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka, run_tool
-from tests.interop.round_trips import by_aiokafka
+from tests.interop.round_trips import by_aiokafka, by_kafkajs
 from tests.interop.server import free_port
+from tests.interop.test_kafkajs import kafkajs
 from tests.kafka_python import kafka
+
+__all__ = ["kafkajs"]
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -138,6 +141,13 @@ def test_kafka_python(tls: TlsBroker, fresh: str) -> None:
     assert read == LINES
 
 
+@pytest.mark.slow
+def test_kafkajs(kafkajs: Path, tls: TlsBroker, fresh: str) -> None:
+    mine = tls.client.read_text()
+    secure = {"ca": [tls.authority.trust.read_text()], "cert": mine, "key": mine}
+    by_kafkajs(kafkajs, tls.servers, fresh, {"ssl": secure}, LIMIT)
+
+
 @pytest.mark.kafka
 @pytest.mark.usefixtures("needs_jars")
 def test_programs_of_apache_kafka(tls: TlsBroker, fresh: str, tmp_path: Path) -> None:
@@ -225,6 +235,13 @@ def test_kafka_python_logs_in(sasl: tuple[str, Path], fresh: str) -> None:
     )
     producer.send(fresh, b"one").get(LIMIT)
     producer.close()
+
+
+@pytest.mark.slow
+def test_kafkajs_logs_in(kafkajs: Path, sasl: tuple[str, Path], fresh: str) -> None:
+    servers, trust = sasl
+    login = {"mechanism": "plain", "username": "ada", "password": "love;lace"}
+    by_kafkajs(kafkajs, servers, fresh, {"ssl": {"ca": [trust.read_text()]}, "sasl": login}, LIMIT)
 
 
 @pytest.mark.kafka

@@ -64,6 +64,7 @@ def test_a_table_is_replayed_with_keys_order_and_timestamps(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_absent_fields_stay_absent(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     values: list[bytes | None] = [b'{"a":1,"o":{"x":1}}', b'{"l":[1,null]}', b'{"o":{"y":2}}', b"{}", None]
     produce(broker.bootstrap_servers, topic, values, partition=0)

@@ -13,7 +13,8 @@ from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.server import free_port
 from tests.tokens import TokenMaker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+# `test_login.py` and the client's tests check the same without Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Tokens:

@@ -224,7 +224,11 @@ def test_elements_in_one_message_are_limited() -> None:
     flat = count.to_bytes(4, "big") + b"\0\0" * count
     with pytest.raises(DecodeError, match="array elements"):
         codec.decode(DeleteGroupsRequest, 0, flat)
-    # The same in two levels: 2,001 topics of 1,000 aborted transactions are counted together.
+
+
+@pytest.mark.slow
+def test_elements_in_one_message_are_limited_in_all() -> None:
+    """In two levels: 2,001 topics of 1,000 aborted transactions are counted together."""
     partition = b"\0" * 22 + (1000).to_bytes(4, "big") + b"\0" * 16_000 + b"\0\0\0\0"
     head = b"\0\0\0\0" + b"\0\0\0\x01\0\0"
     nested = head + (2001).to_bytes(4, "big") + partition * 2001

@@ -22,6 +22,7 @@ from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
 from tests.lots import in_lots
 from tests.protocol.support import MESSAGES, name_of, slow_decode, slow_encode, some, structs
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 
@@ -38,7 +39,7 @@ def test_round_trips_in_every_version(cls: type[Message]) -> None:
             assert slow_decode(cls, version, data) == message
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=name_of)
+@pytest.mark.parametrize("cls", slow_but_each(4, MESSAGES), ids=name_of)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_round_trips(cls: type[Message], data: st.DataObject) -> None:

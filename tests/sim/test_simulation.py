@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.sampling import slow_but_each
 from tests.sim.bugs import BUGS, OF_TRANSACTIONS
 from tests.sim.scenario import run_seed
 from tests.sim.world import Violation
@@ -9,7 +10,7 @@ from tests.sim.world import Violation
 pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 20,000.
-SEEDS = 75
+SEEDS = 50
 ALL_SEEDS = 300
 STEP = 25
 STARTS = [
@@ -40,7 +41,7 @@ def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
 
 
-@pytest.mark.parametrize("bug", sorted(BUGS))
+@pytest.mark.parametrize("bug", slow_but_each(4, sorted(BUGS)))
 def test_every_planted_bug_is_found(bug: str) -> None:
     with BUGS[bug](), pytest.raises(Violation, match=r"^seed \d+, "):
         run_seeds(BUG_START.get(bug, 0), BUG_SEEDS, transactional=bug in OF_TRANSACTIONS)

@@ -50,6 +50,7 @@ def test_mypy_strict(programs: Path, pytestconfig: pytest.Config) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pyright_strict(programs: Path) -> None:
     if find_spec("basedpyright") is None:
         missing("needs pyright: make install")

@@ -4,7 +4,7 @@ A shell: it keeps the order, calls back, and stops waiting after a timeout (``of
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -181,19 +181,29 @@ class Writer:
         self._full.append(batch)
         return batch
 
-    def when_settled(self, partition: int, callback: Callable[[], None]) -> bool:
-        """Call back, once or twice, when every append so far has a result. False, without a call, if all have one."""
-        if not self._unsettled.get(partition):
-            return False
-        batch = self._open.get(partition)
-        if batch is None:
-            batch = next(
-                each
-                for each in reversed((*self._in_flight, *self._full))
-                if each.partition == partition and not each.answered
-            )
-        batch.waiters.append(lambda error: callback())
-        return True
+    def when_settled(self, partitions: Iterable[int], callback: Callable[[], None]) -> None:
+        """Call back, once, when every append so far of some partitions has a result: at once if all have one."""
+        waiting = {partition for partition in partitions if self.unsettled(partition)}
+        if not waiting:
+            callback()
+            return
+
+        def settled(partition: int, _: ErrorCode) -> None:
+            if partition in waiting:  # a waiter may get a second result
+                waiting.remove(partition)
+                if not waiting:
+                    callback()
+
+        for partition in tuple(waiting):
+            self._last(partition).waiters.append(partial(settled, partition))
+
+    def _last(self, partition: int) -> _Batch:
+        """The newest batch of a partition without a result."""
+        return self._open.get(partition) or next(
+            each
+            for each in reversed((*self._in_flight, *self._full))
+            if each.partition == partition and not each.answered
+        )
 
     def unsettled(self, partition: int) -> bool:
         """Whether appends of a partition have no result yet."""

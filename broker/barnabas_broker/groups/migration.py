@@ -26,8 +26,9 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
 - a group that has not yet formed its first generation is upgraded, too; and the epoch grows with an upgrade by a static
   member if a partition has no owner or the group was rebalancing, so that all partitions are assigned;
 - a partition that a leader has given to two members goes to the first;
-- members without an assignment, because a rebalance began again before it was over, keep what they say that they own:
-  others would get it while they still work on it;
+- members that have joined again keep what they say that they own, and so do members without an assignment, because a
+  rebalance began again before it was over: others would get it while they still work on it. A member may not know its
+  last assignment: its record was written, but the SyncGroup failed;
 - a leader that only gives back what the members have sent, as librdkafka's sticky assignor does, does not stop the
   upgrade;
 - a member of the classic protocol that was removed and rejoins with partitions gets UNKNOWN_MEMBER_ID, as in a classic
@@ -55,12 +56,20 @@ from barnabas_broker.groups.consumer.classic_members import (
     read_subscription,
     version_of,
 )
-from barnabas_broker.groups.consumer.group import RECORD_BYTES, ConsumerGroup, ConsumerGroupSettings, Downgrade
+from barnabas_broker.groups.consumer.group import (
+    RECORD_BYTES,
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Downgrade,
+    changes_instance,
+    is_full,
+)
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.effects import Effect, EventType, GroupEvent
 from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 #: Reads the subscription of a member, or raises ValueError.
 Read = Callable[[bytes], Subscription]
@@ -82,6 +91,24 @@ def check_upgrade(group: ClassicGroup, settings: ConsumerGroupSettings) -> None:
         raise _refusal(group, "the group does not use the consumer embedded protocol.")
     if len(group.members) > settings.max_size:
         raise _refusal(group, "the group size exceeds the consumer group maximum size.")
+
+
+def check_joins(group: ClassicGroup, request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> None:
+    """Check that the group of the consumer protocol will accept the member that joins, before it is made for nothing.
+
+    A client can repeat a request that is refused as often as it wants to.
+
+    Raises:
+        KafkaError: GROUP_MAX_SIZE_REACHED or INVALID_REQUEST.
+    """
+    if group.members.protocol is None:
+        return  # No member has an assignment: none is upgraded.
+    known = group.members.by_id.get(request.member_id)
+    if known is None:
+        if len(group.members) >= settings.max_size:
+            raise is_full(settings)
+    elif request.instance_id is not None and known.instance_id != request.instance_id:
+        raise changes_instance(request.member_id, request.instance_id)
 
 
 def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) -> Steps[ConsumerGroup]:
@@ -109,7 +136,8 @@ def upgrade(group: ClassicGroup, settings: ConsumerGroupSettings, now: float) ->
     sent = yield from _sent_by_members(group, read)
     size = work = 0
     if group.members.protocol is not None:
-        for member in group.members:
+        # What members say that they own counts more than what others were to get.
+        for member in sorted(group.members, key=lambda member: not _claimed(group, member, read)):
             upgraded = _upgraded(group, member, topics, read, sent, taken, now)
             members.append(upgraded)
             size += _bytes_of(upgraded, group.group_id)
@@ -157,6 +185,18 @@ def _sent_by_members(group: ClassicGroup, read: Read) -> Steps[set[bytes]]:
     return sent
 
 
+def _claimed(group: ClassicGroup, member: ClassicGroupMember, read: Read) -> Mapping[str, frozenset[int]]:
+    """What a member says that it owns, if it has joined again or has no assignment.
+
+    Members with cooperative assignors go on with what they own during a rebalance; others say that they own nothing.
+    """
+    if member.assignment and member.join_token is None:
+        return {}
+    with suppress(ValueError):
+        return read(member.metadata(group.members.protocol) or member.protocols[0][1]).owned
+    return {}
+
+
 def _upgraded(
     group: ClassicGroup,
     classic: ClassicGroupMember,
@@ -188,8 +228,7 @@ def _upgraded(
     member.classic = ClassicMetadata(round(classic.session_timeout * 1000), classic.protocols)
     member.epoch = member.previous_epoch = group.generation
     owned: dict[bytes, dict[int, int]] = {}
-    # Members with cooperative assignors go on with what they own during a rebalance; others say that they own nothing.
-    for name, partitions in (assigned if classic.assignment else subscription.owned).items():
+    for name, partitions in (_claimed(group, classic, read) or assigned).items():
         topic = topics.get(name)
         if topic is None:
             continue

@@ -48,6 +48,8 @@ _TIMES_V1: Final = Struct(">qq")
 #: The version, and the first fields of a current assignment.
 _CURRENT: Final = Struct(">hiib")
 _BYTES: Final = tuple(bytes((number,)) for number in range(0x80))
+#: Compact arrays of few INT32, by the number of elements: a byte for that number plus one, and the elements.
+_FEW: Final = tuple(Struct(f">B{count}i") for count in range(33))
 
 #: The keys of a member's records and of a regular expression: the group, and the name of what the record is of.
 _NamedKey = (
@@ -185,7 +187,10 @@ def _topic_id(topic_id: bytes) -> bytes:
 
 def _ints(numbers: list[int]) -> bytes:
     """A compact array of INT32."""
-    return _count(len(numbers)) + pack(f">{len(numbers)}i", *numbers)
+    count = len(numbers)
+    if count < len(_FEW):
+        return _FEW[count].pack(count + 1, *numbers)
+    return _count(count) + pack(f">{count}i", *numbers)
 
 
 def _count(elements: int) -> bytes:

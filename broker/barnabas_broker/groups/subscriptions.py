@@ -19,15 +19,38 @@ _INT32: Final = Struct(">i")
 def read_topics(subscription: bytes) -> list[str] | None:
     """The topics of a subscription; None if the bytes are not a subscription."""
     try:
-        (count,) = _INT32.unpack_from(subscription, 2)
-        at = 6
-        topics = []
-        for _ in range(count):
-            topic, at = _string(subscription, at)
-            topics.append(topic)
-        return topics
-    except (struct_error, UnicodeError, ValueError):
+        return read_names(subscription, 2)[0]
+    except ValueError:
         return None
+
+
+def read_names(data: bytes, at: int) -> tuple[list[str], int]:
+    """An array of strings, and where it ends. There may be tens of thousands of them.
+
+    Args:
+        data: has the array.
+        at: where it begins.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    end = len(data)
+    if at + 4 > end:
+        raise ValueError(f"array at {at} of {end} bytes")
+    (count,) = _INT32.unpack_from(data, at)
+    at += 4
+    if not 0 <= count <= (end - at) // 2:
+        raise ValueError(f"array of {count} strings in {end - at} bytes")
+    names = []
+    for _ in range(count):
+        start = at + 2
+        if start > end:
+            raise ValueError(f"string at {at} of {end} bytes")
+        at = start + (data[at] << 8 | data[at + 1])
+        if at > end:
+            raise ValueError(f"string of {at - start} bytes at {start}, but only {end - start} bytes follow")
+        names.append(data[start:at].decode())
+    return names, at
 
 
 def read_assignment(assignment: bytes) -> dict[str, list[int]] | None:

@@ -1,7 +1,7 @@
 """What a handler knows about the request that it answers, and the services that it may use."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config
@@ -85,6 +85,7 @@ class RequestContext:
         peer: the client's end of the connection.
         version: the version of the API in the request.
         client_id: the client id in the request's header, "" if there is none.
+        access: the client's permissions. None if no authorizer is configured: the client may then do everything.
         caller: the client, for the group coordinator; made for the first of its requests.
     """
 
@@ -92,29 +93,13 @@ class RequestContext:
     peer: Peer
     version: int
     client_id: str
+    access: Access | None
     caller: Caller | None = None
-    _access: Access | None = field(default=None, init=False, repr=False)
-
-    @property
-    def access(self) -> Access | None:
-        """What the client may do; None if it may do everything, because no authorizer is configured."""
-        authorizer = self.services.authorizer
-        if authorizer is None:
-            return None
-        access, principal = self._access, self.peer.principal
-        # The principal changes once: when the client logs in.
-        if access is None or access.principal is not principal:
-            access = self._access = authorizer.access(principal, self.peer.host)
-        return access
 
     def allows(self, operation: AclOperation, resource: AclResourceType, name: str, *, audit: bool = True) -> bool:
         """Whether the client may carry out an operation on a resource. A refusal is audited, unless it is not one."""
         access = self.access
         return access is None or access.allows(operation, resource, name, audit=audit)
-
-    def may_describe(self, topic: str) -> bool:
-        """Whether the client may describe a topic that it has not asked for by name."""
-        return self.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, audit=False)
 
     def allows_on_cluster(self, operation: AclOperation, *, audit: bool = True) -> bool:
         """Whether the client may carry out an operation on the cluster."""

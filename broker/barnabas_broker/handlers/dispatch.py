@@ -19,6 +19,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
 from barnabas_broker.security.audit import Change
+from barnabas_broker.security.authorizer import Access
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, NotServed, Peer
 from barnabas_broker.server.refusals import feature_of_api, unserved_version
 from barnabas_protocol import codec
@@ -136,7 +137,8 @@ class Dispatch:
         route, request_class, metrics = known
         context: RequestContext | None = peer.cached
         if context is None or context.version != version or context.client_id != client_id:
-            context = peer.cached = RequestContext(self.services, peer, version, client_id or "")
+            access = self._access(peer) if context is None else context.access
+            context = peer.cached = RequestContext(self.services, peer, version, client_id or "", access)
         charge = Charge(context, route.key, len(frame)) if self._quotas.active else None
         if len(frame) > self._large and key != ApiKey.PRODUCE:
             work = asyncio.ensure_future(self._decode_and_handle(route, request_class, header, frame, context, charge))
@@ -166,6 +168,11 @@ class Dispatch:
     def close(self) -> None:
         """End what is being decoded or encoded."""
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _access(self, peer: Peer) -> Access | None:
+        """What a client may do; None for everything. It is looked up once for a connection, and again after a login."""
+        authorizer = self.services.authorizer
+        return None if authorizer is None else authorizer.access(peer.principal, peer.host)
 
     def _find(self, header: RequestHeader) -> tuple[Route, type[Request], ApiMetrics]:
         """The route of an API and version that are requested for the first time."""

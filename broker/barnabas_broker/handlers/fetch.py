@@ -9,8 +9,8 @@ A consumer that is over its quota gets an empty response, and the time to wait (
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final
 
@@ -44,6 +44,7 @@ from barnabas_protocol.registry import ApiKey
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
+_NONE: Final[frozenset[str]] = frozenset()
 #: Aborted transactions that are encoded in one step.
 _ABORTED_STEP: Final = 256
 _NOT_HERE: Final = frozenset(
@@ -89,9 +90,9 @@ class _Reading:
         "_follower",
         "_in_memory",
         "_limited",
-        "_may_read",
         "_min_bytes",
         "_most",
+        "_readable",
         "_replicas",
         "_request",
         "_reserved",
@@ -120,8 +121,8 @@ class _Reading:
         self._follower = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
         #: Whether a `read_committed` consumer fetches. Followers fetch everything.
         self._committed = request.isolation_level == _READ_COMMITTED and self._follower[0] < 0
-        #: Whether the client may read a topic; None if it may read all.
-        self._may_read = _reader(context, follows=self._follower[0] >= 0)
+        #: Topics that the client may read, as far as it was asked; None if it may read all.
+        self._readable = _readable(context, follows=self._follower[0] >= 0)
         quotas = context.services.quotas
         #: Whether a quota may apply.
         self._limited = quotas.active and self._follower[0] < 0
@@ -182,7 +183,7 @@ class _Reading:
     ) -> Steps[PartitionData]:
         try:
             name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
-            if self._may_read is not None and not self._may_read(name):
+            if self._readable is not None and name not in self._readable and not self._may_read(name):
                 return _nothing(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = self._context.services.replicas.find(name, wanted.partition)
             replica.check_epoch(wanted.leader_epoch)
@@ -239,6 +240,10 @@ class _Reading:
                 nothing.log_start_offset = log.log_start_offset
             return nothing
         return answer
+
+    def _may_read(self, topic: str) -> bool:
+        """Whether the client may read a topic. A follower, which may not read all, may read none."""
+        return self._follower[0] < 0 and self._context.allows(acls.READ, acls.TOPIC, topic)
 
     def _list(self, aborted: InOffsetOrder) -> Steps[list[AbortedTransaction]]:
         """The aborted transactions of a partition, encoded some at a time: there may be hundreds of thousands."""
@@ -330,22 +335,18 @@ class _Reading:
         return response
 
 
-def _reader(context: RequestContext, *, follows: bool) -> Callable[[str], bool] | None:
-    """Whether a client may read a topic, by its name; None if it may read all, as other brokers may."""
+def _readable(context: RequestContext, *, follows: bool) -> AbstractSet[str] | None:
+    """Topics that a client may read, as far as it was asked; None if it may read all, as other brokers may."""
     access = context.access
     if access is None or (follows and context.allows_on_cluster(acls.CLUSTER_ACTION)):
         return None
-    return _none if follows else partial(access.allows, acls.READ, acls.TOPIC)
+    return _NONE if follows else access.readable
 
 
 def _follows(request: FetchRequest) -> bool:
     """Whether a follower fetches."""
     state = request.replica_state
     return (request.replica_id if state is None else state.replica_id) >= 0
-
-
-def _none(name: str) -> bool:
-    return False
 
 
 def _nothing(partition: int, code: ErrorCode) -> PartitionData:

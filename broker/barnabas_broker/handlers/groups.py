@@ -100,7 +100,9 @@ def _coordinator(context: RequestContext) -> GroupCoordinator:
 def _caller(context: RequestContext) -> Caller:
     caller = context.caller
     if caller is None:
-        may_describe = None if context.services.authorizer is None else context.may_describe
+        access = context.access
+        # Nothing here refers to the context, so that it is freed with its connection, without the collector.
+        may_describe = None if access is None else partial(_describes, access)
         caller = context.caller = Caller(context.client_id, f"/{context.peer.host}", may_describe)
     return caller
 
@@ -115,7 +117,8 @@ def member_handler(method: Method, refused: Callable[[ErrorCode, int], Response]
     handle = handler_for(method)
 
     def check(context: RequestContext, request: Any) -> Handled:
-        if not context.allows(acls.READ, acls.GROUP, request.group_id):
+        access, group_id = context.access, request.group_id
+        if access is not None and group_id not in access.groups and not access.allows(acls.READ, acls.GROUP, group_id):
             return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, context.version)
         return handle(context, request)
 

@@ -129,8 +129,13 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
     """
     refusal = _refuse_request(context, request)
     verified: _Verified = {}
-    access = context.access
-    refused = _NOTHING if refusal is not None or access is None else _not_authorized(context, access, request)
+    refused, access = _NOTHING, context.access
+    if access is not None and refusal is None:
+        writable, cluster = access.writable, context.services.cluster
+        for topic, _ in request.topics:
+            if topic not in writable and (isinstance(topic, str) or cluster.image.names.get(topic) not in writable):
+                refused = _not_authorized(context, access, request)
+                break
     if refusal is None and (transactional := _transactional(request)):
         refusal = _refuse_transactional(context, request, transactional)
         if refusal is None:
@@ -356,10 +361,10 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
 
 def _not_authorized(context: RequestContext, access: Access, request: Produce) -> dict[str | bytes, KafkaError]:
     """The topics that the client may not write to, as the request names them."""
-    names, refused, writable = context.services.cluster.image.names, {}, access.writable
+    names, refused = context.services.cluster.image.names, {}
     for topic, _ in request.topics:
         name = topic if isinstance(topic, str) else names.get(topic)
-        if name is not None and name not in writable and not access.allows(acls.WRITE, acls.TOPIC, name):
+        if name is not None and not access.allows(acls.WRITE, acls.TOPIC, name):
             refused[topic] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return refused
 

@@ -24,7 +24,6 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlteredEntityData,
     AlteredEntryData,
     AlterEntryData,
 )
@@ -220,7 +219,7 @@ def _result(entity: QuotaEntity, error: KafkaError | None) -> AlteredEntryData:
     return AlteredEntryData(
         error_code=ErrorCode.NONE if error is None else error.code,
         error_message=None if error is None else error.message or None,
-        entity=[AlteredEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
     )
 
 

@@ -61,6 +61,7 @@ PATHS: Final = {
     "/groups/{id}/history": "a group's last events",
     "/groups/{id}/chart": "a group on a time axis, with explanations: since=MS (default: an hour ago)",
     "/groups/{id}/curves": "a group's lag, commit rate and produce rate over the last hour: since=MS",
+    "/groups/{id}/requests": "a group's last requests that changed it, or were refused",
     "/topics": "the topics, with offsets and sizes of the partitions that this broker leads",
     "/topics/{topic}": "a topic's partitions and configuration",
     "/topics/{topic}/records": "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
@@ -134,6 +135,7 @@ class Endpoint:
                 self._history,
                 self._chart,
                 self._curves,
+                self._requests,
                 self._topics,
                 self._topic,
                 self._records,
@@ -259,6 +261,17 @@ class Endpoint:
         if unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": etag})
         body = {"group": group_id, **samples.curves(group_id, since)}
+        return as_json(body, 200, {"ETag": etag, "Cache-Control": "no-cache"})
+
+    async def _requests(self, request: web.Request) -> web.StreamResponse:
+        group_id = request.match_info["id"]
+        if group_id not in self._view.groups.groups:
+            return self._missing(group_id)
+        requests = self._view.groups.requests
+        etag = f'"{requests.version(group_id)}"'
+        if unchanged(request, etag):
+            return web.Response(status=304, headers={"ETag": etag})
+        body = {"group": group_id, **requests.of(group_id)}
         return as_json(body, 200, {"ETag": etag, "Cache-Control": "no-cache"})
 
     async def _topics(self, request: web.Request) -> web.StreamResponse:

@@ -4,6 +4,7 @@ In a cluster every broker reports the partitions that it leads and the groups th
 reports partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -130,15 +131,15 @@ class _GroupSamples:
     """Samples of all groups by metric, in the order in which they are shown."""
 
     def __init__(self) -> None:
-        self.members: list[Sample] = []
-        self.offsets: list[Sample] = []
-        self.offset_sums: list[Sample] = []
-        self.lags: list[Sample] = []
-        self.lag_sums: list[Sample] = []
-        self.unstable: list[Sample] = []
-        self.gaps: list[Sample] = []
-        self.gap_ratios: list[Sample] = []
-        self.revoking: list[Sample] = []
+        self.members: deque[Sample] = deque()
+        self.offsets: deque[Sample] = deque()
+        self.offset_sums: deque[Sample] = deque()
+        self.lags: deque[Sample] = deque()
+        self.lag_sums: deque[Sample] = deque()
+        self.unstable: deque[Sample] = deque()
+        self.gaps: deque[Sample] = deque()
+        self.gap_ratios: deque[Sample] = deque()
+        self.revoking: deque[Sample] = deque()
 
     def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
         """Add the number of members of a group, and the longest time since a heartbeat."""
@@ -181,7 +182,7 @@ class _GroupSamples:
             yield ""
 
     def families(self) -> Iterator[str]:
-        """The metrics of all groups added so far."""
+        """The metrics of all groups added so far, which are taken out: to free them all at once would take long."""
         for name, description, samples in (
             ("kafka_consumergroup_members", "Members of a group.", self.members),
             ("kafka_consumergroup_current_offset", "Offset that a group has committed; -1 for none.", self.offsets),
@@ -201,7 +202,7 @@ class _GroupSamples:
                 self.revoking,
             ),
         ):
-            yield from family(name, GAUGE, description, samples)
+            yield from family(name, GAUGE, description, (samples.popleft() for _ in range(len(samples))))
 
 
 def _groups(view: View, image: Image) -> Iterator[str]:
@@ -209,6 +210,9 @@ def _groups(view: View, image: Image) -> Iterator[str]:
     alive = (state.value for kind in (ClassicGroupState, ConsumerGroupState) for state in kind)
     states = dict.fromkeys((state for state in alive if state != ClassicGroupState.DEAD.value), 0)
     for hosted in view.known_groups():
+        if hosted is None:
+            yield ""
+            continue
         mark = f'consumergroup="{escape(hosted.group.group_id)}"'
         if hosted.group.state.value in states:
             states[hosted.group.state.value] += 1

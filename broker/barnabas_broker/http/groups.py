@@ -20,7 +20,7 @@ from barnabas_broker.http.view import Position, View
 def all_groups(view: View) -> Iterator[str]:
     """``/groups``: a summary of every group of this broker."""
     image = view.cluster.image
-    rows = (_summary(view, image, hosted) for hosted in view.known_groups())
+    rows = (None if hosted is None else _summary(view, image, hosted) for hosted in view.known_groups())
     return listing({"unloaded_partitions": view.unloaded()}, "groups", rows)
 
 
@@ -123,7 +123,7 @@ def _summary(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
 
 
 def _judged(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
-    """The lag of a group, and its health."""
+    """The lag and the rates of a group, and its health."""
     lag: int | None = None
     unstable: int | None = None
     newest = 0
@@ -151,6 +151,7 @@ def _judged(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
         "unstable_lag": unstable,
         "lag_ms": None if age is None else age.ms,
         "lag_ms_exact": age is None or age.exact,
+        **view.samples.rates(hosted.group.group_id).as_data(),
         "health": status,
         "health_reason": reason,
         "storm_score": storm.value,

@@ -7,7 +7,8 @@ from typing import Final
 
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
-from barnabas_broker.http.samples import INTERVAL, Offsets, Samples
+from barnabas_broker.http.rates import Offsets
+from barnabas_broker.http.samples import INTERVAL, Samples
 from barnabas_broker.http.text import TURN
 from barnabas_broker.http.view import View
 
@@ -46,14 +47,20 @@ class Sampler:
         """Sample each group once; returns the seconds that this took."""
         took, since = 0.0, time.perf_counter()
         image = self._view.cluster.image
-        groups = {each.group.group_id: each for each in self._view.known_groups() if each.offsets}
-        for name, hosted in groups.items():
-            self._samples.add(name, offsets(self._view, image, hosted), self._view.wall_ms() / 1000)
+        sampled: set[str] = set()
+        for hosted in self._view.known_groups():
+            if hosted is not None and hosted.offsets:
+                name = hosted.group.group_id
+                sampled.add(name)
+                self._samples.add(name, offsets(self._view, image, hosted), self._view.wall_ms() / 1000)
             if (passed := time.perf_counter() - since) >= TURN:
                 took += passed
                 await asyncio.sleep(0)
                 since = time.perf_counter()
-        self._samples.end_round(groups)
+        took += time.perf_counter() - since
+        await asyncio.sleep(0)
+        since = time.perf_counter()
+        self._samples.end_round(sampled)
         return took + time.perf_counter() - since
 
 

@@ -2,7 +2,8 @@
 
 Memory is bounded: for each group two rings, one of the last minutes and one of the last hour, 20 bytes for each sample
 (:data:`GROUP_BYTES` in all); for each partition at most :data:`_MOST_MARKS` marks of 16 bytes, which say when its end
-was where. At most :data:`MOST_GROUPS` groups and :data:`MOST_PARTITIONS` partitions have them.
+was where. At most :data:`MOST_GROUPS` groups and :data:`MOST_PARTITIONS` partitions have them. The rates of the list of
+groups need less, and :data:`MOST_RATES` groups with :data:`MOST_MOVING` partitions have them.
 """
 
 from array import array
@@ -11,11 +12,16 @@ from collections.abc import Container, Iterable
 from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
+from barnabas_broker.http.rates import UNKNOWN, Movement, Offsets, Rates, shown
+
 #: Seconds between two samples of a group, at least.
 INTERVAL: Final = 2.0
 #: Groups and partitions of which samples are kept; further ones have none.
 MOST_GROUPS: Final = 1_000
 MOST_PARTITIONS: Final = 10_000
+#: Groups whose rates are known, and the partitions of all of these.
+MOST_RATES: Final = 20_000
+MOST_MOVING: Final = 200_000
 #: Samples of the last minutes, and of the last hour.
 _RECENT: Final = 300
 _HOUR: Final = 360
@@ -29,22 +35,6 @@ _CLOSE: Final = 0.25
 
 #: The columns of samples, in the order of their arrays.
 COLUMNS: Final = ("lag", "lag_ms", "commit_rate", "produce_rate")
-
-
-class Offsets(NamedTuple):
-    """What is known of a group in one partition.
-
-    Attributes:
-        topic: of the partition.
-        partition: its number.
-        committed: the committed offset; None if there is none.
-        end: the high watermark; None if it is not known here.
-    """
-
-    topic: str
-    partition: int
-    committed: int | None
-    end: int | None
 
 
 class Age(NamedTuple):
@@ -165,33 +155,18 @@ class _GroupSamples:
         age: of its oldest record that is not consumed.
     """
 
-    __slots__ = ("_committed", "_ends", "_rings", "_shape", "age", "began")
+    __slots__ = ("_rings", "age", "began")
 
     def __init__(self, began: float) -> None:
         self.began = began
         self.age: Age | None = None
         self._rings = (_Ring(_HOUR, _HOUR_INTERVAL), _Ring(_RECENT, INTERVAL))
-        self._shape: list[tuple[str, int]] = []
-        self._committed = array("q")
-        self._ends = array("q")
 
-    def add(self, now: float, found: list[Offsets], lag: float, age: Age | None) -> None:
-        shape: list[tuple[str, int]] = []
-        for topic, *_ in found:
-            if shape and shape[-1][0] == topic:
-                shape[-1] = (topic, shape[-1][1] + 1)
-            else:
-                shape.append((topic, 1))
-        committed = array("q", (-1 if each.committed is None else each.committed for each in found))
-        ends = array("q", (-1 if each.end is None else each.end for each in found))
-        # The offsets before are comparable while the group has the same partitions.
-        same = shape == self._shape
-        consumed = _moved(self._committed, committed) if same else nan
-        produced = _moved(self._ends, ends) if same else nan
-        self._shape, self._committed, self._ends, self.age = shape, committed, ends, age
+    def add(self, now: float, lag: float, age: Age | None, committed: float, produced: float) -> None:
+        self.age = age
         time = max(round((now - self.began) * 100), 0)
         for ring in self._rings:
-            ring.add(time, lag, nan if age is None else age.ms, consumed, produced)
+            ring.add(time, lag, nan if age is None else age.ms, committed, produced)
 
     def rows(self, since: float) -> list[tuple[int, tuple[float, ...]]]:
         """Times in ms since 1970 and values, oldest first."""
@@ -212,6 +187,9 @@ class Samples:
 
     def __init__(self) -> None:
         self._groups: dict[str, _GroupSamples] = {}
+        self._movements: dict[str, Movement] = {}
+        #: Partitions of all movements.
+        self._moving = 0
         self._partitions: dict[tuple[str, int], OffsetTimes] = {}
         self._seen: set[tuple[str, int]] = set()
 
@@ -223,6 +201,8 @@ class Samples:
             offsets: of all partitions for which it has committed offsets, by topic.
             now: in seconds since 1970.
         """
+        found = list(offsets)
+        committed, produced = self._moved(group_id, found, now)
         samples = self._groups.get(group_id)
         if samples is None:
             if len(self._groups) >= MOST_GROUPS:
@@ -231,7 +211,6 @@ class Samples:
         elif now * 1000 <= samples.newest:
             # The clock was set back: curves begin again.
             samples = self._groups[group_id] = _GroupSamples(now)
-        found = list(offsets)
         lag, oldest = nan, None
         for each in found:
             if each.end is None:
@@ -243,7 +222,21 @@ class Samples:
             if times is not None:
                 age = times.age(each.committed, now)
                 oldest = age if oldest is None or age.ms > oldest.ms else oldest
-        samples.add(now, found, lag, oldest)
+        samples.add(now, lag, oldest, committed, produced)
+
+    def _moved(self, group_id: str, found: list[Offsets], now: float) -> tuple[float, float]:
+        """The records that a group committed, and that were produced for it, since its last sample."""
+        movement = self._movements.get(group_id)
+        before = 0 if movement is None else len(movement)
+        too_many = movement is None and len(self._movements) >= MOST_RATES
+        if too_many or self._moving - before + len(found) > MOST_MOVING:
+            if self._movements.pop(group_id, None) is not None:
+                self._moving -= before
+            return nan, nan
+        if movement is None or not movement.follows(now):
+            movement = self._movements[group_id] = Movement()
+        self._moving += len(found) - before
+        return movement.look(now, found)
 
     def _marked(self, each: Offsets, now: float) -> OffsetTimes | None:
         """The marks of a partition, with one of now; None if there are too many partitions."""
@@ -261,6 +254,8 @@ class Samples:
     def end_round(self, groups: Container[str]) -> None:
         """All groups have been sampled: forget those that do not exist any more, and partitions that no group reads."""
         self._groups = {name: each for name, each in self._groups.items() if name in groups}
+        self._movements = {name: each for name, each in self._movements.items() if name in groups}
+        self._moving = sum(map(len, self._movements.values()))
         self._partitions = {key: each for key, each in self._partitions.items() if key in self._seen}
         self._seen = set()
 
@@ -268,6 +263,11 @@ class Samples:
         """The age of a group's oldest record that is not consumed, at its newest sample; None if it is not known."""
         samples = self._groups.get(group_id)
         return None if samples is None else samples.age
+
+    def rates(self, group_id: str) -> Rates:
+        """How fast a group consumes, and how fast what it reads grows."""
+        movement = self._movements.get(group_id)
+        return UNKNOWN if movement is None else movement.rates
 
     def newest(self, group_id: str) -> int:
         """The time of a group's newest sample in ms since 1970; 0 if there is none."""
@@ -285,15 +285,8 @@ class Samples:
         return {"times": [time for time, _ in rows], **columns, "kept": kept}
 
 
-def _moved(before: "array[int]", after: "array[int]") -> int:
-    """By how many records offsets moved forward; those that are not known, or that were set back, do not count."""
-    return sum(new - old for old, new in zip(before, after, strict=True) if new > old >= 0)
-
-
 def _number(value: float) -> float | None:
-    if isnan(value):
-        return None
-    return round(value) if value >= 100 or value == int(value) else round(value, 2)
+    return None if isnan(value) else shown(value)
 
 
 def _ms(seconds: float) -> int:

@@ -41,7 +41,10 @@ class SharedText:
         finally:
             if self._making is task:
                 self._making = None
-        etag = f'"{xxhash.xxh3_64_hexdigest(b"".join(chunks))}"'
+        tag = xxhash.xxh3_64()
+        for chunk in chunks:
+            tag.update(chunk)
+        etag = f'"{tag.hexdigest()}"'
         self._made = (time.monotonic(), chunks, etag)
         return chunks, etag
 

@@ -218,13 +218,15 @@ class View:
             "lease_remaining_ms": round(lifecycle.lease_remaining * 1000),
         }
 
-    def known_groups(self) -> list[HostedGroup]:
-        """The groups of this broker that have a generation, offsets or members."""
-        return [
-            each
-            for each in self.groups.groups.values()
-            if each.group.generation or each.offsets or len(each.group.members)
-        ]
+    def known_groups(self) -> Iterator[HostedGroup | None]:
+        """The groups of this broker that have a generation, offsets or members; None for a turn of the event loop."""
+        groups = self.groups.groups
+        for number, group_id in enumerate(list(groups), 1):  # a group may go between two turns
+            if number % PIECE == 0:
+                yield None
+            hosted = groups.get(group_id)
+            if hosted is not None and (hosted.group.generation or hosted.offsets or len(hosted.group.members)):
+                yield hosted
 
     def positions(self, image: Image, hosted: HostedGroup) -> Iterator[Position]:
         """A group's positions, in every partition of the topics for which it has committed offsets."""

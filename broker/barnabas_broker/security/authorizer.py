@@ -207,10 +207,23 @@ class Access:
 
     Attributes:
         principal: the principal.
-        writable: topics that it may write to, as far as it was asked: Produce looks here first.
+        readable: topics that it may read, as far as it was asked: Fetch looks here first, without a call.
+        writable: topics that it may write to, for Produce.
+        groups: groups that it may read, for the requests of their members.
     """
 
-    __slots__ = ("__weakref__", "_authorizer", "_host", "_known", "_name", "principal", "writable")
+    __slots__ = (
+        "__weakref__",
+        "_authorizer",
+        "_host",
+        "_known",
+        "_name",
+        "_often",
+        "groups",
+        "principal",
+        "readable",
+        "writable",
+    )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
         self.principal = principal
@@ -218,7 +231,15 @@ class Access:
         self._name = str(principal)
         self._host = java_address(host)
         self._known: dict[tuple[AclOperation, AclResourceType, str | None], bool] = {}
+        self.readable: set[str] = set()
         self.writable: set[str] = set()
+        self.groups: set[str] = set()
+        #: What is asked for by the requests that are sent most often.
+        self._often: Final = {
+            (AclOperation.READ, AclResourceType.TOPIC): self.readable,
+            (AclOperation.WRITE, AclResourceType.TOPIC): self.writable,
+            (AclOperation.READ, AclResourceType.GROUP): self.groups,
+        }
 
     def allows(self, operation: AclOperation, resource: AclResourceType, name: str, *, audit: bool = True) -> bool:
         """Whether an operation on a resource is allowed.
@@ -232,35 +253,32 @@ class Access:
         authorizer = self._authorizer
         allowed = self._known.get((operation, resource, name))
         if allowed is None:
-            allowed = self._keep(
-                operation, resource, name, authorizer.decide(self._name, self._host, operation, resource, name)
-            )
+            allowed = authorizer.decide(self._name, self._host, operation, resource, name)
+            self._keep(operation, resource, name, allowed)
+            if allowed and (often := self._often.get((operation, resource))) is not None:
+                often.add(name)
         if audit and not allowed:
             authorizer.refused(self.principal, self._host, operation, resource, name)
         return allowed
 
     def allows_any(self, operation: AclOperation, resource: AclResourceType) -> bool:
         """Whether an operation is allowed on any resource of a type, whatever its name."""
-        authorizer = self._authorizer
         allowed = self._known.get((operation, resource, None))
         if allowed is None:
-            allowed = self._keep(
-                operation, resource, None, authorizer.decide_by_type(self._name, self._host, operation, resource)
-            )
+            allowed = self._authorizer.decide_by_type(self._name, self._host, operation, resource)
+            self._keep(operation, resource, None, allowed)
         return allowed
 
     def forget(self) -> None:
         """Forget the answers, because the bindings have changed."""
         self._known.clear()
-        self.writable.clear()
+        for often in self._often.values():
+            often.clear()
 
-    def _keep(self, operation: AclOperation, resource: AclResourceType, name: str | None, allowed: bool) -> bool:
+    def _keep(self, operation: AclOperation, resource: AclResourceType, name: str | None, allowed: bool) -> None:
         if len(self._known) >= MOST_KNOWN:
             self.forget()
         self._known[operation, resource, name] = allowed
-        if allowed and name is not None and operation is AclOperation.WRITE and resource is AclResourceType.TOPIC:
-            self.writable.add(name)
-        return allowed
 
 
 def java_address(host: str) -> str:

@@ -1,13 +1,14 @@
-"""The names of a certificate: its subject, as text, exactly as Java writes it, and its alternative names.
+"""The names of a certificate: its subject, as text, exactly as Java writes it, its alternative names, and its hosts.
 
 Pure. Kafka's principals are such names, and rules and ACLs compare them as text, so that each character counts: the
 parts in the order of RFC 2253, which is the reverse of the certificate's, types that the RFC does not know as numbers
 with the value in hexadecimal, and Java's escapes. Python's own form of a subject does not say how a value was encoded,
 so the certificate is read here. The caller has verified it; still every length is checked.
 
-Sources: RFC 2253, X.690; the behaviour of ``javax.security.auth.x500.X500Principal.getName``.
+Sources: RFC 2253, RFC 6125, X.690; the behaviour of ``javax.security.auth.x500.X500Principal.getName``.
 """
 
+import ipaddress
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -21,6 +22,10 @@ _OCTETS: Final = 0x04
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
 _ALTERNATIVE_NAMES: Final = "2.5.29.17"
+#: The kinds of alternative names that clients compare with a host.
+_DNS_NAME: Final = 0x82
+_ADDRESS: Final = 0x87
+_COMMON_NAME: Final = "2.5.4.3"
 #: Printable, T61, IA5, General, BMP and UTF8 strings: what Java takes for text.
 _TEXTS: Final = frozenset((0x13, 0x14, 0x16, 0x1B, 0x1E, 0x0C))
 #: The types that RFC 2253 names.
@@ -58,12 +63,53 @@ def subject(certificate: bytes) -> str:
     return ",".join("+".join(map(_attribute, each)) for each in reversed(names))
 
 
+class Hosts(NamedTuple):
+    """The hosts that a certificate is for.
+
+    Attributes:
+        names: in lower case; one that begins with ``*.`` is for all with one label more.
+        addresses: as Python writes them.
+    """
+
+    names: frozenset[str]
+    addresses: frozenset[str]
+
+    def include(self, host: str) -> bool:
+        """Whether a host, by name or address, is among them."""
+        try:
+            return str(ipaddress.ip_address(host)) in self.addresses
+        except ValueError:
+            name = host.lower().rstrip(".")
+        return name in self.names or f"*.{name.partition('.')[2]}" in self.names
+
+
+def hosts(certificate: bytes) -> Hosts:
+    """The hosts that a certificate (DER) is for, as clients check it; without alternative names, its common name.
+
+    Raises:
+        ValueError: the bytes are not a certificate.
+    """
+    alternatives = list(_alternatives(certificate))
+    names = {each.content for each in alternatives if each.tag == _DNS_NAME}
+    addresses = {each.content for each in alternatives if each.tag == _ADDRESS and len(each.content) in (4, 16)}
+    if not names:
+        names = set(_common_names(certificate))
+    return Hosts(
+        frozenset(each.decode("utf-8", "replace").lower().rstrip(".") for each in names),
+        frozenset(str(ipaddress.ip_address(each)) for each in addresses),
+    )
+
+
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
     """The alternative names of a certificate (DER), each as it is encoded.
 
     Raises:
         ValueError: the bytes are not a certificate.
     """
+    return frozenset(each.whole for each in _alternatives(certificate))
+
+
+def _alternatives(certificate: bytes) -> Iterator[_Value]:
     for field in _fields(certificate):
         if field.tag != _EXTENSIONS:
             continue
@@ -72,8 +118,16 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
             parts = list(_values(_expect(extension, _SEQUENCE)))
             if len(parts) >= 2 and _object_id(_expect(parts[0], _OBJECT_ID)) == _ALTERNATIVE_NAMES:
                 names = _value(_expect(parts[-1], _OCTETS), 0)
-                return frozenset(each.whole for each in _values(_expect(names, _SEQUENCE)))
-    return frozenset()
+                yield from _values(_expect(names, _SEQUENCE))
+                return
+
+
+def _common_names(certificate: bytes) -> Iterator[bytes]:
+    for part in _values(_expect(_fields(certificate)[4], _SEQUENCE)):
+        for attribute in _values(_expect(part, _SET)):
+            kind, value = _pair(attribute)
+            if kind == _COMMON_NAME:
+                yield value.content
 
 
 def _fields(certificate: bytes) -> list[_Value]:
@@ -129,11 +183,20 @@ def _expect(value: _Value, tag: int) -> bytes:
     return value.content
 
 
-def _attribute(pair: _Value) -> str:
-    parts = list(_values(_expect(pair, _SEQUENCE)))
+def _pair(attribute: _Value) -> tuple[str, _Value]:
+    """The type and the value of a part of a name.
+
+    Raises:
+        ValueError: it has none.
+    """
+    parts = list(_values(_expect(attribute, _SEQUENCE)))
     if len(parts) != 2:
         raise ValueError("the certificate has a name without a value")
-    kind, value = _object_id(_expect(parts[0], _OBJECT_ID)), parts[1]
+    return _object_id(_expect(parts[0], _OBJECT_ID)), parts[1]
+
+
+def _attribute(attribute: _Value) -> str:
+    kind, value = _pair(attribute)
     keyword = _KEYWORDS.get(kind)
     if keyword is None or value.tag not in _TEXTS:
         return f"{keyword or kind}=#{value.whole.hex()}"

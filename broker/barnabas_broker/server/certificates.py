@@ -5,6 +5,7 @@ IncrementalAlterConfigs the keys of a single listener change while the broker ru
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config.keys import (
@@ -24,10 +25,15 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, prefix_of
 from barnabas_broker.logs import logger
+from barnabas_broker.security.names import hosts
 from barnabas_broker.security.principals import PrincipalRules
 from barnabas_broker.security.tls import Store, TlsContexts, TlsError, TlsSettings
+from barnabas_protocol.printable import printable
 
 log = logger("server")
+
+#: Names of a certificate that a log line has.
+_SHOWN: Final = 10
 
 
 class Certificates:
@@ -44,6 +50,7 @@ class Certificates:
     def __init__(self, config: Config, protocols: Mapping[str, str]) -> None:
         self._config = config
         self._protocols = protocols
+        self._advertised: Mapping[str, str] = {}
         try:
             self._contexts = {
                 name: TlsContexts(tls_settings(_of_listener(config, name, protocol), name))
@@ -59,6 +66,34 @@ class Certificates:
     def of(self, name: str) -> TlsContexts | None:
         """The contexts of the listener `name`; None if it speaks plain text."""
         return self._contexts.get(name)
+
+    def advertise(self, advertised: Mapping[str, str]) -> None:
+        """Warn, now and whenever certificates change, if one is not for the host that clients of its listener get.
+
+        Args:
+            advertised: the host of each listener, by its name.
+        """
+        self._advertised = advertised
+        for name in self._contexts:
+            self._check_host(name)
+
+    def _check_host(self, name: str) -> None:
+        host = self._advertised.get(name)
+        if host is None:
+            return
+        try:
+            found = hosts(self._contexts[name].certificate)
+        except ValueError as error:
+            log.warning("the names of the certificate cannot be read", listener=name, reason=str(error))
+            return
+        if not found.include(host):
+            log.warning(
+                "the certificate is not for the advertised host: clients that check the name refuse to connect",
+                listener=name,
+                host=printable(host),
+                certificate=printable(", ".join(sorted(found.names | found.addresses)[:_SHOWN])),
+                advice="give a certificate with the host as an alternative name, or change advertised.listeners",
+            )
 
     def check(self, values: Mapping[str, str]) -> None:
         """Check the keys of listeners that shall be set at run time. A listener that stays as it is, is not checked.
@@ -100,6 +135,7 @@ class Certificates:
                 log.error("certificates not reloaded, the earlier ones stay", listener=name, reason=str(error))
             else:
                 log.info("certificates reloaded", listener=name)
+                self._check_host(name)
 
     def _between_brokers(self, name: str) -> bool:
         return name == self._config[INTER_BROKER_LISTENER_NAME]
@@ -122,6 +158,7 @@ class Certificates:
                 log.error("certificates not reloaded, the earlier ones stay", listener=name, reason=str(error))
             else:
                 log.info("certificates reloaded", listener=name)
+                self._check_host(name)
 
 
 def _of_listener(config: Config, name: str, protocol: str) -> Config:

@@ -140,8 +140,8 @@ class Peer:
         port: its port.
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
-        principal: who it is.
-        cached: a slot that belongs to the dispatcher; the connection empties it when it is lost.
+        principal: who it is. :meth:`identify` sets it.
+        cached: a slot that belongs to the dispatcher; empty after a login, and when the connection is lost.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         muted: ends the time in which nothing is read, because of a quota; None without. See :meth:`mute`.
         spent: seconds for which its requests held the event loop after their handlers had returned; the dispatcher
@@ -165,6 +165,11 @@ class Peer:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def identify(self, principal: Principal) -> None:
+        """The client has proved who it is. What the dispatcher knows of it no longer counts."""
+        self.principal = principal
+        self.cached = None
 
     def hold(self, work: "asyncio.Future[Any]") -> None:
         """Start no further request until `work` is done, so that requests take effect in their order.
@@ -340,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.admit(self)
         if self._identify is not None:
             try:
-                self.peer.principal = self._identify(transport.get_extra_info("ssl_object"))
+                self.peer.identify(self._identify(transport.get_extra_info("ssl_object")))
                 if self.peer.principal is not ANONYMOUS:
                     self.server.identified(self.peer)
             except NoRuleApplies as error:

@@ -521,7 +521,7 @@ class SaslGate:
             lifetime = min(lifetime or left, left)
             if lifetime <= 0:
                 raise AuthenticationFailed("Authentication failed: The token has expired", who.user)
-        peer.principal = principal
+        peer.identify(principal)
         self._login.audit.logged_in(principal, peer.host, peer.listener, self._mechanism)
         self._open, self._bare, self._exchange = True, False, None
         self._again = lifetime > 0

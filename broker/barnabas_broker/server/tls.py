@@ -203,6 +203,7 @@ class TlsListener:
         finally:
             if upgrade is not None:
                 upgrade.cancel()
+            del upgrade  # the traceback of its error has this frame: a reference cycle with the whole connection
 
     async def _upgrade(self, raw: asyncio.Transport, connection: Connection) -> None:
         opening = _Opening()

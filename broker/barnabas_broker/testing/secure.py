@@ -79,8 +79,6 @@ class Secured:
             keys["plain.sasl.jaas.config"] = f"{_PLAIN_MODULE} required {users};"
         if self.acls is not None:
             keys["authorizer.class.name"] = _AUTHORIZER
-            # Of the test itself, which creates topics. All clients of the listener log in.
-            keys["super.users"] = "User:ANONYMOUS"
         return keys
 
     def librdkafka(self, folder: Path, user: str | None, mechanism: Mechanism) -> LibrdkafkaSettings:

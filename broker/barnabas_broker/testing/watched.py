@@ -83,7 +83,7 @@ class WatchedBroker:
         """Ask a handler that answers later, past the tap."""
         dispatch = self._broker.dispatch
         route = dispatch.routes[key]
-        context = RequestContext(dispatch.services, Peer("test", 0), route.served.high, "test")
+        context = RequestContext(dispatch.services, Peer("test", 0), route.served.high, "test", None)
         answer: Any = route.handler(context, request)
         return await answer
 

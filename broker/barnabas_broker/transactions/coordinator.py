@@ -860,13 +860,9 @@ class TransactionCoordinator:
         await self.markers.close()
         self._writer.flush()
         self._write_events()
-        waiting = []
-        for index in list(self.partitions):
-            settled: Future[None] = self._loop.create_future()
-            if self._writer.when_settled(index, partial(_resolve, settled)):
-                waiting.append(settled)
-        if waiting:
-            await asyncio.wait(waiting, timeout=_CLOSE_TIMEOUT)
+        settled: Future[None] = self._loop.create_future()
+        self._writer.when_settled(self.partitions, partial(settled.set_result, None))
+        await asyncio.wait([settled], timeout=_CLOSE_TIMEOUT)
         for index in list(self.partitions):
             self.unload(index)
         self._timers.close()
@@ -890,11 +886,6 @@ def _failed(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
     if not reply.done():
         reply.set_result(Reply(reply, error))
     return reply
-
-
-def _resolve(future: Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _known(code: int) -> ErrorCode:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from barnabas.console.histories import Histories
 from barnabas.console.looks import Look
 from barnabas.console.views import Observations, Observed, Position, one_group, positions_of, summary
-from barnabas_broker.http.samples import Offsets, Samples
+from barnabas_broker.http.rates import Offsets
+from barnabas_broker.http.samples import Samples
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupListing, OffsetSpec
 from barnabas_client.cli.advice import for_command_line
@@ -132,7 +133,10 @@ class Cluster:
         samples.add(name, offsets, self._wall_ms() / 1000)
         observed = self._observations.look(name, state, positions, self._now())
         return observed._replace(
-            age=samples.age(name), flapping=self._histories.is_flapping(name), storm=self._histories.storm_score(name)
+            age=samples.age(name),
+            rates=samples.rates(name),
+            flapping=self._histories.is_flapping(name),
+            storm=self._histories.storm_score(name),
         )
 
     async def _committed(self, group: str) -> "dict[TopicPartition, int | None] | KafkaError":

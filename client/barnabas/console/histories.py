@@ -137,6 +137,7 @@ class GroupHistory:
             "since": self.since,
             "source": {
                 "note": None if history is None else history.note,
+                "no_requests": "" if history is None else history.no_requests,
                 "error": self._error,
                 "loaded": self._loaded,
                 "read": self._read,

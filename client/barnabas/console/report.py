@@ -15,7 +15,7 @@ from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import checked
 from barnabas_client.cli.events import require_explainer
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
-from barnabas_client.cli.history import DAY_MS, SOURCES, Newest, PolledHistory, find_history
+from barnabas_client.cli.history import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import shown_time
@@ -34,14 +34,22 @@ async def write_report(arguments: Namespace, output: Output) -> int:
     if until <= since:
         raise UsageError(f"--until is {shown_time(until)}, which is not after {shown_time(since)}, where it begins")
     async with clients.admin(arguments) as admin:
-        events, note, dropped = await _events(arguments, admin, output, since, until)
+        events, history, dropped = await _events(arguments, admin, output, since, until)
         now = await _group_now(admin, arguments.group, storm_score(events, present)) if until == present else None
     if not events:
         raise CommandError(
             f"nothing is known of group {arguments.group!r} from {shown_time(since)} to {shown_time(until)}. To do: "
             "check its name with `barnabas groups list`, or name an earlier time with --since"
         )
-    source = {"note": note, "error": None, "loaded": True, "read": 0, "size": 0, "dropped": dropped}
+    source = {
+        "note": history.note,
+        "no_requests": history.no_requests,
+        "error": None,
+        "loaded": True,
+        "read": 0,
+        "size": 0,
+        "dropped": dropped,
+    }
     made = {"since": since, **chart(events), "source": source}
     text = report(arguments.group, made, time_ms=until, now=now)
     _write(arguments.output, text)
@@ -63,7 +71,7 @@ def _write(file: str, text: str) -> None:
 
 async def _events(
     arguments: Namespace, admin: Admin, output: Output, since: int, until: int
-) -> tuple[list[EventRecord], str | None, int]:
+) -> tuple[list[EventRecord], History, int]:
     """The events until a time, where they come from, and how many older ones are left out."""
     history = await find_history(arguments, admin, require_explainer(), since, _MARGIN_MS)
     if isinstance(history, PolledHistory):
@@ -78,7 +86,7 @@ async def _events(
             output.check()
     kept.add(history.finish())
     events = [event for event in map(decode_event, kept.values()) if event is not None]
-    return [event for event in events if event["time"] <= until], history.note, kept.dropped
+    return [event for event in events if event["time"] <= until], history, kept.dropped
 
 
 async def _group_now(admin: Admin, group: str, storm: Score) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.groups.events.score import FLAPPING, Score
 from barnabas_broker.http.health import health
+from barnabas_broker.http.rates import UNKNOWN, Rates
 from barnabas_broker.http.samples import Age
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
@@ -65,6 +66,7 @@ class Observed(NamedTuple):
         rebalancing: for how many seconds it has rebalanced; None if it does not.
         since_commit: for how many seconds nothing was committed; None if that is not known.
         age: of its oldest record that is not consumed; None if that is not known.
+        rates: how fast it consumes, and how fast what it reads grows.
         flapping: whether it is in a rebalance storm.
         storm: its storm score; None if its events are not known.
     """
@@ -72,6 +74,7 @@ class Observed(NamedTuple):
     rebalancing: float | None = None
     since_commit: float | None = None
     age: Age | None = None
+    rates: Rates = UNKNOWN
     flapping: bool = False
     storm: Score | None = None
 
@@ -138,7 +141,7 @@ def summary(
 def _judged(
     described: GroupDescription | None, positions: Sequence[Position], observed: Observed, error: str | None
 ) -> dict[str, Any]:
-    """The lag of a group, and its health."""
+    """The lag and the rates of a group, and its health."""
     lag, unstable = total(each.lag for each in positions), total(each.unstable_lag for each in positions)
     # Of the newest sample; without lag it is 0, also if the sample is older than the commit.
     age = observed.age if lag else None if lag is None else Age(0, True)
@@ -162,6 +165,7 @@ def _judged(
         "unstable_lag": unstable,
         "lag_ms": None if age is None else age.ms,
         "lag_ms_exact": age is None or age.exact,
+        **observed.rates.as_data(),
         "health": status,
         "health_reason": reason,
         "storm_score": None if storm is None else storm.value,

@@ -9,7 +9,6 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlterEntityData,
     AlterEntryData,
     OpData,
 )
@@ -17,6 +16,7 @@ from barnabas_protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
 )
 
 #: The types of entities.
@@ -124,7 +124,7 @@ def alter_quotas_request(
     return AlterClientQuotasRequest(
         entries=[
             AlterEntryData(
-                entity=[AlterEntityData(entity_type=kind, entity_name=name) for kind, name in one.entity.items()],
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in one.entity.items()],
                 ops=[
                     OpData(key=key, value=0.0 if value is None else float(value), remove=value is None)
                     for key, value in one.values.items()

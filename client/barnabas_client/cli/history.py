@@ -82,10 +82,12 @@ class History(ABC):
 
     Attributes:
         note: where they come from, if that needs to be said.
+        no_requests: why the requests of the group's members are not known.
         size: the number of records that :meth:`read` reads.
     """
 
     note: str | None = None
+    no_requests: str
     size: int = 0
 
     @abstractmethod
@@ -107,6 +109,11 @@ class History(ABC):
 
 class RecordedHistory(History):
     """The events that the brokers recorded."""
+
+    no_requests = (
+        f"Requests are not recorded in {EVENTS_TOPIC}. The broker that coordinates the group has the newest ones in "
+        "memory: its own page (--http-port) shows them."
+    )
 
     def __init__(self, arguments: Namespace, where: EventRange, group: str) -> None:
         self._arguments, self._where, self._key = arguments, where, group.encode()
@@ -173,6 +180,8 @@ async def locate_offsets(admin: Admin, group: str, start: int, until: int | None
 class RebuiltHistory(History):
     """Events that are rebuilt from ``__consumer_offsets``, as far as they are not later than `until`."""
 
+    no_requests = f"Requests are not recorded here: {OFFSETS_TOPIC} has only what came of them."
+
     def __init__(
         self,
         arguments: Namespace,
@@ -211,6 +220,8 @@ class RebuiltHistory(History):
 
 class PolledHistory(History):
     """Events that are rebuilt from descriptions of the group, while the command runs."""
+
+    no_requests = "Requests are not recorded here: a description of a group has only what came of them."
 
     def __init__(self, arguments: Namespace, admin: Admin, group: str, rebuilt: RebuiltEvents, note: str) -> None:
         self._arguments, self._admin, self._group, self._rebuilt = arguments, admin, group, rebuilt

@@ -5,6 +5,7 @@ Sets and removes the quotas of users, clients and IP addresses (KIP-546).
 
 from typing import Final
 
+from barnabas_protocol.messages.describe_client_quotas import EntityData
 from barnabas_protocol.schema import (
     BOOLEAN,
     FLOAT64,
@@ -20,11 +21,6 @@ from barnabas_protocol.schema import (
 )
 
 
-class AlterEntityData(Struct):
-    entity_type: str = field(STRING)
-    entity_name: str | None = field(STRING, nullable="0+")
-
-
 class OpData(Struct):
     key: str = field(STRING)
     value: float = field(FLOAT64)
@@ -32,7 +28,7 @@ class OpData(Struct):
 
 
 class AlterEntryData(Struct):
-    entity: list[AlterEntityData] = field(array(AlterEntityData))
+    entity: list[EntityData] = field(array(EntityData))
     ops: list[OpData] = field(array(OpData))
 
 
@@ -41,15 +37,10 @@ class AlterClientQuotasRequest(Request, api_key=49, versions="0-1", flexible="1+
     validate_only: bool = field(BOOLEAN)
 
 
-class AlteredEntityData(Struct):
-    entity_type: str = field(STRING)
-    entity_name: str | None = field(STRING, nullable="0+")
-
-
 class AlteredEntryData(Struct):
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
-    entity: list[AlteredEntityData] = field(array(AlteredEntityData))
+    entity: list[EntityData] = field(array(EntityData))
 
 
 class AlterClientQuotasResponse(Response, api_key=49, versions="0-1", flexible="1+"):

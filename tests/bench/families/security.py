@@ -36,6 +36,11 @@ ACLS: Final = 1_000
 USER, PASSWORD = "bench", "bench-secret"
 #: The keys of certificates: those of most authorities, and the shorter ones.
 KEYS: Final[Mapping[str, KeyType]] = {"RSA 2048": KeyType.RSA, "ECDSA P-256": KeyType.ECDSA}
+#: The handshakes that are measured: the listener, the key of its certificate, and whether clients show one, too.
+HANDSHAKES: Final = {
+    **{name: (kind.name, kind, False) for name, kind in KEYS.items()},
+    "RSA 2048, mutual": ("MUTUAL", KeyType.RSA, True),
+}
 #: Handshakes a second beside heartbeats, and how many of them begin together.
 RATE: Final = 200
 BURSTS: Final = (1, 50)
@@ -54,9 +59,10 @@ ABOUT: Final = (
     f"the other. Small requests: to a server without security, and, {TURNS} times in turn, to one of the same program "
     f"with SASL and an authorizer with {ACLS:,} ACLs, after a login with SCRAM-SHA-256; the ratio is that of each "
     "turn. Handshakes: full ones of TLS 1.3, each on a new connection, with one ApiVersions request after it, by eight "
-    "threads; processor time is that of the server for all of it. Heartbeats: one is due every 5 ms on a connection "
-    f"in plain text, and its latency counts from then, while another process begins {RATE} TLS connections a second to "
-    "the same server, one at a time or 50 at once; and to another server of the same program on the same core, which "
+    "threads; processor time is that of the server for all of it; mutual: the client has a certificate, too, with a "
+    "key of RSA 2048. Heartbeats: one is due every 5 ms on a connection in plain text, and its latency counts from "
+    f"then, while another process begins {RATE} TLS connections a second to the same server, one at a time or 50 at "
+    "once; and to another server of the same program on the same core, which "
     "shows what two busy programs cost on this machine."
 )
 ROUNDS: Final = 2
@@ -74,9 +80,9 @@ def _quiet(percentile: str) -> str:
     return f"heartbeats without handshakes, {percentile}"
 
 
-def _beside(key: str, burst: int, percentile: str) -> str:
-    how = "one at a time" if burst == 1 else f"{burst} at once"
-    return f"heartbeats beside {RATE} handshakes/s {how}, {key}, {percentile}"
+def _beside(how: str, burst: int, percentile: str) -> str:
+    together = "one at a time" if burst == 1 else f"{burst} at once"
+    return f"heartbeats beside {RATE} handshakes/s {together}, {how}, {percentile}"
 
 
 CHARTS: Final = [
@@ -99,13 +105,15 @@ CHARTS: Final = [
         )
         for depth in DEPTHS
     ),
-    Chart("TLS handshakes", {key: f"handshakes/s, {key}" for key in KEYS}, "handshakes/s"),
+    Chart("TLS handshakes", {how.replace(", ", "\n"): f"handshakes/s, {how}" for how in HANDSHAKES}, "handshakes/s"),
     *(
         Chart(
             f"heartbeats beside {RATE} handshakes/s, {percentile}",
             {
-                f"{key}\n{'one at a time' if burst == 1 else f'{burst} at once'}": _beside(key, burst, percentile)
-                for key in KEYS
+                f"{how.replace(', ', chr(10))}\n{'one at a time' if burst == 1 else f'{burst} at once'}": _beside(
+                    how, burst, percentile
+                )
+                for how in HANDSHAKES
                 for burst in BURSTS
             },
             "ms",
@@ -125,7 +133,7 @@ class Secured:
         server: it.
         plain: the address for plain text without a login.
         login: the address for logins.
-        tls: the address for TLS with a certificate of each of the keys.
+        tls: the address for each of the handshakes.
     """
 
     server: Server
@@ -162,7 +170,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 
 
 class Certificates:
-    """The certificates of the servers, one for each of the keys, and the file with the authority's.
+    """The certificates of the servers, one for each of the keys, of a client, and the file with the authority's.
 
     Args:
         folder: where the files are written.
@@ -171,29 +179,33 @@ class Certificates:
     def __init__(self, folder: Path) -> None:
         authority = Authority(folder)
         self.trust = str(authority.trust)
-        self.files = {key: str(authority.issue(kind.name, key_type=kind)) for key, kind in KEYS.items()}
-        self.client = str(folder / "client.json")
-        Path(self.client).write_text(json.dumps({"security.protocol": "ssl", "ssl.ca.location": self.trust}))
+        self.files = {kind: str(authority.issue(kind.name, key_type=kind)) for kind in KEYS.values()}
+        self.mine = str(authority.issue("mine", common_name="client", key_type=KeyType.RSA))
+        self.librdkafka = str(folder / "client.json")
+        Path(self.librdkafka).write_text(json.dumps({"security.protocol": "ssl", "ssl.ca.location": self.trust}))
 
 
 @contextmanager
 def _running(target: Target, certificates: Certificates, *, secured: bool = False) -> Iterator[Secured]:
     """Start a server. A `secured` one has an authorizer, the user and ACLs; clients in plain text may do everything."""
     assert target.server is not None
-    ports = {name: free_port() for name in ("PLAINTEXT", "LOGIN", *(kind.name for kind in KEYS.values()))}
-    tls = {key: f"localhost:{ports[kind.name]}" for key, kind in KEYS.items()}
+    ports = {name: free_port() for name in ("PLAINTEXT", "LOGIN", *(name for name, _, _ in HANDSHAKES.values()))}
+    tls = {how: f"localhost:{ports[name]}" for how, (name, _, _) in HANDSHAKES.items()}
     settings: dict[str, str | int] = {
         **SHORT_LIVED,
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
         "advertised.listeners": ",".join(f"{name}://localhost:{port}" for name, port in ports.items()),
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT,"
-        + ",".join(f"{kind.name}:SSL" for kind in KEYS.values()),
+        + ",".join(f"{name}:SSL" for name, _, _ in HANDSHAKES.values()),
         "sasl.enabled.mechanisms": "SCRAM-SHA-256",
         "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     }
-    for key, kind in KEYS.items():
-        prefix = f"listener.name.{kind.name.lower()}.ssl.keystore"
-        settings |= {f"{prefix}.type": "PEM", f"{prefix}.location": certificates.files[key]}
+    for name, kind, mutual in HANDSHAKES.values():
+        prefix = f"listener.name.{name.lower()}.ssl"
+        settings |= {f"{prefix}.keystore.type": "PEM", f"{prefix}.keystore.location": certificates.files[kind]}
+        if mutual:
+            settings |= {f"{prefix}.truststore.type": "PEM", f"{prefix}.truststore.location": certificates.trust}
+            settings[f"{prefix}.client.auth"] = "required"
     if secured:
         settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
     with target.server(settings, port=ports["PLAINTEXT"]) as server:
@@ -238,11 +250,11 @@ def _measure_throughput(table: Table, name: str, one: Secured, certificates: Cer
     topic = named()
     create_topic(one.plain, topic, PARTITIONS)
     for tls in (False, True):
-        where = (one.tls[next(iter(KEYS))], certificates.client) if tls else (one.plain, "")
+        where = (one.tls[next(iter(KEYS))], certificates.librdkafka) if tls else (one.plain, "")
         done = load("produce", where[0], topic, records, SIZE, PARTITIONS, "all", *filter(None, where[1:]))
         table.add(_throughput("produce", tls), name, done["count"] * SIZE / done["seconds"], megabytes)
     for tls in (False, True):
-        where = (one.tls[next(iter(KEYS))], certificates.client) if tls else (one.plain, "")
+        where = (one.tls[next(iter(KEYS))], certificates.librdkafka) if tls else (one.plain, "")
         done = load("consume", where[0], topic, records, *filter(None, where[1:]))
         table.add(_throughput("consume", tls), name, done["count"] * SIZE / done["seconds"], megabytes)
     delete_topic(one.plain, topic)
@@ -265,20 +277,25 @@ def _measure_handshakes(
     table: Table, name: str, one: Secured, other: Secured, certificates: Certificates, quick: bool
 ) -> None:
     seconds = 0.5 if quick else 3.0
-    for key, address in one.tls.items():
+    files = {
+        how: (certificates.trust, certificates.mine if mutual else "") for how, (_, _, mutual) in HANDSHAKES.items()
+    }
+    for how, address in one.tls.items():
         with pinned(cores()[1]):
-            done = load("handshakes", "rate", address, one.server.pid, certificates.trust, seconds)
-        table.add(f"handshakes/s, {key}", name, done["rate"], count)
-        table.add(f"processor time of a handshake, {key}", name, done["cpu"], milliseconds)
-    beside = [(_beside(key, burst, "{}"), address, burst) for key, address in one.tls.items() for burst in BURSTS]
-    key, address = next(iter(other.tls.items()))
-    beside.insert(0, (f"{_beside(key, BURSTS[-1], 'another server')}, {{}}", address, BURSTS[-1]))
+            done = load("handshakes", "rate", address, one.server.pid, *files[how], seconds)
+        table.add(f"handshakes/s, {how}", name, done["rate"], count)
+        table.add(f"processor time of a handshake, {how}", name, done["cpu"], milliseconds)
+    beside = [
+        (_beside(how, burst, "{}"), address, *files[how], burst) for how, address in one.tls.items() for burst in BURSTS
+    ]
+    how, address = next(iter(other.tls.items()))
+    beside.insert(0, (f"{_beside(how, BURSTS[-1], 'another server')}, {{}}", address, *files[how], BURSTS[-1]))
     with pinned(cores()[1]):
         done = load("handshakes", "beside", one.plain, seconds)
         for percentile in PERCENTILES:
             table.add(_quiet(percentile), name, done[percentile], milliseconds)
-        for row, address, burst in beside[:2] if quick else beside:
-            done = load("handshakes", "beside", one.plain, seconds, address, certificates.trust, RATE, burst)
+        for row, address, trust, mine, burst in beside[:2] if quick else beside:
+            done = load("handshakes", "beside", one.plain, seconds, address, trust, mine, RATE, burst)
             for percentile in PERCENTILES:
                 table.add(row.format(percentile), name, done[percentile], milliseconds)
             if done["rate"] < RATE * 0.9:

@@ -9,7 +9,9 @@ interval that the coordinator asks for. They have no partitions to read, and rev
 
 import asyncio
 import json
+import random
 import resource
+import statistics
 import sys
 import time
 import uuid
@@ -33,6 +35,9 @@ from tests.bench.wire import CLIENT, PASSING
 LIMIT: Final = 180.0
 #: Seconds between two heartbeats of a member at the fixed rate, the default of clients.
 INTERVAL: Final = 5.0
+#: Members that leave one after the other, each when the group has settled. How long it takes depends on when the member
+#: that gains a partition heartbeats next, so they leave at times that have nothing to do with heartbeats.
+LEAVES: Final = 21
 #: Seconds after which a request that met a coordinator that is not ready is repeated.
 PAUSE: Final = 0.02
 _VERSION: Final = 1
@@ -229,12 +234,16 @@ async def converge(
         found["join"] = await world.converged() - started
         found["join cpu"] = cpu(server) - used
         await world.settled()
-        goes = _richest(world)
-        used, started = cpu(server), time.perf_counter()
-        await goes.leave()
-        found["leave"] = await world.converged() - started
-        found["leave cpu"] = cpu(server) - used
-        await world.settled()
+        times, cpus, phase = [], [], random.Random(0)
+        for _ in range(min(LEAVES, members - 2)):
+            await asyncio.sleep(1 + phase.random())  # the coordinator computes a target a second
+            goes = _richest(world)
+            used, started = cpu(server), time.perf_counter()
+            await goes.leave()
+            times.append(await world.converged() - started)
+            await world.settled()
+            cpus.append(cpu(server) - used)
+        found["leave"], found["leave cpu"] = statistics.median(times), statistics.median(cpus)
         dies = _richest(world)
         await dies.die()
         found["death"] = await world.converged() - dies.heard - session

@@ -1,8 +1,9 @@
 """TLS handshakes at full speed, or beside heartbeats; prints its measurements. SERVER is the process id of the server.
 
-    python -m tests.bench.loads.handshakes rate ADDRESS SERVER TRUST SECONDS
-    python -m tests.bench.loads.handshakes beside HEARTBEATS SECONDS [ADDRESS TRUST RATE BURST]
+    python -m tests.bench.loads.handshakes rate ADDRESS SERVER TRUST CERTIFICATE SECONDS
+    python -m tests.bench.loads.handshakes beside HEARTBEATS SECONDS [ADDRESS TRUST CERTIFICATE RATE BURST]
 
+TRUST has the authority of the server's certificate; CERTIFICATE is that of the client with its key, "" for none.
 `rate`: threads connect to ADDRESS, each time with a full handshake and one ApiVersions request. `beside`: heartbeats of
 a group are sent to HEARTBEATS in plain text, one every 5 ms, and their latency counts from when each is due. Meanwhile
 another process connects to ADDRESS with TLS, RATE times a second, BURST connections at once. It is nice, so that the
@@ -39,16 +40,18 @@ LIMIT: Final = 30.0
 ASK: Final = encode_request(ApiVersionsRequest(), 0, 1, CLIENT)
 
 
-def context(trust: str) -> ssl.SSLContext:
+def context(trust: str, certificate: str) -> ssl.SSLContext:
     made = ssl.create_default_context(cafile=trust)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
+    if certificate:
+        made.load_cert_chain(certificate)
     return made
 
 
-def rate(address: str, server: int, trust: str, seconds: float) -> dict[str, float]:
+def rate(address: str, server: int, trust: str, certificate: str, seconds: float) -> dict[str, float]:
     """Handshakes a second, and the processor time of the server for each."""
     host, _, port = address.rpartition(":")
-    made, stop = context(trust), threading.Event()
+    made, stop = context(trust, certificate), threading.Event()
     done: list[float] = []
     failures: list[OSError] = []
 
@@ -83,10 +86,12 @@ def rate(address: str, server: int, trust: str, seconds: float) -> dict[str, flo
     return {"rate": count / passed, "cpu": used / count}
 
 
-def connect(pipe: Connection, address: str, trust: str, rate: float, burst: int, seconds: float) -> None:
+def connect(
+    pipe: Connection, address: str, trust: str, certificate: str, rate: float, burst: int, seconds: float
+) -> None:
     """Connect and disconnect for some seconds, `burst` connections at once, `rate` a second; send how many it were."""
     host, _, port = address.rpartition(":")
-    made = context(trust)
+    made = context(trust, certificate)
     os.nice(5)
 
     async def one() -> None:
@@ -115,8 +120,8 @@ def beside(address: str, seconds: float, load: Sequence[str]) -> dict[str, float
     reader, writer = multiprocessing.Pipe(duplex=False)
     other = None
     if load:
-        tls, trust, wanted, burst = load
-        arguments = (writer, tls, trust, float(wanted), int(burst), WARM_UP + seconds)
+        tls, trust, certificate, wanted, burst = load
+        arguments = (writer, tls, trust, certificate, float(wanted), int(burst), WARM_UP + seconds)
         other = multiprocessing.get_context("spawn").Process(target=connect, args=arguments)
     with Link(address) as link:
         group = named()
@@ -148,8 +153,8 @@ def beside(address: str, seconds: float, load: Sequence[str]) -> dict[str, float
 
 def main(what: str, address: str, *rest: str) -> None:
     if what == "rate":
-        server, trust, seconds = rest
-        print(json.dumps(rate(address, int(server), trust, float(seconds))))
+        server, trust, certificate, seconds = rest
+        print(json.dumps(rate(address, int(server), trust, certificate, float(seconds))))
     else:
         print(json.dumps(beside(address, float(rest[0]), rest[1:])))
 

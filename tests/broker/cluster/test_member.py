@@ -23,6 +23,7 @@ from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from tests.sampling import slow_but_each
 from tests.sim import virtual
 from tests.sim.etcd_model import EtcdModel, Fault, ModelKv
 
@@ -669,7 +670,7 @@ def lost(process: Process) -> list[PartitionInfo]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_but_each(4, range(20)))
 def test_never_two_leaders_and_all_images_agree_in_the_end(seed: int) -> None:
     print(f"seed {seed}")
     scenario(_nemesis, seed)

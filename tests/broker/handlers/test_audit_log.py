@@ -17,7 +17,6 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlterEntityData,
     AlterEntryData,
     OpData,
 )
@@ -30,6 +29,7 @@ from barnabas_protocol.messages.alter_user_scram_credentials import (
 from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas_protocol.messages.describe_client_quotas import EntityData
 from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from barnabas_protocol.messages.elect_leaders import TopicPartitions as ElectedPartitions
 from barnabas_protocol.messages.incremental_alter_configs import (
@@ -184,7 +184,7 @@ async def test_acls(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
 async def test_quotas(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
     for remove, validate_only in ((False, True), (False, False), (True, False)):
         change = OpData(key="producer_byte_rate", value=1000.0, remove=remove)
-        entity = [AlterEntityData(entity_type="user", entity_name="ada")]
+        entity = [EntityData(entity_type="user", entity_name="ada")]
         entries = [AlterEntryData(entity=entity, ops=[change])]
         request = AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
         await wire.ask(request, 1, AlterClientQuotasResponse)

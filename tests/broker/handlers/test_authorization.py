@@ -4,6 +4,7 @@ The answers themselves are compared with Apache Kafka's in tests/interop/behavio
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,16 +19,20 @@ from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.handlers.table import PUBLIC, join
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import Permission
+from barnabas_broker.security.authorizer import Access
 from barnabas_broker.security.bindings import AclBinding
+from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.registry import APIS, ApiKey, api
 from barnabas_protocol.schema import BYTES, RECORDS, STRING, Request, Struct, WireType
+from tests.broker.server.test_tls import until
 from tests.wire import Wire
 
 #: What no request of this test reaches: the coordinator of a share partition (key type 2), and topics in responses
@@ -263,6 +268,91 @@ async def test_a_deleted_acl_counts_no_more(tmp_path: Path) -> None:
             assert await described(wire) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     finally:
         await broker.stop()
+
+
+def allow_all(image: Image) -> tuple[list[Event], None]:
+    """ACLs that allow every principal all operations on all topics and groups."""
+    allow = AclPermissionType.ALLOW
+    return [
+        AclCreated(AclBinding(kind, "*", AclPatternType.LITERAL, "User:*", "*", AclOperation.ALL, allow))
+        for kind in (acls.TOPIC, acls.GROUP)
+    ], None
+
+
+def deny_all(image: Image) -> tuple[list[Event], None]:
+    """ACLs that deny every principal all operations on topics and groups whose names begin with x."""
+    deny = AclPermissionType.DENY
+    return [
+        AclCreated(AclBinding(kind, "x", AclPatternType.PREFIXED, "User:*", "*", AclOperation.ALL, deny))
+        for kind in (acls.TOPIC, acls.GROUP)
+    ], None
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [
+        (ApiKey.PRODUCE, 9),
+        (ApiKey.PRODUCE, 13),
+        (ApiKey.FETCH, 11),
+        (ApiKey.FETCH, 17),
+        (ApiKey.HEARTBEAT, 4),
+        (ApiKey.OFFSET_COMMIT, 8),
+    ],
+    ids=lambda each: each.name if isinstance(each, ApiKey) else str(each),
+)
+async def test_an_acl_counts_for_the_next_request_of_a_connection(
+    key: ApiKey, version: int, broker: BrokerServer
+) -> None:
+    """What was decided is kept for the requests that are sent most often; a change forgets it."""
+    cluster = broker.services.cluster
+    await cluster.change(topic_created)
+    await cluster.change(allow_all)
+    request: Any = filled(api(key).request, version, 0)
+    if key is ApiKey.PRODUCE:
+        request.acks = 1
+        request.topic_data[0].topic_id = bytes([1] * 16)
+    elif key is ApiKey.FETCH:
+        request.topics[0].topic_id = bytes([1] * 16)
+    async with await Wire.connect(broker.port) as wire:
+
+        async def refused() -> bool:
+            async with asyncio.timeout(20):
+                return bool(REFUSALS & set(codes(await wire.ask(request, version, api(key).response))))
+
+        assert [await refused() for _ in range(3)] == [False] * 3
+        await cluster.change(deny_all)
+        assert await refused()
+        assert await refused()
+
+
+async def test_connections_of_a_principal_share_decisions_that_end_with_the_last_of_them(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer = broker.services.authorizer
+    assert authorizer is not None
+    looked_up: list[str] = []
+    access = authorizer.access
+
+    def counted(principal: Principal, host: str) -> Access:
+        looked_up.append(host)
+        return access(principal, host)
+
+    monkeypatch.setattr(authorizer, "access", counted)
+    await broker.services.cluster.change(allow_all)
+    request = filled(api(ApiKey.HEARTBEAT).request, 4, 0)
+    gc.disable()  # what is left of a connection is freed without the collector
+    try:
+        async with await Wire.connect(broker.port) as one, await Wire.connect(broker.port) as other:
+            for wire in (one, other, one, other):
+                for version in (3, 4):
+                    await wire.ask(request, version, HeartbeatResponse)
+            # Once for each connection, whatever it asks.
+            assert len(looked_up) == 2
+            assert len(authorizer._accesses) == 1
+        await until(lambda: not broker.server.connections)
+        assert len(authorizer._accesses) == 0
+    finally:
+        gc.enable()
 
 
 async def test_wrong_super_users_are_refused(tmp_path: Path) -> None:

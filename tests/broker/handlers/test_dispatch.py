@@ -98,7 +98,7 @@ class Owing:
     def __init__(self) -> None:
         self.contexts: list[RequestContext] = []
         self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
-        services = cast(Any, SimpleNamespace(quotas=SimpleNamespace(active=False)))
+        services = cast(Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None))
         self.dispatch = Dispatch(services, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
         self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
 

@@ -17,7 +17,7 @@ from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterEntityData, AlterEntryData
+from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterEntryData
 from barnabas_protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -46,7 +46,7 @@ from barnabas_protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from barnabas_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from barnabas_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from barnabas_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -418,7 +418,7 @@ REQUESTS: dict[str, Callable[[], Request]] = {
     ),
     "AlterClientQuotas": lambda: AlterClientQuotasRequest(
         entries=[
-            AlterEntryData(entity=[AlterEntityData(entity_type="user", entity_name=name)], ops=[]) for name in _names()
+            AlterEntryData(entity=[EntityData(entity_type="user", entity_name=name)], ops=[]) for name in _names()
         ],
         validate_only=False,
     ),

@@ -86,6 +86,7 @@ async def test_partitions_are_created_and_deleted_in_small_steps(
     assert turns.most == 1
 
 
+@pytest.mark.slow
 async def test_a_topic_that_is_created_again_while_it_is_deleted_has_all_partitions(
     broker: BrokerServer, wire: Wire, turns: Turns
 ) -> None:
@@ -99,6 +100,7 @@ async def test_a_topic_that_is_created_again_while_it_is_deleted_has_all_partiti
     assert not broker.directory.strays
 
 
+@pytest.mark.slow
 async def test_a_stop_deletes_what_is_to_be_deleted(broker: BrokerServer, wire: Wire, turns: Turns) -> None:
     await create(wire)
     deleting = asyncio.ensure_future(delete(wire))

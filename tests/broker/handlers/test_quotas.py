@@ -14,7 +14,6 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    AlterEntityData,
     AlterEntryData,
     OpData,
 )
@@ -30,6 +29,7 @@ from barnabas_protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
 )
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -56,7 +56,7 @@ def alter(
     return AlterClientQuotasRequest(
         entries=[
             AlterEntryData(
-                entity=[AlterEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
             )
         ],

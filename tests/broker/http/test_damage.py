@@ -9,6 +9,7 @@ import pytest
 from barnabas_broker.storage.inspect import DumpedBatch, dump
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, make_topic
+from tests.sampling import slow
 from tests.wire import PATIENCE, Wire
 
 PARTITIONS = 12
@@ -21,7 +22,7 @@ async def committed(http: Http, group: str) -> dict[int, int]:
     }
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", [True, slow(False)])
 async def test_commits_around_flipped_bits_are_kept(
     start_broker: StartBroker, http: Http, tmp_path: Path, clean: bool
 ) -> None:

@@ -12,6 +12,8 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.groups.events.journal import Journal
 from barnabas_broker.http import assets, history
 from barnabas_broker.http.endpoint import _CHARTS
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import join_alone, make_topic
 from tests.wire import Wire
@@ -112,6 +114,28 @@ async def test_a_chart(broker: BrokerServer, wire: Wire) -> None:
     path = f"/groups/g/chart?since={since}"
     assert (await ask(broker, path, If_None_Match=headers["ETag"]))[0] == 304
     assert json.loads((await ask(broker, "/groups/g/chart?since=0"))[2])["bands"] == made["bands"]
+
+
+async def test_the_requests_of_a_group(broker: BrokerServer, wire: Wire) -> None:
+    await make_topic(wire, "t")
+    member_id = await join_alone(wire, "g", "t", 0)
+    status, headers, body = await ask(broker, "/groups/g/requests")
+    found = json.loads(body)
+    assert (status, found["group"]) == (200, "g")
+    assert [(each["api"], each["answer"], each["given"]) for each in found["requests"]] == [
+        ("JoinGroup", "NONE", 1),
+        ("SyncGroup", "NONE", None),
+    ]
+    assert {each["member_id"] for each in found["requests"]} == {member_id}
+    band = json.loads((await ask(broker, "/groups/g/chart"))[2])["bands"][0]
+    assert all(band["around"][0] <= each["time"] <= band["around"][1] for each in found["requests"])
+    assert found["kept_since"] - band["start"] <= 1_000
+    assert (await ask(broker, "/groups/g/requests", If_None_Match=headers["ETag"]))[0] == 304
+    refused = HeartbeatRequest(group_id="g", generation_id=7, member_id=member_id)
+    assert (await wire.ask(refused, 0, HeartbeatResponse)).error_code == ErrorCode.ILLEGAL_GENERATION
+    status, _, body = await ask(broker, "/groups/g/requests", If_None_Match=headers["ETag"])
+    assert (status, json.loads(body)["requests"][-1]["answer"]) == (200, "ILLEGAL_GENERATION")
+    assert (await ask(broker, "/groups/none/requests"))[0] == 404
 
 
 async def test_a_chart_begins_where_it_is_asked_to(broker: BrokerServer, wire: Wire) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas_broker.http import samples as module
-from barnabas_broker.http.samples import COLUMNS, GROUP_BYTES, Age, Offsets, OffsetTimes, Samples
+from barnabas_broker.http.rates import Offsets
+from barnabas_broker.http.samples import COLUMNS, GROUP_BYTES, Age, OffsetTimes, Samples
 
 BEGAN = 1_700_000_000.0
 

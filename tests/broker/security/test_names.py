@@ -1,6 +1,9 @@
 """The subject of a certificate as text, compared with what Java writes; and hostile bytes."""
 
 import datetime
+import ipaddress
+import ssl
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -12,16 +15,20 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.security.names import subject
+from barnabas_broker.security.names import Hosts, hosts, subject
+from barnabas_broker.security.pem import first_certificate
+from tests.certificates import Authority
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 Attribute, Part = x509.NameAttribute, x509.RelativeDistinguishedName
 
 
-def certificate(*parts: x509.RelativeDistinguishedName) -> bytes:
+def certificate(*parts: x509.RelativeDistinguishedName, extension: x509.ExtensionType | None = None) -> bytes:
     begin = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
     name = x509.Name(parts)
     builder = x509.CertificateBuilder(name, name, KEY.public_key(), 5, begin, begin + datetime.timedelta(days=9999))
+    if extension is not None:
+        builder = builder.add_extension(extension, critical=False)
     return builder.sign(KEY, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
@@ -75,11 +82,13 @@ def test_a_certificate_that_is_cut_off_anywhere_is_refused() -> None:
 def test_any_bytes_are_a_certificate_or_refused(data: bytes) -> None:
     try:
         assert isinstance(subject(data), str)
+        assert isinstance(hosts(data), Hosts)
     except ValueError:
         pass
 
 
-WHOLE = certificate(one(NameOID.COMMON_NAME, "duke"), one(NameOID.EMAIL_ADDRESS, "a@b.c"))
+NAMED = x509.SubjectAlternativeName([x509.DNSName("a.example.com"), x509.IPAddress(ipaddress.ip_address("::1"))])
+WHOLE = certificate(one(NameOID.COMMON_NAME, "duke"), one(NameOID.EMAIL_ADDRESS, "a@b.c"), extension=NAMED)
 
 
 @given(changes=st.dictionaries(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), min_size=1, max_size=5))
@@ -89,6 +98,7 @@ def test_a_damaged_certificate_is_read_or_refused(changes: dict[int, int]) -> No
         data[at] = byte
     try:
         assert isinstance(subject(bytes(data)), str)
+        assert isinstance(hosts(bytes(data)), Hosts)
     except ValueError:
         pass
 
@@ -96,3 +106,50 @@ def test_a_damaged_certificate_is_read_or_refused(changes: dict[int, int]) -> No
 def test_a_certificate_of_any_size_is_not_read() -> None:
     with pytest.raises(ValueError, match="at most 1048576 bytes"):
         subject(bytes(2**20 + 1))
+
+
+def names_host(server: ssl.SSLContext, authority: Authority, host: str) -> bool:
+    """Whether OpenSSL takes the certificate of `server` for one of `host`: a handshake in memory."""
+    client = ssl.create_default_context(cafile=authority.trust)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(here, there, server_hostname=host), server.wrap_bio(there, here, server_side=True)]
+    for _ in range(3):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLCertVerificationError as error:
+                if error.verify_code not in (62, 64):  # the host name, the address
+                    raise
+                return False
+    return True
+
+
+HOSTS = ("localhost", "LocalHost", "a.example.com", "b.a.example.com", "example.com", "127.0.0.1", "10.0.0.7", "::1")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("localhost", "127.0.0.1"),
+        ("a.example.com",),
+        ("*.example.com", "10.0.0.7"),
+        ("*.a.example.com", "::1"),
+        ("0:0:0:0:0:0:0:1",),
+        ("A.Example.COM", "example.com"),
+        ("someone@example.com",),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("common_name", [None, "localhost", "127.0.0.1"])
+def test_the_hosts_of_a_certificate_are_those_that_openssl_accepts(
+    tmp_path: Path, given: tuple[str, ...], common_name: str | None
+) -> None:
+    authority = Authority(tmp_path)
+    file = authority.issue("broker", *given, common_name=common_name)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    found = hosts(first_certificate(file.read_text()))
+    for host in HOSTS:
+        assert found.include(host) is names_host(server, authority, host), (host, found)

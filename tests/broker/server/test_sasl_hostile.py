@@ -1,17 +1,22 @@
 """Hostile inputs before the authentication: nothing but the exchange is parsed, and no client gets in."""
 
 import gc
+import json
 import random
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import jwt
 import pytest
 
 from barnabas_broker.cluster.users import ScramCredentialSet, ScramSecretSet, Users
 from barnabas_broker.security.audit import Audit
+from barnabas_broker.security.bearer import ClaimNames, Token, TokenRules
 from barnabas_broker.security.sasl import PlainUsers
 from barnabas_broker.security.scram import ScramCredential
+from barnabas_broker.security.tokens import KeySet, check
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.server.sasl import REQUESTS, SaslGate, SaslLogin, SaslSettings, ScramDirectory
 from barnabas_protocol.codec import encode_request
@@ -25,13 +30,25 @@ from barnabas_protocol.schema import Request
 from barnabas_protocol.scram import ScramMechanism
 from barnabas_protocol.wire import Buffer
 from tests.sampling import slow
+from tests.tokens import AUDIENCE, ISSUER, claims, ec_key, first_key, jwk, unsecured
 
 pytestmark = pytest.mark.broad
 
 #: Seconds of processor time that one input may take.
 HELD = 0.05
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+#: The time for which tokens are checked; the key of the provider, and one that is not.
+NOW = 1_700_000_000
+KEY, OTHER = first_key(), ec_key()
+
+
+def token(key: Any = KEY, algorithm: str = "RS256", kid: str = "first", **changes: Any) -> bytes:
+    """The first message of OAUTHBEARER."""
+    signed = jwt.encode(claims(now=NOW, **changes), key, algorithm, {"kid": kid})
+    return f"n,,\1auth=Bearer {signed}\1\1".encode()
+
+
 MESSAGES = (
     b"\0ada\0hush",
     b"\0eve\0lovelace",
@@ -43,6 +60,15 @@ MESSAGES = (
     b"\0" * 1000,
     b"=2C" * 1000,
     b"",
+    token(exp=NOW - 1000),
+    token(aud="other"),
+    token(sub=""),
+    token(OTHER, "ES256", "first"),
+    token(OTHER, "ES256", "unknown"),
+    f"n,,\1auth=Bearer {unsecured(now=NOW)}\1\1".encode(),
+    b"n,,\1auth=Bearer " + b"a." * 5000 + b"\1\1",
+    b"n,a=eve,\1auth=Bearer x.y.z\1more=" + b"x" * 1000 + b"\1\1",
+    b"\1",
 )
 
 
@@ -112,8 +138,14 @@ async def test_hostile_inputs_before_the_login(caplog: pytest.LogCaptureFixture,
             for mechanism in ScramMechanism
         ]
     )
+    rules = TokenRules((AUDIENCE,), ISSUER, ClaimNames(), 30_000)
+    keys = KeySet.of_json(json.dumps({"keys": [jwk(KEY, kid="first")]}).encode())
+
+    def check_token(given: str) -> Token:
+        return check(given, keys, rules, NOW * 1000)
+
     settings = SaslSettings(MECHANISMS, PlainUsers({"ada": "lovelace"}), None, 60.0, 524_288, {})
-    login = SaslLogin(settings, ScramDirectory(lambda: users), lambda: 0, Audit(lambda: 0.0))
+    login = SaslLogin(settings, ScramDirectory(lambda: users), lambda: 0, Audit(lambda: 0.0), check_token)
     given, worst, outcomes = 0, 0.0, {"closed": 0, "refused": 0, "answered": 0}
     while given < count:
         watched, peer = Watched(), Peer("test", 1)

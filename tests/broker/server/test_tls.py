@@ -1,11 +1,13 @@
 """Listeners with TLS: handshakes, client certificates and their principals, reload, and what is not TLS."""
 
 import asyncio
+import gc
 import logging
 import random
 import shutil
 import socket
 import ssl
+import weakref
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -13,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.config import ConfigError
+from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
 from barnabas_broker.security.tls import _Connection
 from barnabas_broker.server import folded
-from barnabas_broker.server.connection import Peer
+from barnabas_broker.server.connection import Connection, Peer
 from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps, TlsListener
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -310,6 +313,54 @@ async def test_hostile_bytes_close_the_connection_and_nothing_else(
     assert "Traceback" not in caplog.text
 
 
+#: A client that is refused because it has no certificate, one that goes away in the middle, and one without TLS.
+FAILING = {"refused": b"", "cut": b"\x16\x03\x01\x02\x00\x01\x00", "plain": b"GET / HTTP/1.1\r\n"}
+
+
+@pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
+def test_a_failed_handshake_leaves_nothing_for_the_collector(
+    authority: Authority, tmp_path: Path, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that fail again and again would fill the memory until the collector runs, and make its pauses longer."""
+    connections = weakref.WeakSet[Connection]()
+    make = Connection.__init__
+
+    def made(connection: Connection, *args: Any, **named: Any) -> None:
+        make(connection, *args, **named)
+        connections.add(connection)
+
+    async def run() -> None:
+        settings = {
+            "log.dir": str(tmp_path / "data"),
+            "listeners": "SSL://127.0.0.1:0",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.location": str(authority.issue("broker")),
+            "ssl.truststore.location": str(authority.trust),
+            "ssl.client.auth": "required",
+        }
+        broker = await BrokerServer.start(Config(BROKER_KEYS, settings), port=0)
+        try:
+            if said:
+                wire = await Wire.connect(port(broker))
+                wire.writer.write(said)
+                await until(lambda: bool(connections))
+                await wire.close()
+            else:
+                assert await rejected(broker, trusting(authority)) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+            await until(lambda: not connections)
+        finally:
+            await broker.stop()
+
+    monkeypatch.setattr(Connection, "__init__", made)
+    gc.disable()
+    try:
+        # asyncio's own loop makes a cycle of a failed handshake, and the broker does not use it.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
+    finally:
+        gc.enable()
+
+
 async def test_pending_handshakes_count_as_connections(
     start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -528,6 +579,43 @@ async def test_certificates_are_reloaded(
         assert line["event"] == "certificates not reloaded, the earlier ones stay"
         assert line["listener"] == "SSL"
         assert await principal_of_new_connection(broker, newer) == "User:ANONYMOUS"
+
+
+async def test_a_certificate_that_is_not_for_the_advertised_host_is_a_warning(
+    start_tls: StartTls, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keystore = tmp_path / "keystore.pem"
+    right, wrong = (
+        authority.issue("right").read_text(),
+        authority.issue("wrong", "10.0.0.7", "*.example.com").read_text(),
+    )
+    keystore.write_text(wrong)
+    broker = await start_tls(ssl_keystore_location=str(keystore))
+    try:
+        (line,) = failures(caplog)
+        assert line["event"].startswith("the certificate is not for the advertised host")
+        assert (line["listener"], line["host"]) == ("SSL", "127.0.0.1")
+        assert line["certificate"] == "*.example.com, 10.0.0.7"
+        assert "advertised.listeners" in line["advice"]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(broker, trusting(authority))
+        await until(lambda: len(failures(caplog)) == 2)  # the client has refused it
+        for text, lines in ((right, 0), (wrong, 1)):
+            keystore.write_text(text)
+            caplog.clear()
+            broker.certificates.reload()
+            assert len(failures(caplog)) == lines
+    finally:
+        await broker.stop()
+
+
+async def test_the_host_that_clients_get_is_the_advertised_one(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    keystore = authority.issue("named", "kafka.example.com")
+    names = {"advertised_listeners": "SSL://kafka.example.com:9093", "ssl_keystore_location": str(keystore)}
+    await start_tls(**names)
+    assert failures(caplog) == []
 
 
 async def principal_of_new_connection(broker: BrokerServer, authority: Authority) -> str:

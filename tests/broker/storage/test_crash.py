@@ -131,7 +131,7 @@ PARTS = slow_except(range(4), 0)
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", slow_except(SETTINGS, "page cache"))
 def test_acknowledged_records_survive_a_crash_at_any_step(name: str, part: int) -> None:
     given, each = SETTINGS[name]
     config = broker_config(**given)

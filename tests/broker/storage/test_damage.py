@@ -36,6 +36,7 @@ from tests.broker.storage.support import (
 )
 from tests.broker.storage.test_recovery import PARTITION, cut, expected, filled, overwrite, reopened
 from tests.lots import in_lots
+from tests.sampling import slow_but_each
 
 Lines = list[MutableMapping[str, Any]]
 SEED = random.SystemRandom().randrange(2**32)
@@ -446,7 +447,7 @@ def assert_sound_records_are_read(files: MemoryFiles, places: list[Place], log: 
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("round_", range(10))
+@pytest.mark.parametrize("round_", slow_but_each(4, range(10)))
 def test_whole_records_survive_random_damage_and_kills_during_recovery(round_: int) -> None:
     for case in range(12):
         seed = SEED + round_ * 1000 + case

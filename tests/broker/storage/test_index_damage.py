@@ -123,7 +123,7 @@ def damages(data: bytes, entry: int, chance: random.Random) -> Iterator[tuple[st
     ("suffix", "entry", "clean"),
     [
         slow((names.TIME_INDEX, 12, True)),
-        (names.TIME_INDEX, 12, False),
+        slow((names.TIME_INDEX, 12, False)),
         slow((names.TXN_INDEX, 34, True)),
         (names.TXN_INDEX, 34, False),
         (names.INDEX, 8, True),

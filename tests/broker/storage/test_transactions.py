@@ -512,9 +512,7 @@ BUGS: Final = [
 ]
 
 
-@pytest.mark.parametrize(
-    "bug", slow_except(BUGS, newest_first, snapshot_forgets_transactions, stale_verification, any_epoch_ends)
-)
+@pytest.mark.parametrize("bug", slow_except(BUGS, newest_first, stale_verification))
 @pytest.mark.timeout(600)
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]) -> None:
     bug(monkeypatch)

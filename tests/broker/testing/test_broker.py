@@ -17,11 +17,14 @@ import pytest
 from barnabas_broker.testing import Broker, BrokerError
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.sampling import slow
 from tests.wire import Wire
 
 pytestmark = pytest.mark.programs
 
 MODES = pytest.mark.parametrize("process", [True, False], ids=["process", "thread"])
+#: Where the mode makes no difference that `make test` has to see: a process takes a second.
+MOSTLY_THREAD = pytest.mark.parametrize("process", [slow(True), False], ids=["process", "thread"])
 
 
 async def topics(broker: Broker) -> dict[str, int]:
@@ -80,7 +83,7 @@ def test_a_thread_cannot_be_killed() -> None:
         assert broker.running
 
 
-@MODES
+@MOSTLY_THREAD
 async def test_data_are_kept_where_they_are_wanted(process: bool, tmp_path: Path) -> None:
     for _ in range(2):
         with Broker(process=process, data_dir=tmp_path / "data") as broker:
@@ -89,7 +92,7 @@ async def test_data_are_kept_where_they_are_wanted(process: bool, tmp_path: Path
     assert (tmp_path / "data" / "kept-0").is_dir()
 
 
-@MODES
+@MOSTLY_THREAD
 def test_configuration(process: bool) -> None:
     config = {"num.partitions": 3, "auto.create.topics.enable": True, "log.cleanup.policy": ["delete", "compact"]}
     with Broker(process=process, config=config) as broker:
@@ -97,7 +100,7 @@ def test_configuration(process: bool) -> None:
         assert asyncio.run(topics(broker)) == {"asked": 3}
 
 
-@MODES
+@MOSTLY_THREAD
 def test_an_unknown_key_is_a_warning(process: bool) -> None:
     broker = Broker(process=process, config={"num.partition": 3})
     with pytest.warns(UserWarning, match=r"num.partition: no such configuration key, ignored, did you mean num.parti"):
@@ -111,7 +114,7 @@ def test_the_folder_of_its_log_is_not_given_as_a_key(key: str) -> None:
         Broker(config={key: "/tmp/elsewhere"})
 
 
-@MODES
+@MOSTLY_THREAD
 def test_what_keeps_a_broker_from_starting(process: bool, tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match=r"num.partitions='many': not a whole number"):
         Broker(process=process, config={"num.partitions": "many"}).start()

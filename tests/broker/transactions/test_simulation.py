@@ -13,6 +13,7 @@ from barnabas_broker.transactions.markers import Marker, MarkerSender
 from barnabas_broker.transactions.transaction import Effect, Transaction
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.transactions.simulation import Violation, run_seed
+from tests.sampling import slow_but_each
 
 STEP = 5
 #: The first seeds of the runs; `make test` runs the first one.
@@ -113,16 +114,19 @@ def timeouts_do_not_abort(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "bug",
-    [
-        new_coordinators_do_not_resume,
-        decisions_are_not_awaited,
-        lost_markers_are_not_sent_again,
-        the_first_marker_ends_all_partitions,
-        markers_of_any_epoch_count,
-        new_producers_do_not_abort,
-        aborts_commit,
-        timeouts_do_not_abort,
-    ],
+    slow_but_each(
+        4,
+        [
+            new_coordinators_do_not_resume,
+            decisions_are_not_awaited,
+            lost_markers_are_not_sent_again,
+            the_first_marker_ends_all_partitions,
+            markers_of_any_epoch_count,
+            new_producers_do_not_abort,
+            aborts_commit,
+            timeouts_do_not_abort,
+        ],
+    ),
 )
 def test_every_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]) -> None:
     bug(monkeypatch)

@@ -99,13 +99,17 @@ def test_options_of_all_commands_stand_before_between_and_after_the_words() -> N
     ):
         read = COMMAND_LINE.parse(words)
         assert (read.bootstrap, read.timeout, read.json, read.internal) == ("h:1", 3.0, True, True), words
+    repeated = PIPELINE.parse(["-o", "a=1", "lag", "g", "-o", "b=2"])
+    assert repeated.options == [("a", "1"), ("b", "2")]
+
+
+@pytest.mark.slow
+def test_options_of_all_commands_stand_anywhere_in_each_command() -> None:
     for command in EVERY:
         for at in range(len(command.path) + 1):
             with pytest.raises(SystemExit) as leaving:
                 COMMAND_LINE.parse([*command.path[:at], "--json", *command.path[at:], "--help"])
             assert leaving.value.code == 0, command.path
-    repeated = PIPELINE.parse(["-o", "a=1", "lag", "g", "-o", "b=2"])
-    assert repeated.options == [("a", "1"), ("b", "2")]
 
 
 @pytest.mark.parametrize(

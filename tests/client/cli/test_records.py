@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.cli.conftest import PATIENCE, Cli
+from tests.sampling import slow
 
 FORMAT = r"%t:%p:%o %k=%v %T %K %V %h\n"
 
@@ -48,7 +49,9 @@ async def test_empty_input_is_reported(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize(("closed", "written"), [("<&-", 0), (">&-", 1), ("2>&-", 1), (">&- 2>&-", 1)])
+@pytest.mark.parametrize(
+    ("closed", "written"), [slow(("<&-", 0)), slow((">&-", 1)), slow(("2>&-", 1)), (">&- 2>&-", 1)]
+)
 async def test_a_closed_standard_stream_is_like_an_empty_one(cli: Cli, closed: str, written: int) -> None:
     await cli("topics", "create", "t")
     command = f"echo line | {sys.executable} -m barnabas_client.cli produce t {closed}"

@@ -16,6 +16,7 @@ from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.sampling import slow
 
 pytest.importorskip("rich")
 
@@ -102,7 +103,7 @@ async def test_a_file_has_a_bar_and_a_table_has_colour(cli: Cli, tmp_path: Path)
 
 @ONLY_BARNABAS  # Apache Kafka deletes it
 @pytest.mark.parametrize(
-    ("typed", "end"), [("yes", "nothing was deleted"), (OFFSETS_TOPIC, "is internal and cannot be")]
+    ("typed", "end"), [slow(("yes", "nothing was deleted")), (OFFSETS_TOPIC, "is internal and cannot be")]
 )
 async def test_an_internal_topic_is_deleted_only_if_its_name_is_typed(cli: Cli, typed: str, end: str) -> None:
     """Barnabas refuses it even then."""

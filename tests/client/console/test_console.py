@@ -13,7 +13,7 @@ import pytest
 from barnabas.console.command import _login
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http import rows
+from barnabas_broker.http import rates, rows
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_client.admin.acls import AclBinding
 from barnabas_client.cli.failures import CommandError
@@ -95,10 +95,38 @@ async def orders(connect: Connect) -> Orders:
 
 
 def known(value: Any) -> Any:
-    """What console and broker say alike: not what only the coordinator knows, nor ages, which their samples give."""
+    """What console and broker say alike: not what only the coordinator knows, nor what their samples tell."""
     assert isinstance(value, dict)
-    other = ("generation", "protocol_type", "protocol", "lag_ms", "lag_ms_exact", "health_reason", "storm_score")
+    other = (
+        *("generation", "protocol_type", "protocol", "health_reason", "storm_score"),
+        *("lag_ms", "lag_ms_exact", "commit_rate", "produce_rate"),
+    )
     return {name: each for name, each in value.items() if name not in other}
+
+
+async def test_rates_come_from_offsets_that_move(
+    broker: BrokerServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the page of the broker and on the console: nothing is known at first, then that a group consumes."""
+    monkeypatch.setattr(rates, "LEAST", 0.001)
+    wire = await connect()
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 1)
+    number = 1
+    await commit(wire, "g", "t", {0: number})
+    async with console(f"127.0.0.1:{broker.port}") as port:
+        for where in (port, broker.http_port):
+            seen: list[float | None] = []
+            async with asyncio.timeout(PATIENCE):
+                while not (seen and seen[-1]):
+                    (row,) = (await ask(where, "/groups"))[1]["groups"]
+                    seen.append(row["commit_rate"])
+                    await produce(wire, "t", 0, 5)
+                    number += 1
+                    await commit(wire, "g", "t", {0: number})
+            if where == port:
+                assert seen[0] is None  # the first look at a group tells no rate
+            assert row["produce_rate"] > 0
 
 
 async def test_groups_are_those_of_the_broker(broker: BrokerServer, connect: Connect) -> None:

@@ -26,6 +26,8 @@ def event(kind: str, time: int, generation: int = 1, **more: Any) -> bytes:
 class Script(History):
     """Events that are there, and events that follow; an exception is raised in its place."""
 
+    no_requests = "None here."
+
     def __init__(self, there: list[bytes], coming: list[list[bytes] | Exception]) -> None:
         self._there, self._coming = there, coming
         self.size = len(there)

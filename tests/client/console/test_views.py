@@ -5,6 +5,7 @@ import pytest
 from barnabas.console import views
 from barnabas.console.views import Observations, Observed, Position, one_group, positions_of, summary
 from barnabas_broker.groups.events.score import Score
+from barnabas_broker.http.rates import UNKNOWN
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
 
@@ -43,6 +44,8 @@ def test_a_summary() -> None:
         "unstable_lag": 0,
         "lag_ms": None,
         "lag_ms_exact": True,
+        "commit_rate": None,
+        "produce_rate": None,
         "health": "ok",
         "health_reason": "",
         "storm_score": None,
@@ -97,11 +100,12 @@ def test_a_group_of_the_consumer_protocol_has_an_epoch_and_what_is_to_be_revoked
 def test_durations_begin_with_the_first_look() -> None:
     looks = Observations()
     behind = [Position(T0, 5, 9, 9)]
-    assert looks.look("g", "PreparingRebalance", behind, 100.0) == (0.0, 0.0, None, False, None)
-    assert looks.look("g", "CompletingRebalance", behind, 107.0) == (7.0, 7.0, None, False, None)
-    assert looks.look("g", "Stable", behind, 108.0) == (None, 8.0, None, False, None)
-    assert looks.look("g", "Stable", [Position(T0, 6, 9, 9)], 109.0) == (None, 0.0, None, False, None)
-    assert looks.look("g", "PreparingRebalance", [Position(T0, 6, 9, 9)], 110.0) == (0.0, 1.0, None, False, None)
+    assert looks.look("g", "PreparingRebalance", behind, 100.0) == (0.0, 0.0, None, UNKNOWN, False, None)
+    assert looks.look("g", "CompletingRebalance", behind, 107.0) == (7.0, 7.0, None, UNKNOWN, False, None)
+    assert looks.look("g", "Stable", behind, 108.0) == (None, 8.0, None, UNKNOWN, False, None)
+    assert looks.look("g", "Stable", [Position(T0, 6, 9, 9)], 109.0) == (None, 0.0, None, UNKNOWN, False, None)
+    again = looks.look("g", "PreparingRebalance", [Position(T0, 6, 9, 9)], 110.0)
+    assert again == (0.0, 1.0, None, UNKNOWN, False, None)
 
 
 def test_the_groups_of_observations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

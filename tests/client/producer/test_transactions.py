@@ -35,6 +35,7 @@ from tests.client.consumers import T0, consumer, member, values
 from tests.client.fake_answers import Action, Answer, drop, lose, produce_refused, silence
 from tests.client.fake_broker import FakeBroker, until
 from tests.client.producers import numbered, producer
+from tests.sampling import slow
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 _NAMES = count(1)
@@ -135,7 +136,7 @@ async def test_records_outside_of_a_transaction_are_refused(cluster: FakeBroker)
             await plain.begin_transaction()
 
 
-@pytest.mark.parametrize("fault", [drop, lose], ids=["drop", "lose"])
+@pytest.mark.parametrize("fault", [slow(drop), lose], ids=["drop", "lose"])
 @pytest.mark.parametrize(
     "key",
     [

@@ -11,13 +11,15 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError, ProducerFenced, for_code
+from aiokafka.helpers import create_ssl_context
 
 from tests.interop.clients.base import (
     LIMIT,
     Admin,
     Client,
     Delivered,
+    Fenced,
     Group,
     GroupMember,
     Loop,
@@ -39,7 +41,8 @@ async def _call(work: Awaitable[T]) -> T:
     try:
         return await work
     except KafkaError as error:
-        raise Refused(int(getattr(error, "errno", None) or -1), repr(error)) from error
+        kind = Fenced if isinstance(error, ProducerFenced) else Refused
+        raise kind(int(getattr(error, "errno", None) or -1), repr(error)) from error
 
 
 def _check(code: int, about: str) -> None:
@@ -82,6 +85,19 @@ class AioSender(Sender):
         sent, self._sent = self._sent, []
         return self._loop.run(collect(sent), timeout)
 
+    def begin(self) -> None:
+        self._loop.run(_call(self._producer.begin_transaction()))
+
+    def commit(self) -> None:
+        self._loop.run(_call(self._producer.commit_transaction()))
+
+    def abort(self) -> None:
+        self._loop.run(_call(self._producer.abort_transaction()))
+
+    def send_offsets(self, reader: Reader, offsets: Mapping[Partition, int]) -> None:
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        self._loop.run(_call(self._producer.send_offsets_to_transaction(wanted, reader.group_metadata())))
+
     def _close(self) -> None:
         self._loop.run(self._producer.stop())
         self._loop.close()
@@ -102,8 +118,9 @@ class Gate:
 
 
 class AioReader(Reader):
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], group: str | None) -> None:
         self._loop = Loop()
+        self._group = group
         self._gate = self._loop.call(Gate)
         ConsumerRebalanceListener.register(Gate)  # untyped, it cannot be inherited from
         self._consumer = self._loop.call(lambda: AIOKafkaConsumer(**settings))
@@ -147,6 +164,9 @@ class AioReader(Reader):
         found: int | None = self._loop.run(_call(self._consumer.committed(TopicPartition(*partition))))
         return found
 
+    def group_metadata(self) -> Any:
+        return self._group
+
     def seek(self, partition: Partition, offset: int) -> None:
         self._loop.call(lambda: self._consumer.seek(TopicPartition(*partition), offset))
 
@@ -172,9 +192,9 @@ class AioReader(Reader):
 
 
 class AioAdmin(Admin):
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, settings: Mapping[str, object]) -> None:
         self._loop = Loop()
-        self._admin = self._loop.call(lambda: AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers))
+        self._admin = self._loop.call(lambda: AIOKafkaAdminClient(**settings))
         try:
             self._do(self._admin.start)
         except BaseException:
@@ -252,15 +272,22 @@ class AioAdmin(Admin):
 class Aio(Client):
     NAME: ClassVar[str] = "aiokafka"
 
+    @property
+    def _settings(self) -> dict[str, object]:
+        settings: dict[str, object] = {"bootstrap_servers": self.bootstrap_servers}
+        if self.login is not None:
+            settings |= {"ssl_context": create_ssl_context(cafile=self.login.trust), **self.login.as_keywords()}
+        return settings
+
     def _sender(self, options: SenderOptions) -> Sender:
-        return AioSender({"bootstrap_servers": self.bootstrap_servers, **options.as_keywords()})
+        return AioSender({**self._settings, **options.as_keywords()})
 
     def _reader(self, options: ReaderOptions) -> Reader:
         settings = options.as_keywords(ASSIGNORS[options.assignor])
-        return AioReader({"bootstrap_servers": self.bootstrap_servers, "max_poll_records": 500, **settings})
+        return AioReader({**self._settings, "max_poll_records": 500, **settings}, options.group)
 
     def _admin(self) -> Admin:
-        return AioAdmin(self.bootstrap_servers)
+        return AioAdmin(self._settings)
 
     @classmethod
     def version(cls) -> str:

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import uvloop
 
@@ -23,14 +23,17 @@ from barnabas_client import (
     TopicPartition,
 )
 from barnabas_client import Assignor as AnyAssignor
+from barnabas_client.errors import ProducerFencedError
 from tests.interop.clients.base import (
     LIMIT,
     Admin,
     Assignor,
     Client,
     Delivered,
+    Fenced,
     Group,
     GroupMember,
+    GroupProtocol,
     Loop,
     Partition,
     Reader,
@@ -54,14 +57,15 @@ async def _call(work: Awaitable[T]) -> T:
     try:
         return await work
     except KafkaError as error:
-        raise Refused(int(error.code), str(error)) from error
+        kind = Fenced if isinstance(error, ProducerFencedError) else Refused
+        raise kind(int(error.code), str(error)) from error
 
 
 class BarnabasSender(Sender):
-    def __init__(self, bootstrap_servers: str, options: SenderOptions) -> None:
+    def __init__(self, settings: Mapping[str, Any], options: SenderOptions) -> None:
         self._loop = Loop(uvloop.new_event_loop)
         self._sent: list[Awaitable[RecordMetadata]] = []
-        self._producer = self._loop.call(lambda: Producer(bootstrap_servers=bootstrap_servers, **options.as_keywords()))
+        self._producer = self._loop.call(lambda: Producer(**settings, **options.as_keywords()))
         self._loop.run(_call(self._producer.start()))
 
     def send(
@@ -85,17 +89,32 @@ class BarnabasSender(Sender):
         sent, self._sent = self._sent, []
         return self._loop.run(collect(sent), timeout)
 
+    def begin(self) -> None:
+        self._loop.run(_call(self._producer.begin_transaction()))
+
+    def commit(self) -> None:
+        self._loop.run(_call(self._producer.commit_transaction()))
+
+    def abort(self) -> None:
+        self._loop.run(_call(self._producer.abort_transaction()))
+
+    def send_offsets(self, reader: Reader, offsets: Mapping[Partition, int]) -> None:
+        wanted = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        self._loop.run(_call(self._producer.send_offsets_to_transaction(wanted, reader.group_metadata())))
+
     def _close(self) -> None:
         self._loop.run(self._producer.stop())
         self._loop.close()
 
 
 class BarnabasReader(Reader):
-    def __init__(self, bootstrap_servers: str, options: ReaderOptions) -> None:
+    def __init__(self, settings: Mapping[str, Any], options: ReaderOptions) -> None:
         self._loop = Loop(uvloop.new_event_loop)
-        self._consumer = self._loop.call(
-            lambda: Consumer(bootstrap_servers=bootstrap_servers, **options.as_keywords(STRATEGIES[options.assignor]()))
-        )
+        arguments = {**settings, **options.as_keywords(STRATEGIES[options.assignor]())}
+        if options.protocol == "consumer":  # the broker has these three
+            for name in ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms"):
+                del arguments[name]
+        self._consumer = self._loop.call(lambda: Consumer(**arguments, group_protocol=options.protocol))
         self._loop.run(_call(self._consumer.start()))
 
     def subscribe(self, *topics: str) -> None:
@@ -121,6 +140,9 @@ class BarnabasReader(Reader):
     def committed(self, partition: Partition) -> int | None:
         return self._loop.run(_call(self._consumer.committed(TopicPartition(*partition))))
 
+    def group_metadata(self) -> Any:
+        return self._loop.call(self._consumer.group_metadata)
+
     def seek(self, partition: Partition, offset: int) -> None:
         self._loop.call(lambda: self._consumer.seek(TopicPartition(*partition), offset))
 
@@ -144,9 +166,9 @@ class BarnabasReader(Reader):
 
 
 class BarnabasAdmin(Admin):
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self._loop = Loop(uvloop.new_event_loop)
-        self._admin = self._loop.call(lambda: BarnabasAdminClient(bootstrap_servers=bootstrap_servers))
+        self._admin = self._loop.call(lambda: BarnabasAdminClient(**settings))
         self._do(self._admin.start())
 
     def _do(self, work: Awaitable[T]) -> T:
@@ -213,15 +235,23 @@ class BarnabasAdmin(Admin):
 class Barnabas(Client):
     NAME: ClassVar[str] = "barnabas"
     ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
+    GROUP_PROTOCOLS: ClassVar[frozenset[GroupProtocol]] = frozenset({"classic", "consumer"})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
+        if self.login is not None:
+            settings |= {"ssl_cafile": self.login.trust, **self.login.as_keywords()}
+        return settings
 
     def _sender(self, options: SenderOptions) -> Sender:
-        return BarnabasSender(self.bootstrap_servers, options)
+        return BarnabasSender(self._settings, options)
 
     def _reader(self, options: ReaderOptions) -> Reader:
-        return BarnabasReader(self.bootstrap_servers, options)
+        return BarnabasReader(self._settings, options)
 
     def _admin(self) -> Admin:
-        return BarnabasAdmin(self.bootstrap_servers)
+        return BarnabasAdmin(self._settings)
 
     @classmethod
     def version(cls) -> str:

@@ -31,6 +31,8 @@ Acks = Literal[0, 1, "all"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 COMPRESSIONS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 Assignor = Literal["range", "roundrobin", "cooperative-sticky"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+GroupProtocol = Literal["classic", "consumer"]
 
 
 class Code(IntEnum):
@@ -52,6 +54,10 @@ class Refused(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
         self.code = code
+
+
+class Fenced(Refused):
+    """Another producer has taken over the transactional id."""
 
 
 class Unsupported(Exception):
@@ -99,6 +105,34 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Login:
+    """How a client connects to a listener with TLS. Without a mechanism, the client does not log in.
+
+    `trust` is the path of the file with the CA's certificate.
+    """
+
+    trust: str
+    mechanism: Mechanism | None = None
+    user: str = ""
+    password: str = ""
+
+    @property
+    def protocol(self) -> Literal["SSL", "SASL_SSL"]:
+        return "SSL" if self.mechanism is None else "SASL_SSL"
+
+    def as_keywords(self) -> dict[str, Any]:
+        """Return the arguments of a client that is built like aiokafka's, without the CA: libraries differ there."""
+        if self.mechanism is None:
+            return {"security_protocol": self.protocol}
+        return {
+            "security_protocol": self.protocol,
+            "sasl_mechanism": self.mechanism,
+            "sasl_plain_username": self.user,
+            "sasl_plain_password": self.password,
+        }
+
+
+@dataclass(frozen=True)
 class SenderOptions:
     """How a producer sends."""
 
@@ -106,6 +140,7 @@ class SenderOptions:
     compression: Compression
     idempotent: bool
     linger_ms: int
+    transactional_id: str | None
 
     def as_keywords(self) -> dict[str, Any]:
         """Return the arguments of a producer that is built like aiokafka's."""
@@ -115,6 +150,7 @@ class SenderOptions:
             "enable_idempotence": self.idempotent,
             "linger_ms": self.linger_ms,
             "max_request_size": MAX_REQUEST_BYTES,
+            "transactional_id": self.transactional_id,
         }
 
 
@@ -130,6 +166,7 @@ class ReaderOptions:
     assignor: Assignor
     read_committed: bool
     session_timeout_ms: int
+    protocol: GroupProtocol
 
     @property
     def offset_reset(self) -> Literal["earliest", "latest"]:
@@ -201,6 +238,21 @@ class Sender(Closeable):
             TimeoutError: some records have no result yet.
         """
 
+    # Only producers with a transactional id have these; they have started their id already.
+
+    @abc.abstractmethod
+    def begin(self) -> None: ...
+
+    @abc.abstractmethod
+    def commit(self) -> None: ...
+
+    @abc.abstractmethod
+    def abort(self) -> None: ...
+
+    @abc.abstractmethod
+    def send_offsets(self, reader: "Reader", offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets of the reader's group in the transaction."""
+
 
 class Reader(Closeable):
     """A consumer."""
@@ -235,6 +287,10 @@ class Reader(Closeable):
 
     @abc.abstractmethod
     def committed(self, partition: Partition) -> int | None: ...
+
+    @abc.abstractmethod
+    def group_metadata(self) -> Any:
+        """Return what a producer of the same library needs to commit offsets of the group."""
 
     @abc.abstractmethod
     def seek(self, partition: Partition, offset: int) -> None: ...
@@ -302,9 +358,11 @@ class Client(abc.ABC):
     NAME: ClassVar[str]
     COMPRESSIONS: ClassVar[frozenset[Compression]] = frozenset(COMPRESSIONS)
     ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin"})
+    GROUP_PROTOCOLS: ClassVar[frozenset[GroupProtocol]] = frozenset({"classic"})
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, login: Login | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.login = login
         self._open = contextlib.ExitStack()
 
     @abc.abstractmethod
@@ -327,12 +385,15 @@ class Client(abc.ABC):
         compression: Compression = "none",
         idempotent: bool | None = None,
         linger_ms: int = 5,
+        transactional_id: str | None = None,
     ) -> Sender:
         """Return a producer, idempotent where it can be: others may change the order of records that they retry."""
         if compression not in self.COMPRESSIONS:
             raise Unsupported(f"{compression} needs a package that is not installed")
         wanted = acks == "all" if idempotent is None else idempotent
-        return self._open.enter_context(self._sender(SenderOptions(acks, compression, wanted, linger_ms)))
+        return self._open.enter_context(
+            self._sender(SenderOptions(acks, compression, wanted, linger_ms, transactional_id))
+        )
 
     def reader(
         self,
@@ -345,13 +406,28 @@ class Client(abc.ABC):
         assignor: Assignor = "range",
         read_committed: bool = False,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        protocol: GroupProtocol = "classic",
     ) -> Reader:
         if assignor not in self.ASSIGNORS:
             raise Unsupported(f"no {assignor} assignor")
+        if protocol not in self.GROUP_PROTOCOLS:
+            raise Unsupported("no groups of KIP-848")
         options = ReaderOptions(
-            group, client_id, instance_id, from_start, auto_commit, assignor, read_committed, session_timeout_ms
+            group,
+            client_id,
+            instance_id,
+            from_start,
+            auto_commit,
+            assignor,
+            read_committed,
+            session_timeout_ms,
+            protocol,
         )
         return self._open.enter_context(self._reader(options))
+
+    def at(self, bootstrap_servers: str, login: Login) -> Self:
+        """Return the same library, connected to a listener with TLS."""
+        return self._open.enter_context(contextlib.closing(type(self)(bootstrap_servers, login)))
 
     def admin(self) -> Admin:
         return self._open.enter_context(self._admin())

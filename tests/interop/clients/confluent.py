@@ -2,7 +2,7 @@
 
 import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
@@ -32,8 +32,10 @@ from tests.interop.clients.base import (
     Assignor,
     Client,
     Delivered,
+    Fenced,
     Group,
     GroupMember,
+    GroupProtocol,
     Partition,
     Reader,
     ReaderOptions,
@@ -56,7 +58,8 @@ PASSING: Final = {
 
 
 def _refused(error: KafkaError) -> Refused:
-    return Refused(error.code(), error.str())
+    kind = Fenced if error.code() == KafkaError._FENCED else Refused
+    return kind(error.code(), error.str())
 
 
 def _call(work: Callable[[], T]) -> T:
@@ -82,8 +85,10 @@ def _quiet(error: KafkaError) -> None:
 
 
 class ConfluentSender(Sender):
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], transactional: bool) -> None:
         self._producer = Producer({**settings, "error_cb": _quiet})
+        if transactional:
+            _call(lambda: self._producer.init_transactions(LIMIT))
         self._sent = 0
         self._results: dict[int, Delivered | KafkaError] = {}
 
@@ -130,9 +135,26 @@ class ConfluentSender(Sender):
                 raise _refused(one)
         return [one for one in results if isinstance(one, Delivered)]
 
+    def begin(self) -> None:
+        _call(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        _call(lambda: self._producer.commit_transaction(LIMIT))
+
+    def abort(self) -> None:
+        _call(lambda: self._producer.abort_transaction(LIMIT))
+
+    def send_offsets(self, reader: Reader, offsets: Mapping[Partition, int]) -> None:
+        wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        _call(lambda: self._producer.send_offsets_to_transaction(wanted, reader.group_metadata(), LIMIT))
+
     def _close(self) -> None:
         self._producer.purge()
-        self._producer.close()
+        try:
+            self._producer.close()
+        except KafkaException as error:
+            if not error.args[0].fatal():  # which a call has raised already
+                raise
 
 
 class ConfluentReader(Reader):
@@ -196,6 +218,9 @@ class ConfluentReader(Reader):
         if found.error is not None:
             raise _refused(found.error)
         return None if found.offset == NO_OFFSET else found.offset
+
+    def group_metadata(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def seek(self, partition: Partition, offset: int) -> None:
         _call(lambda: self._consumer.seek(TopicPartition(*partition, offset)))
@@ -287,22 +312,37 @@ class ConfluentAdmin(Admin):
 class Confluent(Client):
     NAME: ClassVar[str] = "confluent-kafka"
     ASSIGNORS: ClassVar[frozenset[Assignor]] = frozenset({"range", "roundrobin", "cooperative-sticky"})
+    GROUP_PROTOCOLS: ClassVar[frozenset[GroupProtocol]] = frozenset({"classic", "consumer"})
 
     @property
     def _settings(self) -> dict[str, str | int]:
-        return {"bootstrap.servers": self.bootstrap_servers, "reconnect.backoff.max.ms": 500, "log_level": 2}
+        settings: dict[str, str | int] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 2,
+        }
+        if self.login is not None:
+            settings |= {"security.protocol": self.login.protocol, "ssl.ca.location": self.login.trust}
+            if self.login.mechanism is not None:
+                settings |= {
+                    "sasl.mechanism": self.login.mechanism,
+                    "sasl.username": self.login.user,
+                    "sasl.password": self.login.password,
+                }
+        return settings
 
     def _sender(self, options: SenderOptions) -> Sender:
-        return ConfluentSender(
-            {
-                **self._settings,
-                "acks": options.acks,
-                "compression.type": options.compression,
-                "enable.idempotence": options.idempotent,
-                "linger.ms": options.linger_ms,
-                "message.max.bytes": MAX_REQUEST_BYTES,
-            }
-        )
+        settings = {
+            **self._settings,
+            "acks": options.acks,
+            "compression.type": options.compression,
+            "enable.idempotence": options.idempotent,
+            "linger.ms": options.linger_ms,
+            "message.max.bytes": MAX_REQUEST_BYTES,
+        }
+        if options.transactional_id is not None:
+            settings["transactional.id"] = options.transactional_id
+        return ConfluentSender(settings, options.transactional_id is not None)
 
     def _reader(self, options: ReaderOptions) -> Reader:
         settings: dict[str, object] = {
@@ -312,12 +352,14 @@ class Confluent(Client):
             "auto.offset.reset": options.offset_reset,
             "enable.auto.commit": options.auto_commit,
             "auto.commit.interval.ms": AUTO_COMMIT_MS,
-            "partition.assignment.strategy": options.assignor,
             "isolation.level": options.isolation,
-            "session.timeout.ms": options.session_timeout_ms,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "group.protocol": options.protocol,
             "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
         }
+        if options.protocol == "classic":  # otherwise the broker has these three
+            settings["partition.assignment.strategy"] = options.assignor
+            settings["session.timeout.ms"] = options.session_timeout_ms
+            settings["heartbeat.interval.ms"] = HEARTBEAT_MS
         if options.instance_id is not None:
             settings["group.instance.id"] = options.instance_id
         # Without a group it has no committed offsets to look up: the start is given as an offset.

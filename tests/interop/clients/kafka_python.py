@@ -9,7 +9,14 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from kafka.errors import KafkaError, KafkaTimeoutError, for_code, kafka_errors
+from kafka.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    for_code,
+    kafka_errors,
+)
 from kafka.structs import OffsetAndMetadata
 
 from tests.interop.clients.base import (
@@ -19,6 +26,7 @@ from tests.interop.clients.base import (
     Client,
     Compression,
     Delivered,
+    Fenced,
     Group,
     GroupMember,
     Partition,
@@ -53,7 +61,8 @@ def _call(work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     except KafkaTimeoutError as error:
         raise TimeoutError(str(error)) from error
     except KafkaError as error:
-        raise Refused(int(getattr(error, "errno", None) or -1), repr(error)) from error
+        kind = Fenced if isinstance(error, ProducerFencedError | InvalidProducerEpochError) else Refused
+        raise kind(int(getattr(error, "errno", None) or -1), repr(error)) from error
 
 
 def _check(code: int, about: str) -> None:
@@ -61,10 +70,16 @@ def _check(code: int, about: str) -> None:
         raise Refused(code, f"{for_code(code).__name__} {about}")
 
 
+def _offsets(offsets: Mapping[Partition, int]) -> dict[Any, OffsetAndMetadata]:
+    return {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+
+
 class PythonSender(Sender):
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], transactional: bool) -> None:
         self._sent: list[Any] = []
         self._producer = _call(KafkaProducer, **settings)
+        if transactional:
+            _call(self._producer.init_transactions)
 
     def send(
         self,
@@ -86,6 +101,18 @@ class PythonSender(Sender):
         sent, self._sent = self._sent, []
         results = [_call(one.get, timeout=timeout) for one in sent]
         return [Delivered(one.partition, one.offset) for one in results]
+
+    def begin(self) -> None:
+        _call(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        _call(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        _call(self._producer.abort_transaction)
+
+    def send_offsets(self, reader: Reader, offsets: Mapping[Partition, int]) -> None:
+        _call(self._producer.send_offsets_to_transaction, _offsets(offsets), reader.group_metadata())
 
     def _close(self) -> None:
         self._producer.close(timeout=5)
@@ -116,14 +143,14 @@ class PythonReader(Reader):
         return frozenset(Partition(*one) for one in self._consumer.assignment())
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        wanted = {
-            TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()
-        }
-        _call(self._consumer.commit, wanted, timeout_ms=int(LIMIT * 1000))
+        _call(self._consumer.commit, _offsets(offsets), timeout_ms=int(LIMIT * 1000))
 
     def committed(self, partition: Partition) -> int | None:
         found: int | None = _call(self._consumer.committed, TopicPartition(*partition))
         return found
+
+    def group_metadata(self) -> Any:
+        return self._consumer.group_metadata()
 
     def seek(self, partition: Partition, offset: int) -> None:
         self._consumer.seek(TopicPartition(*partition), offset)
@@ -146,8 +173,8 @@ class PythonReader(Reader):
 
 
 class PythonAdmin(Admin):
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._admin = _call(KafkaAdminClient, bootstrap_servers=bootstrap_servers)
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._admin = _call(KafkaAdminClient, **settings)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config or {})}}
@@ -198,10 +225,7 @@ class PythonAdmin(Admin):
         return {Partition(*partition): int(at.offset) for partition, at in found.items()}
 
     def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        wanted = {
-            TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()
-        }
-        for failed in _call(self._admin.alter_group_offsets, group, wanted).values():
+        for failed in _call(self._admin.alter_group_offsets, group, _offsets(offsets)).values():
             _check(failed.errno, group)
 
     def delete_group(self, group: str) -> None:
@@ -223,17 +247,20 @@ class Python(Client):
 
     def _sender(self, options: SenderOptions) -> Sender:
         settings = {"max_block_ms": int(LIMIT * 1000), **options.as_keywords()}
-        return PythonSender({**self._settings, **settings})
+        return PythonSender({**self._settings, **settings}, options.transactional_id is not None)
 
     def _reader(self, options: ReaderOptions) -> Reader:
         return PythonReader({**self._settings, **options.as_keywords(ASSIGNORS[options.assignor])})
 
     @property
     def _settings(self) -> dict[str, object]:
-        return {"bootstrap_servers": self.bootstrap_servers, "reconnect_backoff_max_ms": 500}
+        settings: dict[str, object] = {"bootstrap_servers": self.bootstrap_servers, "reconnect_backoff_max_ms": 500}
+        if self.login is not None:
+            settings |= {"ssl_cafile": self.login.trust, **self.login.as_keywords()}
+        return settings
 
     def _admin(self) -> Admin:
-        return PythonAdmin(self.bootstrap_servers)
+        return PythonAdmin(self._settings)
 
     @classmethod
     def version(cls) -> str:

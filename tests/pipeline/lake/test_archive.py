@@ -109,6 +109,7 @@ def test_many_batches_are_merged_and_read_once(lake: Lake, topic: str) -> None:
     assert (result["records"], result["lake_records"], result["lag"]) == (60, 60, 0)
 
 
+@pytest.mark.slow
 def test_a_lake_on_a_file_system_of_hadoop(lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on HDFS or an object store: every access goes through the JVM."""
     monkeypatch.setattr("barnabas_pipeline.lake.table.folder_at", HadoopFolder)
@@ -150,6 +151,7 @@ def test_files_of_several_days_are_merged_at_once(lake: Lake, topic: str) -> Non
         assert pd.read_parquet(file)["offset"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 def test_batches_grow_until_they_fill_a_file_per_core(lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_pipeline.lake.archive._LEAST_BATCH", 15)
     lake.produce(topic, *(b"%d" % number for number in range(60)))
@@ -196,6 +198,7 @@ def test_bad_records_are_not_quarantined_twice(lake: Lake, topic: str) -> None:
     assert sorted(lake.bad(topic)) == [b"bad 1", b"bad 2"]
 
 
+@pytest.mark.slow
 def test_a_schema_can_be_widened(lake: Lake, topic: str) -> None:
     lake.produce(topic, b'{"n":1}')
     lake.archive(topic)
@@ -273,6 +276,7 @@ def test_a_killed_python_process_of_spark_does_not_end_an_archive(
     assert one.progress.records == len(lake.rows(topic)) == count
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_brokers_is_logged_once_and_survived(
     lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -323,6 +327,7 @@ def test_progress_is_committed_to_a_group_and_new_partitions_are_found(lake: Lak
     assert {tp.partition: one.offset for tp, one in noted.items()} == {2: 1, 3: 1}
 
 
+@pytest.mark.slow
 def test_a_failed_batch_leaves_the_lake_unchanged(lake: Lake, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.produce(topic, b'{"n":1}')
     lake.archive(topic)
@@ -341,6 +346,7 @@ def test_a_failed_batch_leaves_the_lake_unchanged(lake: Lake, topic: str, monkey
     assert sorted(value["n"] for value in lake.rows(topic)["value"]) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_continuous_run_archives_several_topics(lake: Lake, topic: str) -> None:
     other = f"{topic}-other"
     lake.broker.create_topic(other, partitions=1)

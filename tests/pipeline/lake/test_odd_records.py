@@ -117,7 +117,7 @@ def day_of(time: int) -> date | None:
     return date(1970, 1, 1) + timedelta(day) if 0 <= day <= LAST else None
 
 
-@pytest.mark.parametrize("kind", slow_except(KINDS, "bigint", "string"))
+@pytest.mark.parametrize("kind", slow_except(KINDS, "string"))
 def test_an_odd_event_time_is_quarantined(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     texts = [str(edge) for edge in EDGES] + [text for text in ODD_TEXTS if len(text) < 500]
     values = [f'{{"t":{text}}}'.encode() for text in texts]
@@ -154,6 +154,7 @@ def test_odd_records_are_stored_or_quarantined(spark: SparkSession, tmp_path: Pa
             assert (row["value"] if row["value"] is None else bytes(row["value"])) == values[at]
 
 
+@pytest.mark.slow
 def test_a_schema_is_inferred_from_odd_records(spark: SparkSession, tmp_path: Path) -> None:
     """What the first records look like does not end the archive either."""
     texts = [

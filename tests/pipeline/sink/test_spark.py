@@ -33,6 +33,7 @@ def test_rows_are_written_with_all_their_columns(spark: SparkSession, broker: Br
     assert (found[None].value, found[None].partition) == (None, 0)
 
 
+@pytest.mark.slow
 def test_the_option_topic_overrides_the_column(spark: SparkSession, broker: Broker, topic: str) -> None:
     save(
         spark.sql("SELECT 'elsewhere' AS topic, CAST(id AS STRING) AS value, id AS more FROM range(50)"),
@@ -47,11 +48,25 @@ def test_the_option_topic_overrides_the_column(spark: SparkSession, broker: Brok
     [
         ("SELECT 'x' AS value", {}, "append", "topic option required when no 'topic' column is present"),
         slow(("SELECT 'x' AS data", {"topic": "t"}, "append", "required column 'value' not found: there are data")),
-        ("SELECT 1 AS value", {"topic": "t"}, "append", "value column type must be a string or binary, but it is int"),
+        slow(
+            (
+                "SELECT 1 AS value",
+                {"topic": "t"},
+                "append",
+                "value column type must be a string or binary, but it is int",
+            )
+        ),
         slow(("SELECT 'x' AS value", {"topic": "t"}, "overwrite", "save mode overwrite is not allowed")),
         slow(("SELECT 'x' AS value", {"topic": "t", "exactlyOnce": "true"}, "append", "only for streaming queries")),
         slow(("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "append", "null topic present in the data")),
-        ("SELECT 'x' AS value", {"topic": "t", "kafka.linger.msec": "3"}, "append", "did you mean 'kafka.linger.ms'"),
+        slow(
+            (
+                "SELECT 'x' AS value",
+                {"topic": "t", "kafka.linger.msec": "3"},
+                "append",
+                "did you mean 'kafka.linger.ms'",
+            )
+        ),
     ],
 )
 def test_invalid_writes_are_errors(

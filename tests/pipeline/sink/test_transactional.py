@@ -21,6 +21,7 @@ from barnabas_pipeline.sink.transactional import FOLDER, TransactionalWriter
 from tests.pipeline.staging import SCHEMA
 from tests.pipeline.support import admin, consume, numbered, options, produce
 from tests.pipeline.transacting import Query, committed_values, is_open
+from tests.sampling import slow
 
 pytestmark = pytest.mark.broad
 
@@ -129,7 +130,7 @@ def test_an_abort_leaves_what_is_decided(broker: Broker, topic: str, tmp_path: P
 
 
 @pytest.mark.parametrize("executed", [True, False])
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("nth", [1, slow(2)])
 @pytest.mark.parametrize("api", ["EndTxn", "Produce", "InitProducerId", "TxnOffsetCommit", "DescribeTransactions"])
 def test_lost_requests_and_responses(
     broker: Broker, topic: str, tmp_path: Path, api: str, nth: int, executed: bool

@@ -82,6 +82,7 @@ def test_the_columns_are_those_of_sparks_connector(spark: SparkSession, broker: 
     assert (second.key, second.value, second.offset, second.headers) == (None, None, 1, None)
 
 
+@pytest.mark.slow
 def test_a_batch_is_split_among_tasks(spark: SparkSession, broker: Broker, topic: str) -> None:
     produce(broker.bootstrap_servers, topic, numbered(0, 3000), partition=0)
     found = load(spark, broker, assign=f'{{"{topic}": [0]}}', minPartitions="3")
@@ -141,6 +142,7 @@ def test_a_killed_worker_loses_no_records(spark: SparkSession, broker: Broker, t
     assert drain(spark, broker, tmp_path, through, subscribe=topic) == sorted(numbered(0, 100))
 
 
+@pytest.mark.slow
 def test_a_running_query_reads_new_records_and_partitions(spark: SparkSession, broker: Broker, topic: str) -> None:
     name = topic.replace("-", "_")
     stream = spark.readStream.format("barnabas").options(**options(broker, subscribe=topic, startingOffsets="earliest"))

@@ -29,10 +29,12 @@ from barnabas_protocol.messages.fetch import (
 from barnabas_protocol.wire import MAX_ELEMENTS, Buffer
 from tests.lots import in_lots
 from tests.protocol.support import damaged, outcome, some, structs
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 
 VERSIONS = range(4, 19)
+SAMPLED = slow_but_each(3, reversed(VERSIONS))
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -56,7 +58,7 @@ class InFile:
         raise AssertionError("there is no socket")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 @relaxed
 @given(data=st.data())
 def test_responses(version: int, data: st.DataObject) -> None:
@@ -66,7 +68,7 @@ def test_responses(version: int, data: st.DataObject) -> None:
     assert decode_fetch_response(version, frame[4:]) == response
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 def test_damaged_responses(version: int) -> None:
     rng = random.Random(version)
     for _ in range(4):
@@ -162,6 +164,7 @@ def test_versions_that_are_not_served(version: int) -> None:
         encode_fetch_response(FetchResponse(responses=[]), version, 1)
 
 
+@pytest.mark.slow
 def test_elements_are_limited_in_all() -> None:
     partition = bytes(22) + (1000).to_bytes(4, "big") + bytes(16_000) + bytes(4)
     count = MAX_ELEMENTS // 1000 + 1

@@ -21,10 +21,12 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tests.protocol.support import damaged, outcome, some, structs
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 
 VERSIONS = range(10)
+SAMPLED = slow_but_each(3, reversed(VERSIONS))
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -51,7 +53,7 @@ def request(partitions: int, name: str = "topic") -> OffsetCommitRequest:
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 @relaxed
 @given(data=st.data())
 def test_requests(version: int, data: st.DataObject) -> None:
@@ -59,7 +61,7 @@ def test_requests(version: int, data: st.DataObject) -> None:
     assert by_hand(codec.encode_request(drawn, version, 7, "client")[4:]) == drawn
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 @relaxed
 @given(data=st.data())
 def test_responses(version: int, data: st.DataObject) -> None:

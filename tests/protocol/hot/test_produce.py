@@ -23,10 +23,12 @@ from barnabas_protocol.messages.produce import (
 )
 from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
 from tests.protocol.support import damaged, outcome, some, structs
+from tests.sampling import slow_but_each
 
 pytestmark = pytest.mark.broad
 
 VERSIONS = range(3, 14)
+SAMPLED = slow_but_each(3, reversed(VERSIONS))
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -47,7 +49,7 @@ def as_request(version: int, decoded: tuple[ProduceHead, list[ProduceTopic]]) ->
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 @relaxed
 @given(data=st.data())
 def test_requests(version: int, data: st.DataObject) -> None:
@@ -56,7 +58,7 @@ def test_requests(version: int, data: st.DataObject) -> None:
     assert as_request(version, decode_produce_request(version, body)) == request
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SAMPLED)
 @relaxed
 @given(data=st.data())
 def test_responses(version: int, data: st.DataObject) -> None:

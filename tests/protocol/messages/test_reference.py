@@ -76,9 +76,7 @@ OF_REMOVED_VERSIONS: Final = {
 }
 #: Kafka nests structures in their message; two of one name get the name of their API here.
 RENAMED: Final = {
-    "AlterEntityData": "EntityData",
     "AlterEntryData": "EntryData",
-    "AlteredEntityData": "EntityData",
     "AlteredEntryData": "EntryData",
     "ConsumerProtocolAssignmentTopicPartition": "TopicPartition",
     "CurrentTopicPartitions": "TopicPartitions",

@@ -85,29 +85,35 @@ class NewTargets(NamedTuple):
         targets: of each member of the spec. The very object that the spec has if it is not changed.
         changed: the members that get another target.
         records: the record of each changed target, with the target.
+        losing: the members that get another target without some of their partitions.
     """
 
     targets: dict[str, Target]
     changed: set[str]
     records: Mapping[str, tuple[Target, CoordinatorRecord]]
+    losing: Collection[str] = ()
 
     @classmethod
     def of(cls, group_id: str, spec: GroupSpec, result: Mapping[str, Partitions]) -> Self:
         """Compare the result of an assignor with the targets of its spec. May run in a thread, as assignors do."""
         targets: dict[str, Target] = {}
         records: dict[str, tuple[Target, CoordinatorRecord]] = {}
+        losing: set[str] = set()
         nothing: Target = {}
         for member_id, member in spec.members.items():
             target = before = member.assigned
             given = result.get(member_id, nothing)
             if given is not before:
-                target = {topic_id: frozenset(partitions) for topic_id, partitions in given.items() if partitions}
+                # Sorted here, where it may run in a thread: sorting again, on the event loop, takes little then.
+                target = {topic_id: frozenset(given[topic_id]) for topic_id in sorted(given) if given[topic_id]}
                 if target == before:
                     target = before
                 else:
                     records[member_id] = target, target_record(group_id, member_id, target)
+                    if not all(before[topic_id] <= target.get(topic_id, frozenset()) for topic_id in before):
+                        losing.add(member_id)
             targets[member_id] = target
-        return cls(targets, set(records), records)
+        return cls(targets, set(records), records, losing)
 
 
 def target_record(group_id: str, member_id: str, target: Target | None) -> CoordinatorRecord:

@@ -11,6 +11,7 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.classic.members import Protocols
+from barnabas_broker.groups.subscriptions import read_names
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -22,6 +23,8 @@ from barnabas_protocol.errors import DecodeError
 _INT16: Final = Struct(">h")
 #: The newest version that is known; a newer one is read and written as this one, as Kafka does.
 _NEWEST: Final = 3
+#: An empty array, which stands for topics that have been read.
+_NO_TOPICS: Final = bytes(4)
 
 
 class MigrationPolicy(Enum):
@@ -109,14 +112,16 @@ def read_subscription(data: bytes) -> Subscription:
     Raises:
         ValueError: it is malformed.
     """
+    version = version_of(data)
+    topics, end = read_names(data, 2)
     try:
-        read = decode(ConsumerProtocolSubscription, version_of(data), data[2:], trailing=True)
+        read = decode(ConsumerProtocolSubscription, version, _NO_TOPICS + data[end:], trailing=True)
     except DecodeError as error:
         raise ValueError(str(error)) from error
     owned: dict[str, frozenset[int]] = {}
     for each in read.owned_partitions:
         owned[each.topic] = owned.get(each.topic, frozenset()).union(each.partitions)
-    return Subscription(frozenset(read.topics), owned, read.rack_id or None, bytes(read.user_data or b""))
+    return Subscription(frozenset(topics), owned, read.rack_id or None, bytes(read.user_data or b""))
 
 
 def read_assignment(data: bytes) -> tuple[dict[str, set[int]], bytes]:

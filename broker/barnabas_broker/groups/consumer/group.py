@@ -21,9 +21,14 @@ of the consumer protocol is gone, the group may become classic (`_downgrade`).
 Behaves like the consumer groups of Kafka 4.3. Source: ``GroupMetadataManager`` (consumerGroupHeartbeat,
 maybeReconcile, consumerGroupLeave, classicGroupJoinToConsumerGroup, ...), ``ConsumerGroup``,
 ``CurrentAssignmentBuilder``, ``TargetAssignmentBuilder``; KIP-848, KIP-1082 (member ids of clients), KIP-1101 (metadata
-hash), KIP-1251 (commits with an older epoch). Three things are better here: a static member that joins again with its
-own member id, because a response was lost, is not refused; topics of a regular expression that is replaced by one
-without matches go to others at once; and one that matches the same topics as before is not recorded again.
+hash), KIP-1251 (commits with an older epoch). Better here:
+
+- a static member that joins again with its own member id, because a response was lost, is not refused;
+- topics of a regular expression that is replaced by one without matches go to others at once; and one that matches the
+  same topics as before is not recorded again;
+- members that wait for a target, or for partitions of others, are asked to heartbeat soon, and those that have waited
+  for a target together get the partitions in the same heartbeat if the others revoke them at once: a rebalance does not
+  take one heartbeat interval more for each of these.
 """
 
 from collections import Counter, deque
@@ -113,6 +118,12 @@ _MEMBER_ID_REQUIRED: Final = 4
 _RETRY_SECONDS: Final = 1.0
 #: Seconds after the start of an assignor in which heartbeats wait for its target. Those of joins wait in any case.
 _ASSIGNOR_SECONDS: Final = 0.5
+#: Seconds after a new target in which heartbeats that have waited for it wait for partitions that others revoke, too.
+_RELEASE_SECONDS: Final = 0.5
+#: Seconds between two heartbeats of a member that waits for a target or for partitions, at least; and how many of these
+#: heartbeats there are per second, about.
+_SOON_SECONDS: Final = 0.1
+_SOON_PER_SECOND: Final = 20_000
 #: Records that are appended together at most; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
 #: Records that one step makes.
@@ -274,6 +285,14 @@ class _Computation:
     replaced: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(eq=False, slots=True)
+class _Held:
+    """A heartbeat that waits until others, by their member ids, have revoked partitions of its member's new target."""
+
+    heartbeat: _Heartbeat
+    owners: set[str]
+
+
 @dataclass(slots=True)
 class _Append:
     """Records in flight, and the responses that wait for them."""
@@ -315,9 +334,11 @@ class ConsumerGroup:
         "_deadlines",
         "_finishing",
         "_hashed",
+        "_held",
         "_lagging",
         "_last_deadline",
         "_last_ticket",
+        "_losing",
         "_matched",
         "_migrated",
         "_mixed",
@@ -326,6 +347,7 @@ class ConsumerGroup:
         "_refreshed_at",
         "_refreshed_version",
         "_regexes",
+        "_release_by",
         "_resolving",
         "_settings",
         "_step_at",
@@ -388,6 +410,11 @@ class ConsumerGroup:
         #: The heartbeats that have waited for the target and go on now, some at a time; and when the next ones do.
         self._finishing: deque[_Heartbeat] = deque()
         self._step_at = inf
+        #: Those that wait until a member has revoked, by its id; and until when they wait.
+        self._held: dict[str, list[_Held]] = {}
+        self._release_by = -inf
+        #: The members that have waited for the last target, and have to revoke for it.
+        self._losing: set[str] = set()
         #: When to check each member, as a heap; an entry counts if its member is armed for it.
         self._deadlines: list[tuple[float, int, ConsumerGroupMember]] = []
         self._last_deadline = 0
@@ -656,10 +683,7 @@ class ConsumerGroup:
             owner = self._static_member(instance_id)
             if epoch == JOIN_EPOCH:
                 if known is not None and known is not owner:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"Member {member_id} cannot change its InstanceId to {instance_id}.",
-                    )
+                    raise changes_instance(member_id, instance_id)
                 released = owner is None or owner.epoch == LEAVE_STATIC_EPOCH or owner.classic is not None
                 if owner is not None and owner is not known and not released:
                     raise KafkaError(
@@ -688,10 +712,7 @@ class ConsumerGroup:
             KafkaError: it is not `known`, and the group is full.
         """
         if known is None and len(self.members) >= self._settings.max_size:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self._settings.max_size} members.",
-            )
+            raise is_full(self._settings)
 
     def _static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.static.get(instance_id)
@@ -793,7 +814,13 @@ class ConsumerGroup:
     # Members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 
     def join(
-        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, now: float
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        now: float,
+        subscription: Subscription | None = None,
     ) -> list[ConsumerEffect]:
         """JoinGroup of a member of the classic protocol: its generation is its member epoch, and no member leads.
 
@@ -805,16 +832,24 @@ class ConsumerGroup:
             caller: the client that sends it.
             token: identifies it in the :class:`~barnabas_broker.groups.effects.Reply`.
             now: the time.
+            subscription: of its first protocol, if that was read beforehand: it may be large.
         """
         out: _Out = []
         try:
-            self._join(request, version, caller, token, out, now)
+            self._join(request, version, caller, token, out, now, subscription)
         except KafkaError as error:
             out.append(Reply(token, join_error(error.code, "")))
         return out
 
     def _join(
-        self, request: JoinGroupRequest, version: int, caller: Caller, token: Token, out: _Out, now: float
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        caller: Caller,
+        token: Token,
+        out: _Out,
+        now: float,
+        subscription: Subscription | None,
     ) -> None:
         settings, instance_id = self._settings, request.group_instance_id
         if settings.migration is MigrationPolicy.DISABLED:
@@ -823,7 +858,7 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         known = self.members.get(request.member_id)
         self._check_room(known)
-        metadata, subscription = self._read_protocols(request)
+        metadata, subscription = self._read_protocols(request, subscription)
         member_id = request.member_id or settings.new_id()
         if not request.member_id and instance_id is None and version >= _MEMBER_ID_REQUIRED:
             out.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
@@ -867,7 +902,9 @@ class ConsumerGroup:
         # The new epoch, if there is one, is that of the rebalance.
         self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch)
 
-    def _read_protocols(self, request: JoinGroupRequest) -> tuple[ClassicMetadata, Subscription]:
+    def _read_protocols(
+        self, request: JoinGroupRequest, subscription: Subscription | None
+    ) -> tuple[ClassicMetadata, Subscription]:
         """The protocols of a JoinGroup, and the subscription of the first one: all have the same.
 
         Raises:
@@ -881,7 +918,8 @@ class ConsumerGroup:
         if 2 * sum(len(name) + len(metadata) for name, metadata in protocols) > self._settings.max_record_bytes:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            return ClassicMetadata(request.session_timeout_ms, protocols), read_subscription(protocols[0][1])
+            subscription = read_subscription(protocols[0][1]) if subscription is None else subscription
+            return ClassicMetadata(request.session_timeout_ms, protocols), subscription
         except ValueError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
@@ -1156,7 +1194,7 @@ class ConsumerGroup:
         """The hash of all topics that the group subscribes to. Members that join subscribe to the same, as a rule."""
         topics = self._settings.topics
         if self._hashed is None or self._hashed[0] != topics.version:
-            self._hashed = topics.version, topics.hash_of(self._subscribed.keys() | self._matched.keys())
+            self._hashed = topics.version, topics.hash_of(self._subscribed.keys(), self._matched.keys())
         return self._hashed[1]
 
     # Group epoch
@@ -1279,7 +1317,13 @@ class ConsumerGroup:
                 },
             )
         )
-        self._finishing.extend(computation.waiting)
+        self._release_all()
+        # Members that lose partitions come first: the others need not wait for an interval if those revoke at once.
+        waiting = computation.waiting
+        self._losing = {each.member_id for each in waiting if self._loses(each.member_id, result)}
+        self._finishing += [each for each in waiting if each.member_id in self._losing]
+        self._finishing += [each for each in waiting if each.member_id not in self._losing]
+        self._release_by = now + _RELEASE_SECONDS
         self._target_records = result.records
         if topics > _TOPICS_PER_STEP:
             self._append([], out)
@@ -1293,13 +1337,58 @@ class ConsumerGroup:
     def _finish_some(self, out: _Out, now: float) -> None:
         """Go on with some of the heartbeats that have waited for a target, and append what has changed."""
         replies: list[Reply] = []
-        topics = 0
-        while self._finishing and len(replies) < _MEMBERS_PER_STEP and topics < _TOPICS_PER_STEP:
+        members = topics = 0
+        while self._finishing and members < _MEMBERS_PER_STEP and topics < _TOPICS_PER_STEP:
             heartbeat = self._finishing.popleft()
+            members += 1
             topics += len(self.targets.get(heartbeat.member_id, ()))
-            replies.append(self._finished(heartbeat, out, now))
+            if now >= self._release_by or not self._hold(heartbeat):
+                replies.append(self._finished(heartbeat, out, now))
         self._append(replies, out)
         self._step_at = now + _STEP_SECONDS if self._finishing else inf
+
+    def _hold(self, heartbeat: _Heartbeat) -> bool:
+        """Let a heartbeat wait if others have been asked to revoke partitions that its member gets.
+
+        Members that have waited for a target together report together that they have revoked, usually within
+        milliseconds. Without this the others would get their partitions after another interval.
+        """
+        me = heartbeat.member_id
+        owners: set[str] = set()
+        for topic_id, wanted in self.targets.get(me, {}).items():
+            if of_topic := self._owners.get(topic_id):
+                owners.update(of_topic.get(partition, me) for partition in wanted)
+        owners &= self._losing
+        held = _Held(heartbeat, {each for each in owners if self._has_to_revoke(each)} - {me})
+        for owner in held.owners:
+            self._held.setdefault(owner, []).append(held)
+        if held.owners:
+            self._check_by(self._release_by)
+        return bool(held.owners)
+
+    def _loses(self, member_id: str, result: NewTargets) -> bool:
+        """Whether a member may own partitions that it has to revoke for its new target."""
+        member = self.members.get(member_id)
+        return member_id in result.losing and member is not None and bool(member.assigned)
+
+    def _has_to_revoke(self, member_id: str) -> bool:
+        member = self.members.get(member_id)
+        return member is not None and member.state is MemberState.UNREVOKED_PARTITIONS
+
+    def _release(self, owner: str) -> None:
+        """A member has revoked what it had to: the heartbeats that wait for no other member go on."""
+        for held in self._held.pop(owner, ()):
+            held.owners.discard(owner)
+            if not held.owners:
+                self._finishing.append(held.heartbeat)
+                self._step_at = self._assigned_at  # at once
+
+    def _release_all(self) -> None:
+        """All heartbeats that wait for others go on."""
+        for owner in [*self._held]:
+            for held in self._held.get(owner, ()):
+                held.owners = {owner}
+            self._release(owner)
 
     def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> dict[str, Any]:
         """What a new target gives to a member, and takes from it, for a group event."""
@@ -1343,15 +1432,33 @@ class ConsumerGroup:
             out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
         if heartbeat.classic:
             return Reply(heartbeat.token, self._join_response(member, now))
-        return Reply(heartbeat.token, self._heartbeat_response(member, heartbeat))
+        return Reply(heartbeat.token, self._heartbeat_response(member, heartbeat, now))
 
-    def _heartbeat_response(self, member: ConsumerGroupMember, heartbeat: _Heartbeat) -> ConsumerGroupHeartbeatResponse:
+    def _next_heartbeat(self, member: ConsumerGroupMember, now: float) -> int:
+        """Milliseconds until the next heartbeat: fewer while a target is due, or others have the member's partitions.
+
+        After a target they double, so that members do not ask often for what takes long.
+        """
+        interval = self.times.heartbeat_interval
+        if self._computation is not None:
+            wait = now - self._computation.started
+        elif self.epoch > self.assignment_epoch:
+            wait = self._assigned_at + self.times.assignment_interval - now
+        elif member.state is MemberState.UNRELEASED_PARTITIONS:
+            wait = now - self._assigned_at
+        else:
+            return interval
+        return min(interval, round(1000 * max(wait, _SOON_SECONDS, len(self.members) / _SOON_PER_SECOND)))
+
+    def _heartbeat_response(
+        self, member: ConsumerGroupMember, heartbeat: _Heartbeat, now: float
+    ) -> ConsumerGroupHeartbeatResponse:
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=NONE,
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.times.heartbeat_interval,
+            heartbeat_interval_ms=self._next_heartbeat(member, now),
         )
         # A disk may have lost the record that gave a member partitions. It gives up what it reports but does not own.
         owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member)
@@ -1384,7 +1491,7 @@ class ConsumerGroup:
             return
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
-        if revoked := _without(revoking, member.revoking):
+        if revoking and (revoked := _without(revoking, member.revoking)):
             data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoked)}
             member.has_revoked()
             out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
@@ -1408,7 +1515,8 @@ class ConsumerGroup:
         unreleased = False
         by_id, names, me = self._settings.topics.by_id, self.subscription(member), member.member_id
         nothing: frozenset[int] = frozenset()
-        for topic_id in target.keys() | member.assigned.keys():
+        # In the order of the target, so that sorting for the record and the response has little to do.
+        for topic_id in {**target, **member.assigned}:
             topic = by_id.get(topic_id)
             wanted = target.get(topic_id, nothing) if topic is not None and topic.name in names else nothing
             missing = wanted
@@ -1420,6 +1528,9 @@ class ConsumerGroup:
                     if len(owned) == len(wanted):
                         continue
                     missing = wanted - owned.keys()
+                elif not wanted:
+                    # The very object, too: no other member becomes its owner yet.
+                    revoke[topic_id] = owned
                 else:
                     kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
                     revoke[topic_id] = {each: epoch for each, epoch in owned.items() if each not in wanted}
@@ -1479,11 +1590,11 @@ class ConsumerGroup:
         nothing: Mapping[int, int] = {}
         for before in (kept_before, revoking_before):
             for topic_id, partitions in before.items():
-                kept, left = assigned.get(topic_id, nothing), revoking.get(topic_id, nothing)
-                if kept is partitions or left is partitions:
+                kept = assigned.get(topic_id, nothing)
+                if kept is partitions:
                     continue
-                owners = all_owners.get(topic_id)
-                if owners is None:
+                left, owners = revoking.get(topic_id, nothing), all_owners.get(topic_id)
+                if left is partitions or owners is None:
                     continue
                 for partition in partitions:
                     if partition not in kept and partition not in left and owners.get(partition) == member_id:
@@ -1495,7 +1606,13 @@ class ConsumerGroup:
                 before_it = kept_before.get(topic_id, nothing)
                 if partitions is before_it or (before_it and partitions.keys() <= before_it.keys()):
                     continue
-                all_owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
+                owned, owners = dict.fromkeys(partitions, member_id), all_owners.get(topic_id)
+                if owners is None:
+                    all_owners[topic_id] = owned
+                else:
+                    owners.update(owned)
+        if not revoking and self._held:
+            self._release(member_id)
 
     def _update_lag(self, member: ConsumerGroupMember) -> None:
         if member.is_reconciled_to(self.assignment_epoch):
@@ -1811,6 +1928,11 @@ class ConsumerGroup:
         self._step_at = inf
         if now >= self._check_at:
             self._check_at = inf
+        if self._held:
+            if now >= self._release_by:
+                self._release_all()
+            else:
+                self._check_by(self._release_by)
         gone: dict[EventType, list[ConsumerGroupMember]] = {}
         for member in self._due(now):
             if self._deadline_of(member) > now:
@@ -1868,7 +1990,7 @@ class ConsumerGroup:
     def _append(self, replies: list[Reply], out: _Out) -> None:
         """Append what has changed, and respond when it is in the log: at once if nothing is being appended."""
         if self._changed or self._unwritten or self._migrated:
-            keys = list(dict.fromkeys((*self._unwritten, *self._changed)))
+            keys = [*(self._unwritten | self._changed)]
             migrated, self._changed, self._unwritten, self._migrated = self._migrated, {}, {}, []
             self.recorded = True
             for some in self._parts(keys) or [[]]:
@@ -1887,7 +2009,7 @@ class ConsumerGroup:
 
         A classic group becomes one of the consumer protocol as a whole or not at all.
         """
-        if (_CLASSIC, "") in keys:
+        if len(keys) == 1 or (_CLASSIC, "") in keys:
             return [keys]
         parts: list[list[tuple[int, str]]] = [[]]
         for key in keys:
@@ -1924,6 +2046,12 @@ class ConsumerGroup:
         """The record for what the group knows now; a tombstone if that is nothing."""
         group_id = self.group_id
         member = self.members.get(member_id)
+        if record_type == _CURRENT:
+            # First: a new target changes this record of each member.
+            return (
+                ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+                None if member is None else _current_value(member),
+            )
         if record_type == _CLASSIC:
             return GroupMetadataKey(group=group_id), None
         if record_type == _EPOCH:
@@ -1953,16 +2081,11 @@ class ConsumerGroup:
                     topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
                 ),
             )
-        if record_type == _TARGET:
-            target = self.targets.get(member_id)
-            made = self._target_records.get(member_id)
-            if made is not None and made[0] is target:
-                return made[1]
-            return target_record(group_id, member_id, target)
-        return (
-            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
-            None if member is None else _current_value(member),
-        )
+        target = self.targets.get(member_id)
+        made = self._target_records.get(member_id)
+        if made is not None and made[0] is target:
+            return made[1]
+        return target_record(group_id, member_id, target)
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """What deletes the group, in Kafka's order; with what is being appended, or could not be."""
@@ -2070,10 +2193,10 @@ class ConsumerGroup:
                             continue
                         newest, oldest = (claim, other) if other[:2] < claim[:2] else (other, claim)
                         owners[key] = newest
-                        self._release(oldest[2], topic_id, partition)
+                        self._give_back(oldest[2], topic_id, partition)
                         self._owners[topic_id][partition] = newest[2].member_id
 
-    def _release(self, member: ConsumerGroupMember, topic_id: bytes, partition: int) -> None:
+    def _give_back(self, member: ConsumerGroupMember, topic_id: bytes, partition: int) -> None:
         """A member does not own a partition any more."""
 
         def without(owned: Owned) -> Owned:
@@ -2177,12 +2300,15 @@ class ConsumerGroup:
         self._computation = None
         self._resolving = None
         self._finishing.clear()
+        self._held.clear()
         self._deadlines.clear()
         self._check_at = self._step_at = inf
 
     def _waiting(self) -> list[_Heartbeat]:
-        """The heartbeats that wait for a target, or to go on with the one that there is."""
-        return [*self._finishing, *(() if self._computation is None else self._computation.waiting)]
+        """The heartbeats that wait for a target, for others, or to go on with the target that there is."""
+        held = dict.fromkeys(chain.from_iterable(self._held.values()))
+        waiting = () if self._computation is None else self._computation.waiting
+        return [*self._finishing, *(each.heartbeat for each in held), *waiting]
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings) -> None:
@@ -2222,11 +2348,26 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settin
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
             f" {', '.join(settings.assignors)}.",
         )
-    names = request.subscribed_topic_names or ()
-    texts = (request.member_id, request.instance_id, request.rack_id, request.subscribed_topic_regex)
-    if sum(len(name) + 4 for name in names) + sum(len(text or "") for text in texts) > settings.max_record_bytes // 4:
+    size = len(request.member_id) + len(request.instance_id or "") + len(request.rack_id or "")
+    if request.subscribed_topic_regex:
+        size += len(request.subscribed_topic_regex)
+    if request.subscribed_topic_names:
+        size += sum(map(len, request.subscribed_topic_names)) + 4 * len(request.subscribed_topic_names)
+    if size > settings.max_record_bytes // 4:
         # A character takes up to four bytes. Kafka notices that the record is too large when it writes it.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is larger than a record allows.")
+
+
+def changes_instance(member_id: str, instance_id: str) -> KafkaError:
+    """The error of a member that joins with another instance id than the group knows."""
+    message = f"Member {member_id} cannot change its InstanceId to {instance_id}."
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def is_full(settings: ConsumerGroupSettings) -> KafkaError:
+    """The error of a member that joins a group with as many members as it may have."""
+    message = f"The consumer group has reached its maximum capacity of {settings.max_size} members."
+    return KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
 def _refusal(heartbeat: _Heartbeat, error: KafkaError) -> Reply:
@@ -2336,7 +2477,7 @@ def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAss
         for topic_id in sorted(owned):
             epochs = owned[topic_id]
             partitions = sorted(epochs)
-            assignment_epochs = [epochs[partition] for partition in partitions]
+            assignment_epochs = list(map(epochs.__getitem__, partitions))
             out.append(
                 CurrentTopicPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=assignment_epochs)
             )

@@ -4,7 +4,8 @@ One catalog serves all groups of a coordinator. A group compares the hash of the
 one of its last epoch: if they differ, a topic was created, deleted, recreated or has grown (KIP-1101).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
+from itertools import chain
 from typing import Final
 
 from barnabas_broker.groups.consumer.assignment import Topic
@@ -58,9 +59,12 @@ class TopicCatalog:
         self.by_id = {topic.topic_id: topic for topic in by_name.values()}
         return True
 
-    def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
+    def ids_of(self, names: frozenset[str]) -> frozenset[bytes]:
         """The ids of those topics that exist."""
         by_name = self.by_name
+        if len(by_name) < len(names):
+            # Members may subscribe to tens of thousands of topics that do not exist.
+            return frozenset(by_name[name].topic_id for name in names.intersection(by_name))
         return frozenset(by_name[name].topic_id for name in names if name in by_name)
 
     def hash_each(self, names: Iterable[str]) -> Steps[None]:
@@ -79,14 +83,14 @@ class TopicCatalog:
             known = self._hashes[name] = self._topic_hash(topic)
         return known
 
-    def hash_of(self, names: Iterable[str]) -> int:
+    def hash_of(self, *names: KeysView[str]) -> int:
         """The hash of those topics that exist; :data:`NO_TOPICS` if none of them does."""
         known, by_name = self._hashes, self.by_name
         hashes: dict[str, int] = {}
-        for name in names:
-            # As _hash_of_topic, written out: there may be thousands of topics, most of them known, or not there.
+        for name in chain.from_iterable(by_name.keys() & some for some in names):
+            # As _hash_of_topic, written out: there may be thousands of topics, most of them known.
             found = known.get(name)
-            if found is None and name in by_name:
+            if found is None:
                 found = self._hash_of_topic(name)
             if found is not None:
                 hashes[name] = found

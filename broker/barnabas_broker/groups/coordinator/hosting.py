@@ -18,7 +18,15 @@ from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup,
 from barnabas_broker.groups.consumer.regex import Resolve, authorized
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import CoordinatorRecord, Effect, EventType, GroupEvent, Persist, PersistRecords
+from barnabas_broker.groups.effects import (
+    CoordinatorRecord,
+    Effect,
+    EventType,
+    GroupEvent,
+    Persist,
+    PersistRecords,
+    Reply,
+)
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.migration import downgrade
@@ -51,7 +59,8 @@ Group = ClassicGroup | ConsumerGroup
 
 #: Members and partitions of a group whose target is computed at once: that takes less than a millisecond.
 _SMALL: Final = 200
-#: Records of a group that are encoded before other tasks may run; this many bytes of a large one count as one.
+#: Records of a group that are encoded, and responses that are sent, before other tasks may run; this many bytes of a
+#: large record count as one.
 _RECORDS_PER_STEP: Final = 250
 _BYTES_PER_RECORD: Final = 1024
 #: Records that are appended together and encoded at once, at most; two topics in them count as one. More of them become
@@ -111,9 +120,21 @@ class HostedGroup:
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
         backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
         change: the change of its protocol that is under way. Until it is over the group may only be read.
+        last_commit: the position in the order of appends of the last commit that was appended here, 0 for none.
     """
 
-    __slots__ = ("_key_head", "_key_topic", "_owner", "armed", "backlog", "change", "group", "offsets", "partition")
+    __slots__ = (
+        "_key_head",
+        "_key_topic",
+        "_owner",
+        "armed",
+        "backlog",
+        "change",
+        "group",
+        "last_commit",
+        "offsets",
+        "partition",
+    )
 
     def __init__(self, owner: "HostedGroups", partition: int, group: Group, offsets: GroupOffsets) -> None:
         self._owner = owner
@@ -123,6 +144,7 @@ class HostedGroup:
         self.armed = inf
         self.backlog: deque[ConsumerEffect] | None = None
         self.change: Change | None = None
+        self.last_commit = 0
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -151,13 +173,15 @@ class PendingReply:
     Attributes:
         version: of the request.
         response: the response, once it is there.
+        watch: called with a response that comes later.
     """
 
-    __slots__ = ("_future", "response", "version")
+    __slots__ = ("_future", "response", "version", "watch")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.response: Response | None = None
+        self.watch: Callable[[Any], None] | None = None
         self._future: Future[Any] | None = None
 
     def respond(self, response: Response) -> None:
@@ -168,6 +192,8 @@ class PendingReply:
             # Below version 3 there is one member, whose error is that of the response.
             response = LeaveGroupResponse(error_code=response.members[0].error_code)
         self.response = response
+        if self.watch is not None:
+            self.watch(response)
         if self._future is not None and not self._future.done():
             self._future.set_result(response)
 
@@ -200,6 +226,7 @@ class HostedGroups:
         by_id: the groups.
         partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
         log: ``__consumer_offsets``; appends go through the writer.
+        offload: computes what takes long.
         closed: whether the coordinator is closed.
         last_sequence: the position of the last record in the order of appends.
     """
@@ -222,7 +249,7 @@ class HostedGroups:
         self.settings = settings
         self.consumer_settings = consumer_settings
         self._assignors = assignors
-        self._offload = offload
+        self.offload = offload
         self._patterns = patterns
         self.now = now
         self.wall_ms = wall_ms
@@ -403,27 +430,30 @@ class HostedGroups:
             self.timers.arm(hosted)
 
     def _carry_out(self, hosted: HostedGroup, effects: deque[ConsumerEffect], at_once: bool = False) -> None:
-        """Carry out effects until their records are many, unless `at_once`; the others become the group's backlog."""
-        encoded = 0
+        """Carry out effects until their records or responses are many, unless `at_once`; the others are a backlog."""
+        work = 0
         while effects:
             if not at_once and is_large(effects[0]):
                 hosted.backlog = effects
                 self._make_batch(hosted, effects[0])
                 return
             effect = effects.popleft()
-            if isinstance(effect, GroupEvent):
+            if isinstance(effect, Reply):
+                if isinstance(effect.token, PendingReply):
+                    # The connection encodes and sends it in the next iteration.
+                    effect.token.respond(effect.response)
+                    work += 1
+            elif isinstance(effect, GroupEvent):
                 self.publish(hosted.group.group_id, effect)
             elif isinstance(effect, Persist | PersistRecords):
-                encoded += self._persist(hosted, effect)
+                work += self._persist(hosted, effect)
             elif isinstance(effect, Assign):
                 self._assign(hosted, effect)
             elif isinstance(effect, Resolve):
                 self._resolve(hosted, effect)
-            elif isinstance(effect, Downgrade):
+            else:
                 self._downgrade(hosted, effect)
-            elif isinstance(effect.token, PendingReply):
-                effect.token.respond(effect.response)
-            if effects and encoded >= _RECORDS_PER_STEP and not at_once:
+            if effects and work >= _RECORDS_PER_STEP and not at_once:
                 hosted.backlog = effects
                 self.loop.call_soon(self._work_off, hosted)
                 return
@@ -530,8 +560,8 @@ class HostedGroups:
                 self.act(hosted, effects)
 
         size = len(spec.members) + sum(topic.partitions for topic in spec.topics.values())
-        offload = at_once if size <= _SMALL else self._offload
-        offload(lambda: NewTargets.of(group.group_id, spec, assignor.assign(spec)), done)
+        run = at_once if size <= _SMALL else self.offload
+        run(lambda: NewTargets.of(group.group_id, spec, assignor.assign(spec)), done)
 
     def _resolve(self, hosted: HostedGroup, effect: Resolve) -> None:
         """Match all topics with a group's regular expressions, and keep those that the client may describe."""
@@ -601,10 +631,8 @@ class HostedGroups:
         if isinstance(effect, PersistRecords) and group.is_dead:
             return 0
 
-        def done(error: ErrorCode) -> None:
-            if hosted.group is group and not self.waits(hosted, partial(done, error)):
-                self.act(hosted, group.persisted(effect.ticket, error, self.now()))
-
+        # Not a function that refers to itself: that is a reference cycle for each append.
+        done = partial(self._persisted, hosted, group, effect.ticket)
         if effect.batch is not None:
             self.writer.add_batch(hosted.partition, effect.batch, done)
             return 0
@@ -617,6 +645,11 @@ class HostedGroups:
             return 0
         self.writer.add(hosted.partition, records, done)
         return len(records) + sum(len(key) + len(value or b"") for key, value in records) // _BYTES_PER_RECORD
+
+    def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
+        """The result of an append of a group's records."""
+        if hosted.group is group and not self.waits(hosted, partial(self._persisted, hosted, group, ticket, error)):
+            self.act(hosted, group.persisted(ticket, error, self.now()))
 
     def append_tombstones(
         self,

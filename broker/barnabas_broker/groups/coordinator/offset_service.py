@@ -24,7 +24,7 @@ from barnabas_broker.groups.coordinator.responses import (
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.effects import APPEND_ERRORS, EventType
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType
 from barnabas_broker.groups.offsets.offsets import OpenTransaction, TransactionalCommit
 from barnabas_broker.groups.records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_broker.groups.subscriptions import CONSUMER
@@ -68,17 +68,23 @@ def _of_owned_partitions(
     response: OffsetCommitResponse,
     records: list[tuple[bytes, bytes | None]],
     commits: list[tuple[str, int, Committed]],
-) -> tuple[list[tuple[bytes, bytes | None]], list[tuple[str, int, Committed]]]:
-    """Those commits with an older epoch whose partitions the member has owned since then; refuses the others."""
-    refused = set()
+) -> tuple[list[tuple[bytes, bytes | None]], list[tuple[str, int, Committed]], ErrorCode]:
+    """Check the commits of a member with an older epoch; put the error codes of those that are refused into `response`.
+
+    Returns:
+        The records and commits of partitions that the member has owned since then, and the error code of the first
+        commit that is refused, NONE if none is.
+    """
+    refused, refusal = set(), NONE
     for topic in response.topics:
         for answer in topic.partitions:
             if answer.error_code == NONE:
                 answer.error_code = group.check_commit_of(member_id, epoch, topic.name, answer.partition_index)
                 if answer.error_code != NONE:
                     refused.add((topic.name, answer.partition_index))
+                    refusal = refusal or answer.error_code
     kept = [at for at, (name, index, _) in enumerate(commits) if (name, index) not in refused]
-    return [records[at] for at in kept], [commits[at] for at in kept]
+    return [records[at] for at in kept], [commits[at] for at in kept], refusal
 
 
 class OffsetService:
@@ -89,16 +95,26 @@ class OffsetService:
         max_metadata: ``offset.metadata.max.bytes``.
         max_bytes: ``message.max.bytes``. The records of a commit are one batch, and a larger one is not built.
         retention_ms: ``offsets.retention.minutes`` in ms.
+        refused: called with a commit of which offsets are refused, its sender, and the error code of the offset
+            that was refused first.
 
     Attributes:
         topics: number of partitions by topic; None until the coordinator knows the topics.
     """
 
-    def __init__(self, hosted_groups: HostedGroups, max_metadata: int, max_bytes: int, retention_ms: int) -> None:
+    def __init__(
+        self,
+        hosted_groups: HostedGroups,
+        max_metadata: int,
+        max_bytes: int,
+        retention_ms: int,
+        refused: Callable[[OffsetCommitRequest | TxnOffsetCommitRequest, Caller, ErrorCode], None],
+    ) -> None:
         self._hosted_groups = hosted_groups
         self._max_metadata = max_metadata
         self._max_bytes = max_bytes
         self._retention_ms = retention_ms
+        self._refused = refused
         #: Responses to commits whose appends have ended.
         self._responses: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
         self.topics: Mapping[str, int] | None = None
@@ -106,7 +122,7 @@ class OffsetService:
     # OffsetCommit
 
     def commit(
-        self, request: OffsetCommitRequest, version: int
+        self, request: OffsetCommitRequest, version: int, caller: Caller
     ) -> "Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]":
         """OffsetCommit: validated one partition per step, answered when its records are in the log."""
         hosted_groups = self._hosted_groups
@@ -114,12 +130,13 @@ class OffsetService:
         commits: list[tuple[str, int, Committed]] = []
         try:
             hosted = hosted_groups.by_id.get(request.group_id) or self._group_to_commit_to(request, version)
-            response = yield from self._validate_offsets(hosted, request, version, records, commits)
+            response, refusal = yield from self._validate_offsets(hosted, request, version, records, commits)
             # Between two steps a rebalance may complete, and the group may be deleted or move to another broker.
             new = hosted_groups.by_id.get(request.group_id) is not hosted
             if new:
                 hosted = self._group_to_commit_to(request, version)
         except KafkaError as refused:
+            self._refused(request, caller, refused.code)
             return (yield from commit_error(request, refused.code))
         group, epoch = hosted.group, request.generation_id_or_member_epoch
         if isinstance(group, ClassicGroup):
@@ -127,7 +144,12 @@ class OffsetService:
         else:
             error = group.check_commit(request.member_id, epoch, version)
             if error == NONE and group.epoch_is_older(request.member_id, epoch):
-                records, commits = _of_owned_partitions(group, request.member_id, epoch, response, records, commits)
+                records, commits, unowned = _of_owned_partitions(
+                    group, request.member_id, epoch, response, records, commits
+                )
+                refusal = refusal or unowned
+        if error or refusal:
+            self._refused(request, caller, error or refusal)
         if error:
             return (yield from commit_error(request, error))
         if not records:
@@ -136,9 +158,10 @@ class OffsetService:
             hosted_groups.keep(hosted)
         if commits[0][2].sequence != hosted_groups.last_sequence:
             commits = _renumbered(commits, hosted_groups.next_sequence())  # Others were appended between the steps.
+        hosted.last_commit = hosted_groups.last_sequence
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
         partition = hosted_groups.partitions.get(hosted.partition)
-        appended = partial(self._commit_appended, hosted, partition, commits, response, future)
+        appended = partial(self._commit_appended, hosted, partition, commits, request, caller, response, future)
         hosted_groups.writer.add(hosted.partition, records, appended)
         return future
 
@@ -162,8 +185,12 @@ class OffsetService:
         version: int,
         records: list[tuple[bytes, bytes | None]],
         commits: list[tuple[str, int, Committed]],
-    ) -> Steps[OffsetCommitResponse]:
-        """Put the valid offsets into `records` and `commits`; returns the response for when these are in the log.
+    ) -> Steps[tuple[OffsetCommitResponse, ErrorCode]]:
+        """Put the valid offsets into `records` and `commits`.
+
+        Returns:
+            The response for when these are in the log, and the error code of the first offset that is refused, NONE if
+            none is.
 
         Raises:
             KafkaError: INVALID_COMMIT_OFFSET_SIZE, they do not fit into one batch.
@@ -172,7 +199,7 @@ class OffsetService:
         expire_ms = -1 if request.retention_time_ms < 0 else wall_ms + request.retention_time_ms
         sequence = self._hosted_groups.next_sequence()
         topics: list[OffsetCommitResponseTopic] = []
-        size = 0
+        size, refusal = 0, NONE
         for topic in request.topics:
             partitions: list[OffsetCommitResponsePartition] = []
             name = topic.name
@@ -205,15 +232,18 @@ class OffsetService:
                             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                         records.append((key, value))
                         commits.append((name, index, committed))
+                refusal = refusal or error
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=partitions))
-        return OffsetCommitResponse(topics=topics)
+        return OffsetCommitResponse(topics=topics), refusal
 
     def _commit_appended(
         self,
         hosted: HostedGroup,
         partition: HostedPartition | None,
         commits: list[tuple[str, int, Committed]],
+        request: OffsetCommitRequest,
+        caller: Caller,
         response: OffsetCommitResponse,
         future: "Future[OffsetCommitResponse]",
         error: ErrorCode,
@@ -230,6 +260,7 @@ class OffsetService:
             if error != ErrorCode.REQUEST_TIMED_OUT:
                 self._forget_if_new(hosted)
             code = _append_error(error)
+            self._refused(request, caller, code)
             for topic in response.topics:
                 for answer in topic.partitions:
                     answer.error_code = code
@@ -256,7 +287,7 @@ class OffsetService:
     # TxnOffsetCommit, and the end of transactions
 
     def commit_transactional(
-        self, request: TxnOffsetCommitRequest, version: int, verify: Verify
+        self, request: TxnOffsetCommitRequest, version: int, caller: Caller, verify: Verify
     ) -> "Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]":
         """TxnOffsetCommit: validated one partition per step, verified, and answered when its records are in the log.
 
@@ -272,6 +303,7 @@ class OffsetService:
         if not request.group_id:
             return _failed(response, ErrorCode.INVALID_GROUP_ID, version)
         if failure != NONE:
+            self._refused(request, caller, failure)
             return _failed(response, failure, version)
         producer = Producer(request.producer_id, request.producer_epoch)
         index = hosted_groups.partition_for(request.group_id)
@@ -279,10 +311,13 @@ class OffsetService:
             hosted_groups.find(request.group_id)
             verification = hosted_groups.log.verify(index, *producer, bumps_epoch=version >= BUMPS_EPOCH)
         except KafkaError as refused:
+            self._refused(request, caller, refused.code)
             return _failed(response, _verification_error(refused.code, version), version)
         future: Future[TxnOffsetCommitResponse] = hosted_groups.loop.create_future()
 
         def answer(error: ErrorCode) -> None:
+            if error != NONE:
+                self._refused(request, caller, error)
             if not future.done():
                 future.set_result(response if error == NONE else _failed(response, error, version))
 
@@ -380,7 +415,8 @@ class OffsetService:
             return
         hosted_groups.keep(hosted)
         producer_id = request.producer_id
-        commit = hosted.offsets.begin(producer_id, _renumbered(commits, hosted_groups.next_sequence()))
+        hosted.last_commit = hosted_groups.next_sequence()
+        commit = hosted.offsets.begin(producer_id, _renumbered(commits, hosted.last_commit))
         hosted_groups.partitions[hosted.partition].transactions.setdefault(producer_id, set()).add(request.group_id)
         appended = partial(self._transactional_commit_appended, hosted, commit, done)
         producer = Producer(producer_id, request.producer_epoch)
@@ -465,21 +501,17 @@ class OffsetService:
 
         unsettled: set[int] = set()
         if request.require_stable:
-            partitions = {
-                found.partition for group in groups if (found := hosted_groups.by_id.get(group.group_id)) is not None
-            }
-            unsettled = {partition for partition in partitions if writer.unsettled(partition)}
+            hosting = (hosted_groups.by_id.get(group.group_id) for group in groups)
+            unsettled = {each.partition for each in hosting if each is not None and writer.unsettled(each.partition)}
         if not unsettled:
             return (yield from response())
         future: Future[OffsetFetchResponse] = hosted_groups.loop.create_future()
 
-        def settled(partition: int) -> None:
-            unsettled.discard(partition)
-            if not unsettled and not future.done():
+        def settled() -> None:
+            if not future.done():
                 future.set_result(finish(response()))
 
-        for partition in tuple(unsettled):
-            writer.when_settled(partition, partial(settled, partition))
+        writer.when_settled(unsettled, settled)
         return future
 
     def _fetch(self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool) -> FetchedGroup:
@@ -576,21 +608,25 @@ class OffsetService:
             if keys:
                 self._hosted_groups.append_tombstones(hosted, keys)
 
-    def expire(self) -> Iterator[None]:
-        """Remove expired offsets, a few groups per step; groups without offsets and members are deleted, too."""
+    def expire(self, until: int) -> Iterator[None]:
+        """Remove expired offsets, a few groups per step; groups without offsets and members are deleted, too.
+
+        Args:
+            until: a position in the order of appends. What was appended up to it has a result. A group with a later
+                commit is left to the next expiry: the commit may renew what looks expired.
+        """
         by_id = self._hosted_groups.by_id
         for at, group_id in enumerate(list(by_id)):
             if at % _GROUPS_PER_STEP == _GROUPS_PER_STEP - 1:
                 yield
             hosted = by_id.get(group_id)
-            if hosted is not None:
+            if hosted is not None and hosted.last_commit <= until:
                 self._expire_group(hosted)
 
     def _expire_group(self, hosted: HostedGroup) -> None:
         hosted_groups, group = self._hosted_groups, hosted.group
         keys = hosted.offsets.expired(group, hosted_groups.now(), hosted_groups.wall_ms(), self._retention_ms)
-        if keys is None or hosted_groups.writer.unsettled(hosted.partition):
-            # A commit that is being appended may renew what looks expired: the next expiry decides.
+        if keys is None:
             return
         if keys:
             event = event_of_group(EventType.OFFSETS_EXPIRED, group, offsets=len(keys), keys=keys[:100])
@@ -619,24 +655,25 @@ class OffsetExpiry:
         self._offsets = offsets
         self._interval = interval
         self._next = hosted_groups.now() + interval
-        self._steps: Iterator[None] | None = None
+        self._runs = False
 
     def next_deadline(self) -> float:
         return self._next
 
     def fire(self, now: float) -> None:
         self._next = now + self._interval
-        if self._steps is None:
-            self._steps = self._offsets.expire()
-            self._step()
+        if not self._runs:
+            self._runs = True
+            hosted_groups = self._hosted_groups
+            steps = self._offsets.expire(hosted_groups.last_sequence)
+            hosted_groups.writer.when_settled(hosted_groups.partitions, partial(self._step, steps))
 
-    def _step(self) -> None:
-        if self._steps is not None:
-            try:
-                next(self._steps)
-                self._hosted_groups.loop.call_soon(self._step)
-            except StopIteration:
-                self._steps = None
+    def _step(self, steps: Iterator[None]) -> None:
+        try:
+            next(steps)
+            self._hosted_groups.loop.call_soon(self._step, steps)
+        except StopIteration:
+            self._runs = False
 
 
 def _renumbered(commits: list[tuple[str, int, Committed]], sequence: int) -> list[tuple[str, int, Committed]]:

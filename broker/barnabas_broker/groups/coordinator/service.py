@@ -13,7 +13,7 @@ from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final, cast
 from uuid import uuid4
 
 from barnabas_broker.config import Config, ConfigError, GroupConfig
@@ -42,7 +42,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.assignors import load_assignors
-from barnabas_broker.groups.consumer.classic_members import MigrationPolicy
+from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, Subscription, read_subscription
 from barnabas_broker.groups.consumer.group import (
     ConsumerEffect,
     ConsumerGroup,
@@ -77,7 +77,14 @@ from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.events.journal import Journal
-from barnabas_broker.groups.migration import check_upgrade, too_large, upgrade, upgraded_event
+from barnabas_broker.groups.events.requests import (
+    GroupRequest,
+    GroupRequests,
+    MemberRequest,
+    MemberResponse,
+    changes_group,
+)
+from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.logs import logger
@@ -111,6 +118,8 @@ log = logger("coordinator")
 _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
 #: The longest client id or instance id of a member, in bytes: its member id has a UUID as well.
 _LONGEST_NAME: Final = MAX_STRING - 100
+#: Bytes of a subscription that is read in a thread.
+_LARGE_SUBSCRIPTION: Final = 64 * 1024
 #: Members that leave in one step.
 _LEAVE_PER_STEP: Final = 2_000
 #: Heartbeat responses have nothing but an error code, so there is one of each.
@@ -135,6 +144,7 @@ class GroupCoordinator:
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
+        requests: the recent requests that changed groups, or were refused.
     """
 
     def __init__(
@@ -196,11 +206,13 @@ class GroupCoordinator:
         )
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
+        self.requests = GroupRequests()
         self._offsets = OffsetService(
             self._hosted_groups,
             config[OFFSET_METADATA_MAX_BYTES],
             config[MESSAGE_MAX_BYTES],
             config[OFFSETS_RETENTION_MINUTES] * 60_000,
+            self._commit_refused,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
@@ -211,6 +223,46 @@ class GroupCoordinator:
         self._on_event(group_id, event)
         return self.journal.add(group_id, event)
 
+    def _seen(
+        self,
+        request: MemberRequest,
+        caller: Caller,
+        response: MemberResponse | None,
+        reply: PendingReply | None = None,
+    ) -> None:
+        """Keep a request that has changed its group, or was refused; `reply` gets the response that comes later."""
+        hosted_groups = self._hosted_groups
+        hosted = hosted_groups.by_id.get(request.group_id)
+        if hosted is None or (response is not None and not changes_group(request, response)):
+            return
+        generation = hosted.group.generation
+        time_ms = hosted_groups.wall_ms()
+        if response is None and self.requests.count_waiting(request, time_ms, generation):
+            return
+        seen = GroupRequest(request, caller, time_ms)
+        if response is not None:
+            # A client may ask for member ids in ever new groups: these have no requests.
+            if generation or response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+                seen.answered(response)
+                self.requests.add(request.group_id, seen, generation)
+        elif self.requests.add(request.group_id, seen, generation) and reply is not None:
+            came = hosted_groups.now()
+
+            def answered(later: MemberResponse) -> None:
+                waited = round((hosted_groups.now() - came) * 1000)
+                self.requests.answered(request.group_id, seen, later, waited)
+
+            reply.watch = answered
+
+    def _commit_refused(
+        self, request: OffsetCommitRequest | TxnOffsetCommitRequest, caller: Caller, code: ErrorCode
+    ) -> None:
+        hosted = self._hosted_groups.by_id.get(request.group_id)
+        if hosted is not None:
+            seen = GroupRequest(request, caller, self._hosted_groups.wall_ms())
+            seen.refused(code)
+            self.requests.add(request.group_id, seen, hosted.group.generation)
+
     # JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 
     def join(
@@ -219,24 +271,54 @@ class GroupCoordinator:
         """JoinGroup: a future until the join phase is over."""
         reply = PendingReply(version)
         self._join(request, version, caller, reply)
+        self._seen(request, caller, cast(JoinGroupResponse | None, reply.response), reply)
         response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(self._hosted_groups.loop)
         return response
 
-    def _join(self, request: JoinGroupRequest, version: int, caller: Caller, reply: PendingReply) -> None:
+    def _join(
+        self,
+        request: JoinGroupRequest,
+        version: int,
+        caller: Caller,
+        reply: PendingReply,
+        subscription: Subscription | None = None,
+    ) -> None:
+        """Pass a JoinGroup to its group, with its subscription if that was read beforehand."""
         hosted_groups = self._hosted_groups
         try:
             hosted, group = self._group_to_join(request, caller)
         except KafkaError as error:
             reply.respond(join_error(error.code, request.member_id))
             return
-        if hosted_groups.waits(hosted, partial(self._join, request, version, caller, reply)):
+        again = partial(self._join, request, version, caller, reply)
+        if hosted_groups.waits(hosted, partial(again, subscription)):
             return
-        effects: Iterable[ConsumerEffect] = group.join(request, version, caller, reply, hosted_groups.now())
+        now = hosted_groups.now()
+        effects: Iterable[ConsumerEffect]
+        if isinstance(group, ClassicGroup):
+            effects = group.join(request, version, caller, reply, now)
+        elif subscription is None and self._takes_long_to_read(request):
+
+            def read(result: Any) -> None:
+                if isinstance(result, Exception):
+                    reply.respond(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+                else:
+                    again(result)
+
+            hosted_groups.offload(partial(read_subscription, bytes(request.protocols[0].metadata)), read)
+            return
+        else:
+            effects = group.join(request, version, caller, reply, now, subscription)
         if group.recorded:
             hosted_groups.keep(hosted)
         if isinstance(group, ClassicGroup) and group.generation == 0:
             hosted_groups.limit_unused(hosted)
         hosted_groups.act(hosted, effects)
+
+    def _takes_long_to_read(self, request: JoinGroupRequest) -> bool:
+        """Whether a subscription has so many topics that it is read in a thread; one that is too large is refused."""
+        size = len(request.protocols[0].metadata) if request.protocols else 0
+        return _LARGE_SUBSCRIPTION < size <= self._hosted_groups.consumer_settings.max_record_bytes // 2
 
     def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, Group]:
         """The group of a JoinGroup; a new one if the client has no member id yet.
@@ -277,6 +359,7 @@ class GroupCoordinator:
             return sync_error(ErrorCode.INVALID_GROUP_ID)
         reply = PendingReply(version)
         self._sync(request, reply)
+        self._seen(request, caller, cast(SyncGroupResponse | None, reply.response), reply)
         response: SyncGroupResponse | Future[SyncGroupResponse] = reply.result(self._hosted_groups.loop)
         return response
 
@@ -304,10 +387,14 @@ class GroupCoordinator:
         group, now = hosted.group, hosted_groups.now()
         identity = request.member_id, request.group_instance_id, request.generation_id
         if isinstance(group, ClassicGroup):
-            return _HEARTBEATS[group.heartbeat(*identity, now)]
-        code = group.classic_heartbeat(*identity, now)
-        hosted_groups.act(hosted, ())
-        return _HEARTBEATS[code]
+            code = group.heartbeat(*identity, now)
+        else:
+            code = group.classic_heartbeat(*identity, now)
+            hosted_groups.act(hosted, ())
+        response = _HEARTBEATS[code]
+        if code:
+            self._seen(request, caller, response)
+        return response
 
     def _heartbeat_error(self, group_id: str) -> ErrorCode:
         """The result of a heartbeat to a group that this broker does not have."""
@@ -331,21 +418,24 @@ class GroupCoordinator:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         identities = leaving_members(request, version)
         if len(identities) > _LEAVE_PER_STEP:
-            return self._leave_in_steps(identities, request.group_id, version)
+            return self._leave_in_steps(identities, request, version, caller)
         reply = PendingReply(version)
         self._leave(identities, request.group_id, version, reply)
+        self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
         response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(self._hosted_groups.loop)
         return response
 
     def _leave_in_steps(
-        self, identities: list[MemberIdentity], group_id: str, version: int
+        self, identities: list[MemberIdentity], request: LeaveGroupRequest, version: int, caller: Caller
     ) -> Steps[LeaveGroupResponse | Future[LeaveGroupResponse]]:
         """LeaveGroup of thousands of members: each step is one of some of them."""
         loop = self._hosted_groups.loop
         parts: list[LeaveGroupResponse | Future[LeaveGroupResponse]] = []
         for start in range(0, len(identities), _LEAVE_PER_STEP):
             reply = PendingReply(version)
-            self._leave(identities[start : start + _LEAVE_PER_STEP], group_id, version, reply)
+            self._leave(identities[start : start + _LEAVE_PER_STEP], request.group_id, version, reply)
+            if not start:
+                self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
             parts.append(reply.result(loop))
             yield
         whole: Future[LeaveGroupResponse] = loop.create_future()
@@ -390,6 +480,7 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat: a future until its records are in the log, and its target is computed."""
         reply = PendingReply(version)
         self._consumer_heartbeat(request, version, caller, reply, None)
+        self._seen(request, caller, cast(ConsumerGroupHeartbeatResponse | None, reply.response), reply)
         response: ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse] = reply.result(
             self._hosted_groups.loop
         )
@@ -406,9 +497,11 @@ class GroupCoordinator:
         """Pass a heartbeat to its group, once its regular expression is known to be valid."""
         hosted_groups = self._hosted_groups
         regex = request.subscribed_topic_regex
+        existing = hosted_groups.by_id.get(request.group_id)
         try:
-            # Before a group is created for it.
-            check_heartbeat(request, version, hosted_groups.consumer_settings)
+            if regex or existing is None or isinstance(existing.group, ClassicGroup):
+                # Before the expression is compiled, or a group is created. Else the group checks it.
+                check_heartbeat(request, version, hosted_groups.consumer_settings)
             hosted, group = self._consumer_group(request)
         except KafkaError as error:
             reply.respond(heartbeat_error(error))
@@ -487,10 +580,12 @@ class GroupCoordinator:
             KafkaError: it does not exist, is a classic group, or this broker does not coordinate it.
         """
         group_id = request.group_id
-        if len(group_id.encode()) > MAX_STRING:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         hosted_groups = self._hosted_groups
-        hosted = hosted_groups.find(group_id)
+        hosted = hosted_groups.by_id.get(group_id)
+        if hosted is None:
+            if len(group_id.encode()) > MAX_STRING:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            hosted = hosted_groups.find(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
             return hosted, hosted.group
         if request.member_epoch != JOIN_EPOCH:
@@ -498,6 +593,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         if hosted is not None and isinstance(hosted.group, ClassicGroup) and not hosted.group.is_empty:
             check_upgrade(hosted.group, hosted_groups.consumer_settings)
+            check_joins(hosted.group, request, hosted_groups.consumer_settings)
             return hosted, hosted.group
         group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
         if hosted is None:
@@ -534,13 +630,13 @@ class GroupCoordinator:
         self, request: OffsetCommitRequest, version: int, caller: Caller
     ) -> Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]:
         """OffsetCommit: a future until the offsets are in the log."""
-        return self._offsets.commit(request, version)
+        return self._offsets.commit(request, version, caller)
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, version: int, caller: Caller, verify: Verify
     ) -> Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]:
         """TxnOffsetCommit: a future until the offsets are in the log, where they are pending."""
-        return self._offsets.commit_transactional(request, version, verify)
+        return self._offsets.commit_transactional(request, version, caller, verify)
 
     def next_position(self) -> int:
         """The position of what is being appended to ``__consumer_offsets``, in the order of all appends."""
@@ -675,6 +771,9 @@ class GroupCoordinator:
 
     def unload(self, partition: int) -> None:
         """Stop to coordinate a partition's groups: deferred requests fail with NOT_COORDINATOR."""
+        hosted = self._hosted_groups.partitions.get(partition)
+        for group_id in () if hosted is None else hosted.groups:
+            self.requests.forget(group_id)  # what follows would not be whole
         self._loader.unload(partition)
 
     # Topics
@@ -752,13 +851,9 @@ class GroupCoordinator:
         hosted_groups.closed = True
         self._patterns.close()
         hosted_groups.writer.flush()
-        waiting = []
-        for partition in list(hosted_groups.partitions):
-            settled: Future[None] = asyncio.get_running_loop().create_future()
-            if hosted_groups.writer.when_settled(partition, partial(_resolve, settled)):
-                waiting.append(settled)
-        if waiting:
-            await asyncio.wait(waiting, timeout=self._commit_timeout)
+        settled: Future[None] = asyncio.get_running_loop().create_future()
+        hosted_groups.writer.when_settled(hosted_groups.partitions, partial(settled.set_result, None))
+        await asyncio.wait([settled], timeout=self._commit_timeout)
         for partition in list(hosted_groups.partitions):
             self.unload(partition)
         hosted_groups.timers.close()
@@ -773,8 +868,3 @@ def _times_of(config: GroupConfig) -> GroupTimes:
 
 def _not_a_consumer_group(group_id: str) -> str:
     return f"Group {group_id} is not a consumer group."
-
-
-def _resolve(future: Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

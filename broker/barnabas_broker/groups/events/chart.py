@@ -22,6 +22,9 @@ _MOST: Final = 1_000
 _MOST_LANES: Final = 600
 #: Characters of a name or a reason: clients choose them, and may choose megabytes.
 _MOST_CHARACTERS: Final = 2_000
+#: Requests that came so many ms before and after a rebalance are around it.
+_AROUND_BEFORE: Final = 10_000
+_AROUND_AFTER: Final = 2_000
 #: The group of causes that a band's colour and sign stand for.
 KINDS: Final[dict[str, str]] = {
     EventType.MEMBER_JOINED.value: "joined",
@@ -51,8 +54,9 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
 
     Returns:
         `lanes`, `bands`, `gaps` as in a timeline. A lane has also its `silent` and `revoking` periods; a band `kind`,
-        `cause_text`, `reason`, `members`, `moves`, `end` (the start of the next one) and `explanation`, which is an
-        index into `explanations`; a gap its `text`. `pauses` are those of :func:`.pauses_of`, each with the index of
+        `cause_text`, `reason`, `members`, `moves`, `end` (the start of the next one), `around` (the time from and until
+        which requests belong to it; the latter is null if it lasts) and `explanation`, which is an index into
+        `explanations`; a gap its `text`. `pauses` are those of :func:`.pauses_of`, each with the index of
         its `band`. `more` is whether something was left out because there is too much.
     """
     drawn = timeline(events)
@@ -63,10 +67,13 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
     starts = starts[len(starts) - len(bands) :]
     storms = [(at, each) for at, each in enumerate(explanations) if len(each.data) == 2]
     of_event = {id(event): at for at, each in enumerate(explanations) for event in each.data}
+    before: Mapping[str, Any] | None = None
     for band, at, following in zip(bands, starts, [*starts, None][1:], strict=True):
         # Its trigger is just before its start.
         band.update(_of_band(band, events[max(at - 20, 0) : at][::-1], events[at:following]))
         band["end"] = None if following is None else events[following]["time"]
+        band["around"] = _around(band, before)
+        before = band
         told = of_event.get(id(events[at]))
         band["explanation"] = _storm(storms, band["start"]) if told is None else told
     concluded = Pauses()
@@ -181,6 +188,19 @@ def _of_band(band: Mapping[str, Any], before: Sequence[EventRecord], since: Sequ
 def _member(member: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: member.get(name) for name in ("member_id", "client_id", "host", "instance_id")}
     return {**fields, "name": name_of(dict(member))}
+
+
+def _around(band: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[int | None]:
+    """From when and until when requests are around a rebalance. A request is around one rebalance at most."""
+    start, end, assigned = band["start"], band["end"], band["assigned"]
+    since = start - _AROUND_BEFORE
+    if before is not None:
+        over = before["around"][1]
+        since = start if over is None else min(max(since, over + 1), start)
+    ends = [] if end is None else [max(end - 1, start)]
+    if assigned is not None:
+        ends.append(assigned + _AROUND_AFTER)
+    return [since, min(ends, default=None)]
 
 
 def _storm(storms: Sequence[tuple[int, Explanation]], time: int) -> int | None:

@@ -158,6 +158,7 @@ class Journal:
     def _write(self, count: int) -> None:
         batches: dict[int, list[tuple[bytes, bytes, tuple[()], int]]] = {}
         sizes: Counter[int] = Counter()
+        partitions: dict[str, int] = {}
         while self._waiting and count:
             count -= 1
             group_id, event, time_ms = self._waiting.popleft()
@@ -165,7 +166,9 @@ class Journal:
             self._remember(group_id, record)
             if self._log is None:
                 continue
-            partition = self._partition_for(group_id)
+            partition = partitions.get(group_id)
+            if partition is None:
+                partition = partitions[group_id] = self._partition_for(group_id)
             value = encode_event(record)
             if sizes[partition] and sizes[partition] + len(value) > _BATCH_BYTES:
                 self._append(partition, batches.pop(partition))

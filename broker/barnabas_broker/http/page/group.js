@@ -6,6 +6,7 @@ import { clock, draw, duration, h, number, partitions, plain, sheet } from "./do
 import { ageText, healthMark, STORM } from "./groups.js";
 import { bandTitle, KINDS, laneNames, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
 import { LIVE, poll, present } from "./poll.js";
+import { requestsAround } from "./requests.js";
 
 const SHORTEST = 200;
 const LONGEST = 7 * 86400000;
@@ -20,6 +21,7 @@ export function groupPage(parent, group, parameters, heard) {
   let chart = null;
   let now = null; // the group as it is: members, offsets
   let curves = null;
+  let requests = null; // of the broker that coordinates the group
   let pointed = null; // a time under the pointer
   let skew = 0;
   let since = Math.floor((present() - HOUR) / 60000) * 60000;
@@ -71,11 +73,12 @@ export function groupPage(parent, group, parameters, heard) {
     h("span", { class: "key swatch s-pause" }, "no owner"), h("span", { class: "key swatch s-most" }, "perhaps no owner"));
   const gaps = h("ul", { class: "gaps" });
   const panel = h("section", { class: "panel", "aria-label": "The selected rebalance", "aria-live": "polite" });
+  const around = h("section", { class: "requests", "aria-label": "The requests around the selected rebalance", hidden: true });
   const others = h("section", { class: "events" });
   const members = h("section", {});
   const offsets = h("section", {});
   parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, headline, storm,
-    tools, scroller, lines, legend, gaps, panel, others, members, offsets);
+    tools, scroller, lines, legend, gaps, panel, around, others, members, offsets);
 
   const time = () => present() + skew;
   const edges = () => {
@@ -316,6 +319,7 @@ export function groupPage(parent, group, parameters, heard) {
     // Durations of what lasts change with time; everything else only with the chart.
     const lasting = band !== null && (band.assigned === null || chart.pauses.some((each) => each.end === null));
     const version = `${at} ${lasting ? Math.floor(time() / 1000) : ""}`;
+    showRequests(band);
     const choosing = panelOf?.chart === chart && panelOf.at === at && document.activeElement?.id === "compare"; // its list may be open
     if (choosing || (panelOf?.chart === chart && panelOf.version === version)) return;
     panelOf = { chart, at, version };
@@ -330,6 +334,14 @@ export function groupPage(parent, group, parameters, heard) {
     const alone = chart.explanations.filter((_, n) => !chart.bands.some((each) => each.explanation === n)).slice(-12).reverse();
     others.replaceChildren(...(alone.length === 0 ? [] : [h("h2", {}, "What else happened"), h("ul", {}, alone.map((each) =>
       h("li", {}, h("time", {}, clock(each.time)), " ", plain(each.text, 600), each.remedy ? h("em", {}, ` ${plain(each.remedy, 600)}`) : null)))]));
+  }
+
+  let requestsOf = null;
+  function showRequests(band) {
+    if (requestsOf?.chart === chart && requestsOf.band === band && requestsOf.requests === requests) return;
+    requestsOf = { chart, band, requests };
+    around.hidden = band === null;
+    around.replaceChildren(...(band === null ? [] : requestsAround(band, requests, chart.source?.no_requests ?? (LIVE ? null : "Requests are not in this file."))));
   }
 
   /** Where the events come from, as far as that has to be known; a broker's own events have no such note. */
@@ -348,10 +360,17 @@ export function groupPage(parent, group, parameters, heard) {
     if (chart.bands.length === 0) return [`No rebalance since ${clock(chart.since)}.`];
     const at = chart.bands.length - 1;
     const band = chart.bands[at];
-    const longest = pausedRows(chart.pauses.filter((each) => each.band === at), time())[0];
+    const paused = pausedRows(chart.pauses.filter((each) => each.band === at), time());
     const text = [h("b", {}, `Last rebalance, ${clock(band.start)}: `), h("b", { class: `sign k-${band.kind}` }, SIGNS[band.kind]), ` ${bandTitle(band)}.`];
     if (band.assigned === null) text.push(" It is not over.");
-    if (longest !== undefined) text.push(` ${plain(longest.topic, 80)}-${longest.partition} had no owner for ${pauseText(longest.pauses.at(-1), time())}.`);
+    if (paused.length > 0) {
+      // The longest pause, and the partitions that had one of the same length.
+      const long = (each) => pauseText(each.pauses.at(-1), time());
+      const byTopic = Object.create(null);
+      for (const each of paused.filter((row) => long(row) === long(paused[0]))) (byTopic[each.topic] ??= []).push(each.partition);
+      for (const numbers of Object.values(byTopic)) numbers.sort((a, b) => a - b);
+      text.push(` ${partitions(byTopic, 4)} had no owner for ${long(paused[0])}.`);
+    }
     return text;
   }
 
@@ -447,8 +466,16 @@ export function groupPage(parent, group, parameters, heard) {
 
   address(parameters); // before the first request: it says since when
   const path = `/groups/${encodeURIComponent(group)}`;
+  let asking = null;
   const charts = poll(() => `${path}/chart?since=${since}`, 700, (got, ahead) => {
     chart = got;
+    // Only a broker itself has requests: a console or a report says where its chart comes from.
+    if (chart.source === undefined) asking ??= poll(() => `${path}/requests`, 2000, (found) => {
+      requests = found;
+      later();
+    }, (error) => {
+      if (error !== null) requests ??= { kept_since: null, requests: [] };
+    });
     skew = Math.abs(ahead) > 2000 ? ahead : 0;
     later();
   }, failed);
@@ -471,6 +498,7 @@ export function groupPage(parent, group, parameters, heard) {
     address,
     stop() {
       charts.stop();
+      asking?.stop();
       looks.stop();
       samples.stop();
       clearInterval(ticking);

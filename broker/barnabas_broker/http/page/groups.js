@@ -1,6 +1,6 @@
 // The list of groups, with their health at a glance.
 
-import { duration, h, number, plain } from "./dom.js";
+import { duration, h, number, plain, rate } from "./dom.js";
 import { listPage } from "./list.js";
 
 /** Signs of health, readable without colour, the worst first. */
@@ -22,6 +22,12 @@ export function ageText(ms, exact) {
 /** What a storm score is. */
 export const STORM = "Storm score of the last 10 minutes, 0 to 100: up to 50 points for rebalances (one a minute has all), 30 for time in which partitions had no owner (a third has all), 20 for a repeated cause. From 60 on a group is flapping.";
 
+/** A rate of the list. Until the broker knows it, it is not 0. */
+function rateCell(value, what) {
+  const unknown = value === null || value === undefined;
+  return h("td", { class: "numeric", title: `${what}, on average of the last 15 to 30 s${unknown ? ". Not known yet" : ""}` }, value === 0 || unknown ? h("span", { class: "quiet" }, rate(value)) : rate(value));
+}
+
 const COLUMNS = [
   { key: "health", name: "Health", value: (row) => ORDER.indexOf(row.health), cell: (row) => h("td", { class: "health", title: row.health_reason }, healthMark(row.health)) },
   { key: "group", name: "Group", value: (row) => row.group, cell: (row) => h("td", { class: "name" },
@@ -32,6 +38,8 @@ const COLUMNS = [
   { key: "members", name: "Members", value: (row) => -row.members, numeric: true, cell: (row) => h("td", { class: "numeric" }, number(row.members)) },
   { key: "storm", name: "Storm", value: (row) => -(row.storm_score ?? -1), numeric: true, cell: (row) => h("td", { class: "numeric", title: STORM }, row.storm_score === 0 ? h("span", { class: "quiet" }, "0") : number(row.storm_score)) },
   { key: "age", name: "Oldest", value: (row) => -(row.lag_ms ?? -1), numeric: true, cell: (row) => h("td", { class: "numeric", title: "The age of the oldest record that is not consumed" }, ageText(row.lag_ms, row.lag_ms_exact)) },
+  { key: "consumed", name: "Consumed", value: (row) => -(row.commit_rate ?? -1), numeric: true, cell: (row) => rateCell(row.commit_rate, "Records per second that the group commits") },
+  { key: "produced", name: "Produced", value: (row) => -(row.produce_rate ?? -1), numeric: true, cell: (row) => rateCell(row.produce_rate, "Records per second that are written to the partitions for which it has committed offsets") },
   { key: "lag", name: "Lag", value: (row) => -(row.lag ?? -1), numeric: true, cell: (row) => h("td", { class: "numeric" }, number(row.lag)) },
 ];
 

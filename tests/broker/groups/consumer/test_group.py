@@ -431,9 +431,96 @@ def test_a_target_that_takes_long() -> None:
     slow = machine.send("a", 2, token="a3")
     assert (slow.member_epoch, slow.assignment) == (2, None), "a slow assignor keeps no heartbeat"
     machine.computed()
-    assert machine.answers["b2"].member_epoch == 3
     assert machine.answers["a2"].assignment is not None
+    assert "b2" not in machine.answers, "it waits for a, which has been asked to revoke"
+    machine.after(0.5)
+    assert (machine.answers["b2"].member_epoch, partitions(machine.answers["b2"])) == (3, None)
     assert machine.group.assigned(99, NewTargets({}, set(), {}), machine.now, 0) == []
+
+
+def waiting_for_each_other(*more: str) -> Machine:
+    """A group in which `b` and `more` have waited for a new target, and wait for `a`, which has to revoke."""
+    machine = Machine(topics=catalog(t=6), compute=False)
+    machine.join("a")
+    machine.computed()
+    machine.join("b")
+    for member_id in more:
+        machine.join(member_id)
+    if more:
+        machine.computed()
+        for member_id in ("b", *more):
+            machine.beat(member_id)
+    machine.send("a", 2, token="a1")
+    machine.computed()
+    assert partitions(machine.answers["a1"]) is not None
+    assert [each for each in ("b", *more) if each in machine.answers] == []
+    return machine
+
+
+def test_members_that_waited_for_a_target_get_partitions_as_soon_as_they_are_revoked() -> None:
+    machine = waiting_for_each_other("c")
+    assert machine.group.next_deadline() == machine.now + 0.5
+    machine.now += 0.1
+    asked = machine.group.members["a"]
+    machine.send("a", 2, owned={T: [*asked.assigned[T]]})
+    machine.after(0.0)
+    assert partitions(machine.answers["b"]) == {T: [1, 4]}
+    assert partitions(machine.answers["c"]) == {T: [2, 5]}
+    assert machine.state() is ConsumerGroupState.STABLE
+
+
+@pytest.mark.parametrize("how", ["slow", "gone", "unloaded", "new target"])
+def test_members_do_not_wait_for_long_for_one_that_does_not_revoke(how: str) -> None:
+    machine = waiting_for_each_other()
+    if how == "slow":
+        machine.after(0.499)
+        assert "b" not in machine.answers
+        machine.after(0.002)
+        assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (3, {})
+    elif how == "gone":
+        machine.send("a", -1, token="leaves")
+        machine.after(0.0)
+        assert partitions(machine.answers["b"]) == {T: [1, 3, 5]}
+    elif how == "unloaded":
+        machine.apply(machine.group.unload(machine.now))
+        assert machine.answers["b"].error_code == ErrorCode.NOT_COORDINATOR
+    else:
+        machine.join("c")
+        machine.computed()
+        assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (4, {})
+    assert not machine.group._held
+
+
+def test_members_that_wait_heartbeat_soon_and_then_less_often() -> None:
+    machine = Machine(interval=1.0)
+    assert machine.join("a").heartbeat_interval_ms == 5000
+    machine.now += 0.3
+    assert machine.join("b").heartbeat_interval_ms == 700, "when the next target is due"
+    assert machine.send("a", 2).heartbeat_interval_ms == 700
+    machine.now += 0.7
+    asked = machine.send("b", 2)
+    assert (asked.member_epoch, asked.heartbeat_interval_ms) == (3, 100), "a has to revoke"
+    waits = []
+    for _ in range(8):
+        machine.now += asked.heartbeat_interval_ms / 1000
+        asked = machine.send("b", 3)
+        waits.append(asked.heartbeat_interval_ms)
+    assert waits == [100, 200, 400, 800, 1600, 3200, 5000, 5000]
+    assert machine.send("a", 2).heartbeat_interval_ms == 5000
+    machine.send("a", 2, owned={T: [0, 2]})
+    assert machine.send("b", 3).heartbeat_interval_ms == 5000
+
+
+def test_members_of_a_large_group_do_not_heartbeat_too_soon() -> None:
+    machine = Machine(compute=False)
+    for number in range(4_000):
+        machine.join(f"m{number}")
+    machine.computed()
+    machine.after(0.1)
+    assert {each.heartbeat_interval_ms for each in machine.answers.values()} == {200}
+    machine.beat("m0")
+    machine.now += 0.6
+    assert machine.beat("m1").heartbeat_interval_ms == 600, "a slow assignor"
 
 
 def test_a_member_leaves_while_its_target_is_computed() -> None:

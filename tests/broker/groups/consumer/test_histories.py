@@ -239,12 +239,17 @@ def test_a_history_with_failing_appends_and_slow_targets(seed: int) -> None:
             collect()
         elif act < 0.5:
             client.revoke()
+        elif act < 0.55:
+            machine.after(0.2)
+            collect()
         else:
             work(ErrorCode.NOT_ENOUGH_REPLICAS if random.random() < 0.2 else ErrorCode.NONE)
         check(machine, clients, {})
     machine.hold, machine.compute = False, True
     while machine.appends or machine.computations:
         work(ErrorCode.NONE)
+    machine.after(0.5)  # for members that revoke
+    collect()
     assert waiting == {}
     for _ in range(20):
         for client in clients.values():

@@ -1,13 +1,14 @@
 """Groups of the consumer protocol in the coordinator: records, replay, offsets, changes of the protocol."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import Caller, EventType
+from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
 from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import finish
 from barnabas_protocol.errors import ErrorCode
@@ -386,3 +387,16 @@ async def test_a_longer_session_of_a_group() -> None:
     service.groups.group_configured("g", {})
     await service.after(46)
     assert (await beat(service, "a", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_an_append_leaves_nothing_to_the_collector() -> None:
+    """A full collection of what thousands of members left took more than half a second."""
+    service = await started()
+    gc.collect()
+    gc.disable()
+    try:
+        for member in ("a", "b", "c"):
+            assert (await join(service, member)).error_code == ErrorCode.NONE
+        assert not [each for each in gc.get_objects() if isinstance(each, PersistRecords)]
+    finally:
+        gc.enable()

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Generator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from barnabas_broker.groups.consumer import group as group_module
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.records import key_type
@@ -13,9 +15,10 @@ from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas_protocol.records import decode_records
-from tests.broker.groups.support import CALLER, Service, turn
+from tests.broker.groups.support import CALLER, Service, owned_subscription, turn
 
 T = b"t" * 16
 
@@ -127,6 +130,28 @@ async def test_a_record_of_thousands_of_topics_is_encoded_in_a_later_turn() -> N
     assert [key[-2:] for key in members] == [b"\x01m", b"m2"], "what comes later is appended later"
 
 
+@pytest.mark.parametrize("metadata", ["read", "malformed"])
+async def test_a_subscription_to_tens_of_thousands_of_topics_is_read_in_a_thread(metadata: str) -> None:
+    service = await started(1)
+    wanted = [f"{number:x}" for number in range(60_000)]
+    sent = owned_subscription({}, *wanted)
+    sent = sent if metadata == "read" else sent[:-2_000]
+    with patch.object(group_module, "read_subscription", side_effect=AssertionError("on the event loop")):
+        joining = service.groups.join(classic_join("i", sent), 9, CALLER)
+        assert len(service.groups.groups["g"].group.members) == 1
+        assert len(service.offloaded) == 1
+        await settle(service)
+    assert isinstance(joining, asyncio.Future)
+    response = joining.result()
+    if metadata == "malformed":
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        return
+    assert response.error_code == ErrorCode.NONE
+    group = service.groups.groups["g"].group
+    assert isinstance(group, ConsumerGroup)
+    assert group.members[response.member_id].topics == frozenset(wanted)
+
+
 @pytest.mark.parametrize("failed", [False, True])
 async def test_thousands_of_members_leave_in_steps(failed: bool) -> None:
     service = await started(3)
@@ -174,10 +199,10 @@ async def test_many_records_are_appended_in_several_turns_and_in_their_order() -
 
     for name, count in (("a", 700), ("b", 200), ("c", 700), ("d", 3000), ("e", 1)):
         add(name, count)
-    assert writer.when_settled(0, lambda: done.append("settled"))
+    writer.when_settled([0], lambda: done.append("settled"))
     await asyncio.sleep(0)
     assert done == ["a", "b"]
-    assert writer.when_settled(0, lambda: done.append("still"))
+    writer.when_settled([0, 1], lambda: done.append("still"))
     add("f", 1)
     await asyncio.sleep(0)
     assert done == ["a", "b", "c"]
@@ -200,3 +225,69 @@ async def test_the_end_of_a_partition_ends_appends_that_wait_for_their_turn() ->
     assert errors == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
     await asyncio.sleep(0)
     assert service.log.appends == 1
+
+
+@pytest.mark.parametrize("epoch", [1, -1, -2])
+async def test_heartbeats_of_fresh_member_ids_leave_nothing_behind(epoch: int) -> None:
+    service = await started(2)
+    appends, events = service.log.appends, len(service.groups.journal.recent("g"))
+    for number in range(3_000):
+        for group in ("g", f"new-{number}"):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group, member_id=f"x{number}", member_epoch=epoch, instance_id="i" if epoch == -2 else None
+            )
+            response = service.groups.consumer_heartbeat(request, 1, CALLER)
+            assert not isinstance(response, asyncio.Future)
+            assert response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+    await settle(service)
+    assert list(service.groups.groups) == ["g"]
+    assert set(service.groups.groups["g"].group.members) == {"m000", "m001"}
+    assert service.log.appends == appends
+    assert len(service.groups.journal.recent("g")) == events
+
+
+async def test_new_members_are_refused_when_a_group_is_full() -> None:
+    service = await Service(group_consumer_max_size="100").loaded()
+    service.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
+    refused = 0
+    for number in range(3_000):
+        response = beat(service, f"m{number}", 0)
+        refused += not isinstance(response, asyncio.Future)
+    assert refused == 2_900
+    await settle(service)
+    assert len(service.groups.groups["g"].group.members) == 100
+
+
+async def test_a_phase_of_a_large_classic_group_ends_some_responses_at_a_time() -> None:
+    service = await Service().loaded()
+    done: list[Any] = []
+    for number in range(900):
+        joining = service.groups.join(classic_join(f"i{number}"), 4, CALLER)
+        assert isinstance(joining, asyncio.Future)
+        joining.add_done_callback(done.append)
+    parts = []
+    while len(done) < 900:
+        before = len(done)
+        if not before:
+            service.time += 0.5
+            service.groups.tick()
+        await asyncio.sleep(0)
+        if len(done) > before:
+            parts.append(len(done) - before)
+    assert parts == [250, 250, 250, 150]
+    assert {each.result().generation_id for each in done} == {1}
+    assert service.groups.groups["g"].backlog is None
+
+
+def classic_join(instance: str, metadata: bytes | None = None) -> JoinGroupRequest:
+    """JoinGroup of a static member of the classic protocol."""
+    metadata = owned_subscription({}, "t") if metadata is None else metadata
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )

@@ -179,6 +179,28 @@ async def test_a_large_group_that_cannot_be_upgraded_goes_on() -> None:
     assert not rejoining.done()
 
 
+@pytest.mark.parametrize(
+    ("keys", "instance", "code"),
+    [
+        ({"group_consumer_max_size": str(MANY)}, None, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        ({}, "new", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_member_that_is_refused_does_not_convert_a_large_group(
+    keys: dict[str, str], instance: str | None, code: ErrorCode
+) -> None:
+    """It could repeat its request as often as it wants to."""
+    service = await started(None, **keys)
+    members = await classic_group(service, MANY)
+    modern = Modern(service, "new" if instance is None else members[0].member_id, instance)
+    before = service.log.batches[0][:]
+    refused = await service.ask(modern.send(0, **JOIN), 1)
+    assert refused.error_code == code
+    assert service.groups._hosted_groups.by_id["g"].change is None, "at once, without a step of a conversion"
+    assert isinstance(group_of(service), ClassicGroup)
+    assert service.log.batches[0] == before
+
+
 async def test_records_of_an_upgrade_that_are_larger_than_a_batch_are_compressed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -407,6 +407,30 @@ async def test_a_member_that_is_refused_does_not_upgrade_the_group() -> None:
     assert a.beat() == b.beat() == NONE
 
 
+async def test_a_member_that_has_joined_again_keeps_what_it_works_on() -> None:
+    """It does not know its last assignment, whose record was written: its SyncGroup failed."""
+    service = await started()
+    a, b = await classic_group(service)
+    assert a.owned == {0, 2}
+    joining = [a.join(), b.join()]
+    for member, asked in zip((a, b), joining, strict=True):
+        assert await member.joined(asked) == NONE
+    syncing = a.sync({a.member_id: assignment(t=[0]), b.member_id: assignment(t=[1, 3])})
+    await service.ask(syncing, 5)  # The response is lost: the member goes on with both.
+    waits = a.join()
+    modern = Modern(service)
+    joined = await modern.join()
+    assert (joined.error_code, modern.owned) == (NONE, [])
+    assert await a.joined(waits) == REBALANCE
+    for _ in range(4):
+        for member in (a, b):
+            await member.rejoin()
+        await modern.beat()
+        owned = [*a.owned, *b.owned, *modern.owned]
+        assert len(owned) == len(set(owned))
+    assert sorted(owned) == [0, 1, 2, 3]
+
+
 async def test_a_static_member_upgrades_in_its_place() -> None:
     service = await started()
     members = await classic_group(service, static=True)

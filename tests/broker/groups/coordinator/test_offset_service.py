@@ -231,3 +231,48 @@ async def test_offset_commit_4_may_set_the_retention(service: Service) -> None:
     await turn()
     assert (service.committed(), service.committed(partition=1)) == (-1, 2)
     assert (await Service(service.log).loaded()).committed(partition=1) == 2
+
+
+async def test_however_many_groups_have_expired_one_check_deletes_them(service: Service) -> None:
+    for number in range(1000):
+        service.commit(5, group=f"group-{number}")
+    await turn()
+    await expired(service)
+    assert len(service.groups.groups) == 1000, "nothing has expired yet"
+    service.time += 8 * 24 * 3600
+    service.wall += 8 * 24 * 3_600_000
+    await expired(service)
+    assert service.groups.groups == {}
+
+
+async def expired(service: Service) -> None:
+    """The offsets are checked, in steps of 200 groups."""
+    service.time += 700
+    service.wall += 700_000
+    service.groups.tick()
+    for _ in range(20):
+        await turn()
+
+
+async def test_a_commit_that_is_being_appended_spares_its_group_and_no_other() -> None:
+    service = await Service(offsets_retention_minutes="1").loaded()
+    for group in ("before", "during", "other"):
+        await service.ask(service.commit(1, group=group), 8)
+    service.log.hold = True
+    service.time += 700
+    service.wall += 700_000
+    service.commit(2, group="before")
+    await turn()
+    service.groups.tick()
+    service.commit(2, group="during")
+    await turn()
+    assert set(service.groups.groups) == {"before", "during", "other"}
+    service.log.hold = False
+    service.log.release()
+    await turn()
+    await turn()
+    assert set(service.groups.groups) == {"before", "during"}
+    assert (service.committed(group="before"), service.committed(group="during")) == (2, 2)
+    restarted = await Service(service.log).loaded()
+    assert (restarted.committed(group="before"), restarted.committed(group="during")) == (2, 2)
+    assert set(restarted.groups.groups) == {"before", "during"}

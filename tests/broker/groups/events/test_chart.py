@@ -54,6 +54,15 @@ def test_a_band_has_all_that_a_reader_asks() -> None:
     json.dumps(made)
 
 
+def test_the_time_of_the_requests_around_a_rebalance() -> None:
+    """From ten seconds before it until two after it, unless that is around another one."""
+    assert [band["around"] for band in chart(STORY)["bands"]] == [[-9_900, 1_000], [1_001, 3_500]]
+    late = [*STORY, left(60_000, "b", ""), started(60_000, "member_left", "b", 2)]
+    assert [band["around"] for band in chart(late)["bands"]][1:] == [[1_001, 3_500], [50_000, None]]
+    again = [*late, started(60_700, "member_joined", "c", 3)]
+    assert [band["around"] for band in chart(again)["bands"]][2:] == [[50_000, 60_699], [60_700, None]]
+
+
 def test_moves_before_a_rebalance_in_the_same_millisecond_are_not_its_moves() -> None:
     same = [{**each, "time": 7} for each in STORY]
     assert [[move["client_id"] for move in band["moves"]] for band in chart(same)["bands"]] == [["a"], ["b"]]

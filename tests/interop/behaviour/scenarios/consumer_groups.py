@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
 from tests.interop.behaviour.common import LONG, alone, commit, heartbeat, make_topic
-from tests.interop.behaviour.language import Ask, Family, Scenario, Server, Step, ask, flat
+from tests.interop.behaviour.language import Ask, Difference, Family, Scenario, Server, Step, ask, flat
 
 #: Member ids, which clients generate from version 1 on.
 A, B, C = "member-a", "member-b", "member-c"
@@ -31,6 +31,15 @@ def join(member: str = A, topics: tuple[str, ...] = ("$topic",), **given: Any) -
     """A heartbeat that joins."""
     fields = {"rebalance_timeout_ms": LONG, "subscribed_topic_names": list(topics), "topic_partitions": []}
     return beat(member, 0, **{**fields, **given})
+
+
+def soon(*scenarios: str) -> Difference:
+    """Members that wait, in these scenarios, heartbeat sooner than Kafka's."""
+    return Difference(
+        "Members that wait for partitions are asked to heartbeat soon",
+        "They get what others have revoked with their next heartbeat, which in Kafka is up to an interval later.",
+        tuple((each, "*.heartbeat_interval_ms") for each in scenarios),
+    )
 
 
 def told(*groups: str, version: int = 1, operations: bool = False, **options: Any) -> Ask:

@@ -15,7 +15,7 @@ from tests.interop.behaviour.common import (
 )
 from tests.interop.behaviour.common import join as join_classic
 from tests.interop.behaviour.language import Ask, Difference, Family, Scenario, Server, Step, ask, flat
-from tests.interop.behaviour.scenarios.consumer_groups import VERSIONS, A, B, C, beat, join, told
+from tests.interop.behaviour.scenarios.consumer_groups import VERSIONS, A, B, C, beat, join, soon, told
 
 _Steps = Step | list[Step]
 
@@ -452,6 +452,12 @@ DIFFERENCES: Final = (
         "It only does if a disk has lost the record of what it was given. Kafka leaves it with partitions that another "
         "member gets, too.",
         (("Member epochs v*: the current one, with other partitions", "*.assignment"),),
+    ),
+    soon(
+        "Two members: one revokes, then the other gets, described with v*",
+        "Static members: leaves for a while, and another member joins",
+        "A full group: a member joins again",
+        "A full group: a third member, after one has left",
     ),
 )
 

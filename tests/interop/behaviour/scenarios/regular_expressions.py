@@ -6,7 +6,7 @@ from barnabas_protocol.registry import ApiKey
 from tests.interop.behaviour.common import clock, make_topic
 from tests.interop.behaviour.language import Ask, Difference, Family, Scenario, Step, ask, flat
 from tests.interop.behaviour.scenarios.acls import DESCRIBE, GROUP, READ, TOPIC, acl, grant
-from tests.interop.behaviour.scenarios.consumer_groups import A, B, C, beat, join, told
+from tests.interop.behaviour.scenarios.consumer_groups import A, B, C, beat, join, soon, told
 
 _Steps = Step | list[Step]
 
@@ -399,6 +399,12 @@ DIFFERENCES: Final = (
         "Topics of an expression that is replaced by one without matches go to the group's other members",
         "In Kafka their partitions belong to no member until the next epoch.",
         tuple((_STARVED, f"1{step} CONSUMER_GROUP_*") for step in (4, 5)),
+    ),
+    soon(
+        "An expression that is dropped while another member subscribes to the topic by name",
+        "An expression that is changed to one that matches nothing, while another *",
+        "An expression of two members",
+        "An expression of each of two members",
     ),
 )
 
