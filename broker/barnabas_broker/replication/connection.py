@@ -228,6 +228,10 @@ class BrokerConnections:
     async def ask(self, node_id: int, request: Request, version: int, timeout: float) -> bytes | bytearray:
         """Send a request to a broker and wait for the response, a frame.
 
+        A request that is given up, because it was cancelled or took too long, takes its connection with it: what the
+        broker has not received of it by then never arrives. TCP would send it again for seconds after the network has
+        come back, and the broker carry it out then.
+
         Raises:
             OSError: the broker is not registered, cannot be reached, or does not answer in time (TimeoutError). The
                 next request opens another connection.
@@ -243,8 +247,12 @@ class BrokerConnections:
         try:
             # Others wait for the same connection: it goes on to be opened if this request is cancelled.
             connection = await asyncio.shield(known[1])
-            return await connection.send(request, version, timeout)
         except OSError:
+            self._drop(node_id, known)
+            raise
+        try:
+            return await connection.send(request, version, timeout)
+        except (OSError, asyncio.CancelledError):
             self._drop(node_id, known)
             raise
 

@@ -207,8 +207,8 @@ class Log:
 
         Raises:
             KafkaError: nothing was appended. CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-                INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-                KAFKA_STORAGE_ERROR.
+                INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH,
+                INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
         """
         if self.disk.failure is not None:
             self.disk.check()

@@ -152,14 +152,34 @@ class ProducerState:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_duplicate(self, header: BatchHeader) -> BatchInfo | None:
-        """The kept batch with the epoch and sequences of `header`."""
+        """The kept batch with the epoch and sequences of `header`.
+
+        A batch of a transaction that has ended does not count, though it does in Kafka. Clients send nothing again once
+        they have ended a transaction: what has such sequences are other records. librdkafka takes the sequences of a
+        batch whose answer it has not received for the next transaction, if it aborts before it sends the batch again.
+        Answered as duplicates, those records would be lost, and their transaction committed without them.
+        """
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
             if batch.last_sequence == last and batch.first_sequence == first:
-                return batch
+                transactional = bool(header.attributes & TRANSACTIONAL)
+                return None if transactional and self._has_ended(batch) else batch
         return None
+
+    def _has_ended(self, batch: BatchInfo) -> bool:
+        """Whether the transaction of a batch has ended."""
+        return not 0 <= self.transaction_start <= batch.first_offset
+
+    def _takes_sequences_again(self, header: BatchHeader) -> bool:
+        """Whether a batch has sequences of a transaction that has ended; see :meth:`find_duplicate`."""
+        return bool(header.attributes & TRANSACTIONAL) and any(
+            (header.base_sequence - batch.first_sequence) & _MAX_SEQUENCE <= batch.offset_delta
+            or (batch.first_sequence - header.base_sequence) & _MAX_SEQUENCE <= header.last_offset_delta
+            for batch in self.batches
+            if self._has_ended(batch)
+        )
 
     def check(self, header: BatchHeader, *, sequence: bool) -> None:
         """Check that a batch may be appended next.
@@ -169,7 +189,7 @@ class ProducerState:
             sequence: whether to check its sequence. Batches of a coordinator have none.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE.
         """
         epoch = header.producer_epoch
         if epoch < self.epoch:
@@ -188,6 +208,14 @@ class ProducerState:
                         f"{epoch} (request epoch), {first} (seq. number), {self.epoch} (current producer epoch)",
                     )
             elif first != (last := self.last_sequence) + 1 and not (first == 0 and last == _MAX_SEQUENCE):
+                if self._takes_sequences_again(header):
+                    # The error by which librdkafka aborts the transaction and goes on with a new epoch;
+                    # OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal for it.
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_PRODUCER_ID,
+                        f"Producer {self.producer_id} takes sequence number {first} again, which records of a "
+                        "transaction that has ended have. To do: abort this transaction, and begin another one",
+                    )
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Out of order sequence number for producer {self.producer_id}: {first} (incoming seq. number), "
@@ -298,7 +326,8 @@ class Producers:
         self._first_unreplicated = 0
 
     def duplicate_of(self, header: BatchHeader) -> BatchInfo | None:
-        """The earlier batch that a client's batch duplicates, if it is among the producer's last five."""
+        """The earlier batch that a client's batch duplicates, if it is among the producer's last five; see
+        :meth:`ProducerState.find_duplicate`."""
         state = self.states.get(header.producer_id)
         return None if state is None else state.find_duplicate(header)
 

@@ -117,6 +117,29 @@ def test_the_last_stable_offset_waits_for_the_transaction_marker() -> None:
     assert set(producers.states) == {6}  # a producer with an open transaction does not expire
 
 
+def test_records_with_sequences_of_an_ended_transaction_are_no_duplicates() -> None:
+    producers = Producers()
+    append(producers, header(0, transactional=True), 10)
+    end(producers, 5, 11)
+    append(producers, header(1, 3, transactional=True), 12)
+    assert producers.duplicate_of(header(1, 3, transactional=True)) is not None
+    end(producers, 5, 15, aborted=True)
+    for again in (header(1, 3, transactional=True), header(1, transactional=True), header(2, 5, transactional=True)):
+        assert producers.duplicate_of(again) is None
+        verification = producers.verify(5, 0, again.base_sequence, 1000, bumps_epoch=False)
+        with pytest.raises(KafkaError, match="begin another one") as caught:
+            producers.check(again, sequence=True, verification=verification)
+        assert caught.value.code == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert verification is not None
+        producers.not_verified(5, verification)
+    append(producers, header(4, transactional=True), 16)
+    # In its own transaction, a batch is still known again.
+    known = producers.duplicate_of(header(4, transactional=True))
+    assert known is not None
+    assert known.first_offset == 16
+    assert producers.duplicate_of(header(1, 3, transactional=True)) is None
+
+
 def test_idle_producers_expire() -> None:
     producers = Producers()
     append(producers, header(0), 0)  # at timestamp 1000

@@ -1,6 +1,8 @@
 """Clients of other projects meet faults, and continue."""
 
 import asyncio
+import threading
+import time
 
 import aiokafka
 import confluent_kafka
@@ -34,6 +36,61 @@ def test_confluent_kafka_repeats_a_lost_produce(running: Broker, faults: Faults,
     _, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), PATIENCE)
     consumer.close()
     assert high == (1 if idempotent else 2)
+
+
+def test_librdkafka_loses_no_record_that_has_the_sequence_of_an_aborted_one(running: Broker, faults: Faults) -> None:
+    # It does not send an aborted record again whose answer was lost, and gives its sequence to the next one. Apache
+    # Kafka 4.3.1 takes that for a duplicate: it acknowledges it, and the transaction commits without it.
+    topic, committed, broken = "sequences", [b"first"], threading.Event()
+    refusals: list[confluent_kafka.KafkaError] = []
+    running.create_topic(topic)
+    servers = {"bootstrap.servers": running.bootstrap_servers, "error_cb": lambda error: broken.set(), "log_level": 0}
+    # So long does an aborted record wait to be sent again.
+    waits = {"retry.backoff.ms": 2000, "retry.backoff.max.ms": 2000}
+    producer = confluent_kafka.Producer({**servers, **waits, "transactional.id": topic})
+    producer.init_transactions(PATIENCE)
+    send(producer, topic, b"first")
+    # On a busy machine it may come to send the record again.
+    for attempt in range(10):
+        producer.begin_transaction()
+        broken.clear()
+        with faults.drop("Produce", executed=True) as lost:
+            producer.produce(topic, b"aborted", partition=0)
+            lost.wait(timeout=PATIENCE)
+        poll_until(producer, broken)
+        producer.abort_transaction(PATIENCE)
+        value = b"%d" % attempt
+        try:
+            send(producer, topic, value)
+        except confluent_kafka.KafkaException as error:
+            refusals.append(error.args[0])
+            producer.abort_transaction(PATIENCE)
+            send(producer, topic, value)
+        committed.append(value)
+        if refusals:
+            break
+    assert [error.code() for error in refusals] == [confluent_kafka.KafkaError.UNKNOWN_PRODUCER_ID]
+    assert refusals[0].txn_requires_abort()
+    consumer = confluent_kafka.Consumer({**servers, "group.id": topic})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    messages = consumer.consume(len(committed), PATIENCE)
+    consumer.close()
+    assert [message.value() for message in messages] == committed
+
+
+def send(producer: confluent_kafka.Producer, topic: str, value: bytes) -> None:
+    """Send a record in a transaction of its own."""
+    producer.begin_transaction()
+    producer.produce(topic, value, partition=0)
+    producer.commit_transaction(PATIENCE)
+
+
+def poll_until(producer: confluent_kafka.Producer, event: threading.Event) -> None:
+    """Let callbacks be called until `event` is set."""
+    deadline = time.monotonic() + PATIENCE
+    while not event.is_set():
+        assert time.monotonic() < deadline
+        producer.poll(0.05)
 
 
 async def test_aiokafka_waits_for_a_coordinator(running: Broker, faults: Faults) -> None:

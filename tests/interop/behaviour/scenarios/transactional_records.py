@@ -119,6 +119,23 @@ def _produces() -> tuple[Scenario, ...]:
         ),
         *(
             each(
+                f"sequences of the transaction before, {what}, {'committed' if committed else 'aborted'}",
+                _begun(),
+                _send(_batch(), 9),
+                _ended(committed),
+                _begun(),
+                _send(_batch(*values, sequence=sequence), 9),
+                _read(committed=False),
+                _send(_batch("next", sequence=2), 9),
+                _ended(True),
+                _read(),
+                version=9,
+            )
+            for committed in (False, True)
+            for what, values, sequence in (("all", ("c", "d"), 0), ("some", ("c",), 1))
+        ),
+        *(
+            each(
                 "after the end, with the old epoch of version 2",
                 *begun(v),
                 _send(_batch(), v, quiet=True),
@@ -435,6 +452,12 @@ def _markers() -> tuple[Scenario, ...]:
 SCENARIOS: Final = (*_produces(), *_readers(), *_markers())
 
 DIFFERENCES: Final = (
+    Difference(
+        "Records with the sequence numbers of an ended transaction are UNKNOWN_PRODUCER_ID",
+        "Kafka acknowledges them as duplicates, and loses them. librdkafka sends such records after it has aborted "
+        "records whose answer was lost; with this error it aborts the transaction, and goes on with a new epoch.",
+        (("Produce v9: sequences of the transaction before, *", "11 PRODUCE*"),),
+    ),
     Difference(
         "Fetch lists aborted transactions in the order of their first offsets",
         "Kafka lists them in the order in which they ended. Consumers sort them.",

@@ -1,0 +1,66 @@
+"""Connections to other brokers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas_broker.replication.connection import BrokerConnections
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest
+
+#: Seconds that nothing takes.
+PATIENCE = 60.0
+
+
+class Silent:
+    """A broker that reads requests and never answers.
+
+    Attributes:
+        address: its host and port.
+        requests: set when one has come.
+        closed: set when a connection has been closed.
+        connections: how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.address = ("127.0.0.1", 0)
+        self.requests = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while await reader.read(65536):
+                self.requests.set()
+        except ConnectionError:
+            pass
+        self.closed.set()
+        writer.close()
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[Silent]:
+    broker = Silent()
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    broker.address = server.sockets[0].getsockname()[:2]
+    yield broker
+    server.close()
+
+
+async def test_a_request_that_is_given_up_takes_its_connection_with_it(silent: Silent) -> None:
+    connections = BrokerConnections("test", lambda node_id: silent.address)
+    asking = asyncio.ensure_future(connections.ask(1, ApiVersionsRequest(), 0, PATIENCE))
+    async with asyncio.timeout(PATIENCE):
+        await silent.requests.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await silent.closed.wait()
+        silent.requests.clear()
+        again = asyncio.ensure_future(connections.ask(1, ApiVersionsRequest(), 0, PATIENCE))
+        await silent.requests.wait()
+        assert silent.connections == 2
+        await connections.close()
+        with pytest.raises(ConnectionError):
+            await again
