@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,33 @@ from tests.pipeline.support import JVM_OPTIONS
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse a test that uses the Spark session without the marker by which all such tests run in one worker."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("spark") is None:
+        if _uses_spark(item) and item.get_closest_marker("spark") is None:
             raise pytest.UsageError(f"{item.nodeid} uses the fixture `spark`: mark it with pytest.mark.spark")
+
+
+#: The test in whose middle a call of Spark was interrupted: what Spark answered later would go to the next calls.
+_OUT_OF_STEP = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note that a test that uses the Spark session has run into its timeout."""
+    if _uses_spark(item) and call.excinfo is not None and str(call.excinfo.value).startswith("Timeout"):
+        item.config.stash.setdefault(_OUT_OF_STEP, item.nodeid)
+    return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail, with the reason, the tests that come after one that has left the Spark session out of step."""
+    culprit = item.config.stash.get(_OUT_OF_STEP, None)
+    if culprit is not None and _uses_spark(item):
+        pytest.fail(f"not run: {culprit} was interrupted in a call of the Spark session", pytrace=False)
+
+
+def _uses_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def _quick_python(folder: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.bench.families.groups import microseconds, milliseconds, percent, running
-from tests.bench.loads.consumer_groups import LEAVES
+from tests.bench.loads.consumer_groups import DEATHS, LEAVES
 from tests.bench.machine import cores, pinned
 from tests.bench.results import Chart, Table, count
 from tests.bench.targets import LIMIT, Target, load
@@ -23,14 +23,15 @@ ABOUT: Final = (
     "the raw protocol, each with its own connection, and that revoke at once. They heartbeat every second, and at once "
     "when what they own has changed. A group has converged when each partition has an owner, and no member has two "
     "more than another one: after all members have joined at once, after a member with the most partitions has left, "
-    f"and after one has died, less the session timeout of {SESSION} s. After a leave or a death, that is when the "
-    f"member that gains a partition heartbeats next: after half a second on average. {LEAVES} members (8 of 10) leave "
-    "one after the other, at times that have nothing to do with heartbeats, and the medians count; one dies, so that "
-    "its row is a single draw. The processor time of a leave lasts until every member has its epoch. Targets are at "
-    "least a second apart on both brokers (`group.consumer.assignment.interval.ms`). Heartbeats at full speed: 64 in "
-    "flight over 4 connections, of all members of the group in turn. At a fixed rate: 10 groups of 1,000 members that "
-    "heartbeat every 5 s; the latency counts from when each is due. With thousands of members the load takes as much "
-    "processor time as the server, or more: the times of these rows are those of both."
+    f"and after one has died, when others own what it owned, less the session timeout of {SESSION} s. After a leave or "
+    "a death, that is when the member that gains a partition heartbeats next: after half a second on average. "
+    f"{LEAVES} members (8 of 10) leave one after the other, and, when as many have joined again, {DEATHS} (8 of 10) "
+    "die, at times that have nothing to do with heartbeats, and the medians count. The processor time of a leave lasts "
+    "until every member has its epoch. Targets are at least a second apart on both brokers "
+    "(`group.consumer.assignment.interval.ms`). Heartbeats at full speed: 64 in flight over 4 connections, of all "
+    "members of the group in turn. At a fixed rate: 10 groups of 1,000 members that heartbeat every 5 s; the latency "
+    "counts from when each is due. With thousands of members the load takes as much processor time as the server, or "
+    "more: the times of these rows are those of both."
 )
 ROUNDS: Final = 1
 SETTINGS: Final = {

@@ -38,6 +38,9 @@ INTERVAL: Final = 5.0
 #: Members that leave one after the other, each when the group has settled. How long it takes depends on when the member
 #: that gains a partition heartbeats next, so they leave at times that have nothing to do with heartbeats.
 LEAVES: Final = 21
+#: Members that die one after the other, and seconds between two of them, at least. As many have joined again before.
+DEATHS: Final = 9
+_APART: Final = 2.5
 #: Seconds after which a request that met a coordinator that is not ready is repeated.
 PAUSE: Final = 0.02
 _VERSION: Final = 1
@@ -56,6 +59,7 @@ class World:
         self._owned = 0
         self._epochs: Counter[int] = Counter()
         self._changed = asyncio.Event()
+        self._gained = asyncio.Event()
 
     def add(self, member: "Member") -> None:
         self.members.append(member)
@@ -72,6 +76,7 @@ class World:
         self._sizes[before] -= 1
         self._sizes[after] += 1
         self._owned += after - before
+        self._gained.set()
         if self._owned == self._partitions:
             self._changed.set()
 
@@ -99,6 +104,14 @@ class World:
             raise RuntimeError("a partition has two owners")
         return time.perf_counter()
 
+    async def inherited(self, partitions: set[int]) -> float:
+        """Wait until each of these partitions has an owner; the time at which it has."""
+        async with asyncio.timeout(LIMIT):
+            while not partitions <= set().union(*(member.owned for member in self.members)):
+                self._gained.clear()
+                await self._gained.wait()
+        return time.perf_counter()
+
     async def settled(self) -> None:
         """Wait until all members have the last epoch, which they learn with their next heartbeats."""
         async with asyncio.timeout(LIMIT):
@@ -113,7 +126,7 @@ class Member:
     def __init__(self, peer: Peer, group: str, topic: str, world: World) -> None:
         self.owned: set[int] = set()
         self.heard = 0.0
-        self._peer = peer
+        self.peer = peer
         self._world = world
         self._group, self._topic = group, topic
         self._id = str(uuid.uuid4())
@@ -191,7 +204,7 @@ class Member:
 
     async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         while True:
-            answer = await self._peer.ask(request, _VERSION, ConsumerGroupHeartbeatResponse)
+            answer = await self.peer.ask(request, _VERSION, ConsumerGroupHeartbeatResponse)
             self.heard = time.perf_counter()
             if answer.error_code not in PASSING:
                 break
@@ -220,13 +233,13 @@ def _richest(world: World) -> Member:
 async def converge(
     address: str, server: int, topic: str, partitions: int, members: int, session: float
 ) -> dict[str, float]:
-    """Measure how long it takes until all partitions are shared again after joins, a leave and a death."""
+    """Measure how long it takes until all partitions are shared again after joins, leaves and deaths."""
     group = f"bench-{uuid.uuid4().hex}"
     coordinated(address)
     found: dict[str, float] = {}
-    async with connected(address, Peer, members) as peers:
+    async with connected(address, Peer, members) as connections:
         world = World(partitions)
-        for peer in peers:
+        for peer in connections:
             Member(peer, group, topic, world)
         used, started = cpu(server), time.perf_counter()
         for member in world.members:
@@ -234,25 +247,42 @@ async def converge(
         found["join"] = await world.converged() - started
         found["join cpu"] = cpu(server) - used
         await world.settled()
-        times, cpus, phase = [], [], random.Random(0)
+        times, cpus, peers, phase = [], [], [], random.Random(0)
         for _ in range(min(LEAVES, members - 2)):
             await asyncio.sleep(1 + phase.random())  # the coordinator computes a target a second
             goes = _richest(world)
             used, started = cpu(server), time.perf_counter()
             await goes.leave()
+            peers.append(goes.peer)
             times.append(await world.converged() - started)
             await world.settled()
             cpus.append(cpu(server) - used)
         found["leave"], found["leave cpu"] = statistics.median(times), statistics.median(cpus)
-        dies = _richest(world)
-        await dies.die()
-        found["death"] = await world.converged() - dies.heard - session
+        for peer in peers:
+            Member(peer, group, topic, world).start()
+        await world.settled()
+        found["death"] = await _deaths(world, session, phase)
         await world.settled()
         for member in world.members:
             await member.stop()
         frames = [member.frame() for member in world.members]
         found.update(await _fast(address, server, frames, 1.0))
     return found
+
+
+async def _deaths(world: World, session: float, phase: random.Random) -> float:
+    """How long it takes, after the session timeout, until a dead member's partitions have owners: the median."""
+
+    async def beyond(dead: Member) -> float:
+        return await world.inherited(dead.owned) - dead.heard - session
+
+    waiting = []
+    for _ in range(min(DEATHS, len(world.members) - 2)):
+        await asyncio.sleep(_APART + phase.random())
+        dead = _richest(world)
+        await dead.die()
+        waiting.append(asyncio.create_task(beyond(dead)))
+    return statistics.median(await asyncio.gather(*waiting))
 
 
 async def _fast(address: str, server: int, frames: Sequence[bytes], seconds: float) -> dict[str, float]:
