@@ -38,9 +38,8 @@ INTERVAL: Final = 5.0
 #: Members that leave one after the other, each when the group has settled. How long it takes depends on when the member
 #: that gains a partition heartbeats next, so they leave at times that have nothing to do with heartbeats.
 LEAVES: Final = 21
-#: Members that die one after the other, and seconds between two of them, at least. As many have joined again before.
-DEATHS: Final = 9
-_APART: Final = 2.5
+#: Members that die one after the other, each when the group has settled, after as many as have left have joined again.
+DEATHS: Final = 7
 #: Seconds after which a request that met a coordinator that is not ready is repeated.
 PAUSE: Final = 0.02
 _VERSION: Final = 1
@@ -59,7 +58,6 @@ class World:
         self._owned = 0
         self._epochs: Counter[int] = Counter()
         self._changed = asyncio.Event()
-        self._gained = asyncio.Event()
 
     def add(self, member: "Member") -> None:
         self.members.append(member)
@@ -76,7 +74,6 @@ class World:
         self._sizes[before] -= 1
         self._sizes[after] += 1
         self._owned += after - before
-        self._gained.set()
         if self._owned == self._partitions:
             self._changed.set()
 
@@ -104,14 +101,6 @@ class World:
             raise RuntimeError("a partition has two owners")
         return time.perf_counter()
 
-    async def inherited(self, partitions: set[int]) -> float:
-        """Wait until each of these partitions has an owner; the time at which it has."""
-        async with asyncio.timeout(LIMIT):
-            while not partitions <= set().union(*(member.owned for member in self.members)):
-                self._gained.clear()
-                await self._gained.wait()
-        return time.perf_counter()
-
     async def settled(self) -> None:
         """Wait until all members have the last epoch, which they learn with their next heartbeats."""
         async with asyncio.timeout(LIMIT):
@@ -131,6 +120,8 @@ class Member:
         self._group, self._topic = group, topic
         self._id = str(uuid.uuid4())
         self.epoch = 0
+        #: By which part of the interval the next heartbeat is late, once.
+        self.shift = 0.0
         self._topic_id: bytes | None = None
         self._tasks: list[asyncio.Task[None]] = []
         world.add(self)
@@ -177,7 +168,8 @@ class Member:
             answer = await self._ask(request)
             changed = self._read(answer)
             if not changed:
-                await asyncio.sleep(answer.heartbeat_interval_ms / 1000)
+                late, self.shift = self.shift, 0.0
+                await asyncio.sleep(answer.heartbeat_interval_ms / 1000 * (1 + late))
             request = ConsumerGroupHeartbeatRequest(
                 group_id=self._group, member_id=self._id, member_epoch=self.epoch, topic_partitions=None
             )
@@ -261,28 +253,23 @@ async def converge(
         for peer in peers:
             Member(peer, group, topic, world).start()
         await world.settled()
-        found["death"] = await _deaths(world, session, phase)
-        await world.settled()
+        # A session ends a whole number of intervals after a heartbeat. Members that have joined at once heartbeat at the
+        # same time: all of them would do so right after a session ends, or right before.
+        for member in world.members:
+            member.shift = phase.random()
+        await asyncio.sleep(4)
+        deaths = []
+        for _ in range(min(DEATHS, members - 2)):
+            dies = _richest(world)
+            await dies.die()
+            deaths.append(await world.converged() - dies.heard - session)
+            await world.settled()
+        found["death"] = statistics.median(deaths)
         for member in world.members:
             await member.stop()
         frames = [member.frame() for member in world.members]
         found.update(await _fast(address, server, frames, 1.0))
     return found
-
-
-async def _deaths(world: World, session: float, phase: random.Random) -> float:
-    """How long it takes, after the session timeout, until a dead member's partitions have owners: the median."""
-
-    async def beyond(dead: Member) -> float:
-        return await world.inherited(dead.owned) - dead.heard - session
-
-    waiting = []
-    for _ in range(min(DEATHS, len(world.members) - 2)):
-        await asyncio.sleep(_APART + phase.random())
-        dead = _richest(world)
-        await dead.die()
-        waiting.append(asyncio.create_task(beyond(dead)))
-    return statistics.median(await asyncio.gather(*waiting))
 
 
 async def _fast(address: str, server: int, frames: Sequence[bytes], seconds: float) -> dict[str, float]:
