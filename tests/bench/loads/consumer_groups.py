@@ -253,8 +253,8 @@ async def converge(
         for peer in peers:
             Member(peer, group, topic, world).start()
         await world.settled()
-        # A session ends a whole number of intervals after a heartbeat. Members that have joined at once heartbeat at the
-        # same time: all of them would do so right after a session ends, or right before.
+        # A session ends a whole number of intervals after a heartbeat. Members that have joined at once heartbeat at one
+        # time: all of them would do so right after a session ends, or right before.
         for member in world.members:
             member.shift = phase.random()
         await asyncio.sleep(4)
