@@ -40,6 +40,8 @@ INTERVAL: Final = 5.0
 LEAVES: Final = 21
 #: Members that die one after the other, each when the group has settled, after as many as have left have joined again.
 DEATHS: Final = 7
+#: Seconds for which a server may go on with what came before the load.
+_REST: Final = 20.0
 #: Seconds after which a request that met a coordinator that is not ready is repeated.
 PAUSE: Final = 0.02
 _VERSION: Final = 1
@@ -222,6 +224,14 @@ def _richest(world: World) -> Member:
     return max(world.members, key=lambda member: len(member.owned))
 
 
+async def _at_rest(server: int) -> None:
+    """Wait until the server has done what its start and the new topic left it to do, but not for ever."""
+    deadline, before = time.monotonic() + _REST, -1.0
+    while (used := cpu(server)) - before > 0.02 and time.monotonic() < deadline:
+        before = used
+        await asyncio.sleep(1)
+
+
 async def converge(
     address: str, server: int, topic: str, partitions: int, members: int, session: float
 ) -> dict[str, float]:
@@ -233,6 +243,7 @@ async def converge(
         world = World(partitions)
         for peer in connections:
             Member(peer, group, topic, world)
+        await _at_rest(server)
         used, started = cpu(server), time.perf_counter()
         for member in world.members:
             member.start()
@@ -253,7 +264,7 @@ async def converge(
         for peer in peers:
             Member(peer, group, topic, world).start()
         await world.settled()
-        # A session ends a whole number of intervals after a heartbeat. Members that have joined at once heartbeat at one
+        # A session ends a whole number of intervals after a heartbeat. Members that joined at once heartbeat at one
         # time: all of them would do so right after a session ends, or right before.
         for member in world.members:
             member.shift = phase.random()
