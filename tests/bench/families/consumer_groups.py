@@ -20,18 +20,18 @@ SESSION: Final = 10
 STEADY: Final = (10, 1_000)
 ABOUT: Final = (
     f"One topic of {PARTITIONS:,} partitions. The server has one core, the load (uvloop) the other: members that "
-    "speak the raw protocol, each with its own connection, and that revoke at once. They heartbeat every second, and "
-    "at once when what they own has changed. A group has converged when each partition has an owner, and no member "
-    "has two more than another one: after all members have joined a server at rest at once, "
-    f"after a member with the most partitions has left, and after one has died, less the session timeout of "
-    f"{SESSION} s. After a leave or a death, that is when the last member that gains a partition has heartbeated. "
-    f"{LEAVES} members (8 of 10) leave one after the "
-    f"other, and, when as many have joined again, {DEATHS} die, at times that have nothing to do with the heartbeats "
-    "of the others, and the medians count. The processor time of a leave lasts until every member has its epoch. "
-    "Targets are at least a second apart on both brokers (`group.consumer.assignment.interval.ms`). Heartbeats at "
-    "full speed: 64 in flight over 4 connections, of all members of the group in turn. At a fixed rate: 10 groups of "
-    "1,000 members that heartbeat every 5 s; the latency counts from when each is due. With thousands of members the "
-    "load takes as much processor time as the server, or more: the times of these rows are those of both."
+    "speak the raw protocol, each with its own connection, and that revoke at once. They heartbeat every second, "
+    "and at once when what they own has changed. A group has converged when each partition has an owner, and no "
+    "member has two more than another one: after all members have joined a server at rest at once, after a member "
+    f"with the most partitions has left, and after one has died, less the session timeout of {SESSION} s. After a "
+    f"leave or a death, that is when the last member that gains a partition has heartbeated. {LEAVES} members (8 of "
+    f"10) leave one after the other, and, when as many have joined again, {DEATHS} die, at times that have nothing "
+    "to do with the heartbeats of the others, and the medians count. The processor time of a leave lasts until "
+    "every member has its epoch. Targets are at least a second apart on both brokers "
+    "(`group.consumer.assignment.interval.ms`). Heartbeats at full speed: 64 in flight over 4 connections, of all "
+    "members of the group in turn. At a fixed rate: 10 groups of 1,000 members that heartbeat every 5 s; the "
+    "latency counts from when each is due. With thousands of members the load takes as much processor time as the "
+    "server, or more: the times of these rows are those of both."
 )
 ROUNDS: Final = 1
 SETTINGS: Final = {
