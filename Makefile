@@ -78,7 +78,7 @@ unit: install ## the unit tests: those that start no program and finish quickly
 		--ignore tests/client/cli --ignore tests/client/test_e2e.py \
 		tests/protocol tests/broker tests/client tests/pipeline tests/docs
 
-test: install ## all tests except those of test-all, test-cluster and interop: less than four minutes on two cores
+test: install ## all tests except those of test-all, test-cluster and interop: four to six minutes on two cores
 	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
 test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
