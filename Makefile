@@ -159,5 +159,5 @@ dist: install ## build wheel and sdist, check them, and run the README's first e
 	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
 
 clean: ## remove what these commands made
-	rm -rf $(VENV) .data build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .data .data-cluster build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -115,6 +115,7 @@ from barnabas_broker.server.sasl import (
     sasl_settings,
 )
 from barnabas_broker.server.server import BACKLOG, SocketServer
+from barnabas_broker.sockets import bind
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
@@ -823,7 +824,7 @@ def _bind_listeners(
     certificates, logins = Certificates(config, protocols), sasl_settings(config, protocols)
     between = config[INTER_BROKER_LISTENER_NAME]
     own = own_credentials(config, between) if config[CLUSTER_URL] and between in logins else None
-    sockets = [stack.enter_context(closing(_bind(each.host, each.port))) for each in wanted]
+    sockets = [stack.enter_context(closing(bind(each.host, each.port))) for each in wanted]
     listeners = tuple(
         Listener(each.name, each.host, bound.getsockname()[1]) for each, bound in zip(wanted, sockets, strict=True)
     )
@@ -851,30 +852,7 @@ def _bind_http(stack: AsyncExitStack, config: Config, host: str, port: int, *, i
         raise ConfigError(f"http.ssl: {error}") from error
     except ValueError as error:
         raise ConfigError(f"HTTP: {error}") from None
-    listener = stack.enter_context(closing(_bind(host, port)))
+    listener = stack.enter_context(closing(bind(host, port)))
     if exposed:
         log.warning("HTTP has no login: everyone who can reach it may read it", host=host, port=port)
     return _Http(listener, module.Endpoint, login, tls)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
-
-    Raises:
-        BrokerError: the address does not exist or is in use.
-    """
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise BrokerError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BrokerError(f"cannot listen on {host}:{port}: {reason}") from error
-    return listener

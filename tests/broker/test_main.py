@@ -109,7 +109,8 @@ async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
         port = busy.getsockname()[1]
         status, err = await (await Command.start("--port", str(port), "--data-dir", str(tmp_path))).end()
     assert status == 1
-    assert err == f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    remedy = "stop the program that uses it, or choose another port"
+    assert err == f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; {remedy}\n"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -107,3 +108,31 @@ async def test_a_warning_about_the_configuration_is_printed_once(etcd: Etcd, tmp
         started.process.terminate()
         _, said = await asyncio.wait_for(started.process.communicate(), PATIENCE)
     assert said.decode().count("no.such.key") == 1, said
+
+
+async def test_a_port_in_use_ends_the_start_with_one_error(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = await start("2", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+        out, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
+    assert (refused.process.returncode, out) == (1, b"")
+    assert said.decode() == (
+        f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; stop the program that uses it, or choose "
+        f"another port (--cores 2 uses the ports {port} to {port + 1})\n"
+    )
+
+
+async def test_a_broker_that_cannot_start_ends_the_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    await asyncio.to_thread((data / "broker-2").mkdir, parents=True)
+    await asyncio.to_thread((data / "broker-2" / "notes.txt").write_text, "of another program")
+    refused = await start("2", "--port", "0", "--data-dir", str(data))
+    _, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
+    assert refused.process.returncode == 1
+    errors = [line for line in said.decode().splitlines() if line.startswith("broker: ")]
+    assert len(errors) == 2, errors
+    assert "has files of another program, such as notes.txt" in errors[0]
+    assert errors[1] == "broker: broker 2 does not start: it ended with status 2, its error is printed above"

@@ -22,8 +22,8 @@ from enum import Enum
 from barnabas_client.consumer.fetched import Chunk, Unpacked
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.errors import IllegalStateError
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import AnyRecord, OffsetAndMetadata, TopicPartition
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
 
 

@@ -46,8 +46,8 @@ from barnabas_client.membership.effects import (
 )
 from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
 from barnabas_client.membership.search import HOPELESS, CoordinatorSearch, NotFound
-from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -39,8 +39,8 @@ from barnabas_client.membership.effects import (
 )
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState, MemberView
 from barnabas_client.membership.search import CoordinatorSearch, NotFound
-from barnabas_client.network.backoff import Backoff, Jitter, no_jitter
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

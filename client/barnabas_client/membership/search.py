@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from barnabas_client.errors import error_for
 from barnabas_client.membership.effects import Coordinator, Disconnect, Effect, Note
 from barnabas_client.membership.member import MemberConfig
-from barnabas_client.network.backoff import Backoff, Jitter
+from barnabas_protocol.backoff import Backoff, Jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

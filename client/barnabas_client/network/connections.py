@@ -20,11 +20,11 @@ from typing import Final, NamedTuple, TypeVar
 from barnabas_client.config import Address, ClientConfig
 from barnabas_client.errors import KafkaConnectionError
 from barnabas_client.logs import logger
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.network.versions import ApiRange
 from barnabas_client.tasks import BackgroundTasks
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
 
 T = TypeVar("T")

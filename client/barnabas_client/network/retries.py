@@ -4,7 +4,7 @@ import random
 from typing import Final
 
 from barnabas_client.config import ClientConfig
-from barnabas_client.network.backoff import Backoff
+from barnabas_protocol.backoff import Backoff
 
 #: The client's own: draws from Python's shared generator would change what a program that has seeded it gets.
 RANDOM: Final = random.Random()

@@ -32,8 +32,8 @@ from barnabas_client.errors import (
     TransactionAbortedError,
     error_for,
 )
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.add_partitions_to_txn import (

@@ -10,7 +10,6 @@ from typing import Final
 
 from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.connection import api_versions_request
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
@@ -31,6 +30,7 @@ from barnabas_client.producer.transaction import (
 )
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, TopicPartition
 from barnabas_client.tasks import BackgroundTasks, reject, resolve
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _log: Final = logger("barnabas_client.producer.transactions")

@@ -20,7 +20,6 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec, TransactionDescription
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import KafkaTimeoutError, error_for
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
@@ -29,6 +28,7 @@ from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_client.token_files import FileTokenProvider
 from barnabas_pipeline.brokers.settings import Settings
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

@@ -81,7 +81,9 @@ async def test_a_busy_port_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         status, _, err = await run(*command(tmp_path, "--http-port", str(port)))
-    assert (status, err) == (1, f"broker: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+    remedy = "stop the program that uses it, or choose another port"
+    expected = f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; {remedy}\n"
+    assert (status, err) == (1, expected)
 
 
 async def test_a_bad_port_is_rejected(tmp_path: Path) -> None:

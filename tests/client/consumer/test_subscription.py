@@ -5,8 +5,8 @@ import pytest
 from barnabas_client.consumer.fetched import Chunk
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import IllegalStateError
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_protocol.backoff import Backoff
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -6,8 +6,8 @@ from barnabas_client.consumer.fetched import Chunk
 from barnabas_client.consumer.subscription import Needed, PartitionState
 from barnabas_client.consumer.truncation import judge
 from barnabas_client.errors import LogTruncationError, OffsetOutOfRangeError
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.backoff import Backoff
 
 TP = TopicPartition("t", 0)
 

@@ -6,7 +6,7 @@ from barnabas_client.errors import GroupAuthorizationFailedError, KafkaConnectio
 from barnabas_client.membership.effects import Coordinator, Disconnect, Effect, Note
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.membership.search import CoordinatorSearch
-from barnabas_client.network.backoff import no_jitter
+from barnabas_protocol.backoff import no_jitter
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator as Found
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse

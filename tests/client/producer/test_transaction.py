@@ -18,7 +18,6 @@ from barnabas_client.errors import (
     TransactionAbortableError,
     error_for,
 )
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.producer.transaction import (
     Ask,
     DropBatches,
@@ -30,6 +29,7 @@ from barnabas_client.producer.transaction import (
     UseEpoch,
 )
 from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

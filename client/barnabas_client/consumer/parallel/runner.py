@@ -29,10 +29,10 @@ from barnabas_client.errors import (
     WakeupError,
 )
 from barnabas_client.logs import logger
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.network.retries import jitter
 from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_client.tasks import resolve
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from barnabas_client.network.backoff import Backoff
 from barnabas_client.structs import AnyRecord, TopicPartition
+from barnabas_protocol.backoff import Backoff
 
 
 class Order(Enum):

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from barnabas_client import ConsumerRecord, TopicPartition
 from barnabas_client.consumer.parallel.work import Job, Order, Scheduler, Tracker, Verdict
-from barnabas_client.network.backoff import Backoff
+from barnabas_protocol.backoff import Backoff
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

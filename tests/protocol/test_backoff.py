@@ -1,9 +1,6 @@
 """Pauses between attempts."""
 
-import random
-
-from barnabas_client.network.backoff import Backoff
-from barnabas_client.network.retries import jitter
+from barnabas_protocol.backoff import Backoff
 
 
 def test_pauses_double_up_to_a_bound_and_start_over() -> None:
@@ -24,9 +21,3 @@ def test_a_first_pause_above_the_longest_is_the_longest() -> None:
 
 def test_jitter() -> None:
     assert Backoff(1.0, 8.0, lambda: 0.5).failed() == 0.5
-
-
-def test_jitter_leaves_the_random_numbers_of_the_program_alone() -> None:
-    before = random.getstate()
-    assert all(0.8 <= jitter() <= 1.2 for _ in range(100))
-    assert random.getstate() == before
