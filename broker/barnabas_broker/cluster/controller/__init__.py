@@ -2,9 +2,9 @@
 
 Kafka's ``ReplicationControlManager``, ``ClusterControlManager`` and ``ConfigurationControlManager`` decide the same
 with the same errors. `topics` creates, grows, configures and deletes topics; `leaders` elects leaders when brokers
-register or are fenced; `isr` accepts ISRs that leaders propose; `reassignment` moves replicas; `users` changes
-the credentials of SCRAM; `acls` creates and deletes ACLs (Kafka's ``AclControlManager``); `quotas` changes quotas
-(``ClientQuotaControlManager``).
+register or are fenced; `isr` accepts ISRs that leaders propose; `withdrawal` lets replicas leave them;
+`reassignment` moves replicas; `users` changes the credentials of SCRAM; `acls` creates and deletes ACLs (Kafka's
+``AclControlManager``); `quotas` changes quotas (``ClientQuotaControlManager``).
 """
 
 from barnabas_broker.cluster.controller.acls import create_acls, delete_acls
@@ -37,6 +37,7 @@ from barnabas_broker.cluster.controller.topics import (
     delete_topic,
 )
 from barnabas_broker.cluster.controller.users import Deletion, Upsertion, add_users, alter_users
+from barnabas_broker.cluster.controller.withdrawal import Withdrawal, withdraw
 
 __all__ = [
     "MAX_PARTITIONS",
@@ -49,6 +50,7 @@ __all__ = [
     "Recovery",
     "UncleanRule",
     "Upsertion",
+    "Withdrawal",
     "add_partitions",
     "add_users",
     "allocate_producer_ids",
@@ -72,4 +74,5 @@ __all__ = [
     "recovering",
     "recovery_of",
     "report_log_ends",
+    "withdraw",
 ]

@@ -38,7 +38,7 @@ MinIsrRule = Callable[[TopicInfo], int]
 #: While an ISR that the controller makes smaller has fewer members, those that leave it stay eligible, whatever
 #: ``min.insync.replicas`` is: the broker that remains may have stopped as well, and its lease has not expired yet. A
 #: leader that lives ends that by :func:`.alter_isr`.
-_ENOUGH: Final = 2
+ENOUGH: Final = 2
 #: The most partitions that one call changes, so that its events fit into one batch of the store.
 STEP: Final = 20_000
 
@@ -90,7 +90,7 @@ def choose(
     partition: PartitionInfo, live: Mapping[int, BrokerInfo], *, unclean: bool, min_isr: int
 ) -> PartitionInfo | None:
     """The partition when only `live` brokers are registered; None if it does not change."""
-    enough = max(min_isr, _ENOUGH)
+    enough = max(min_isr, ENOUGH)
     isr = [node for node in partition.isr if node in live]
     if partition.leader in isr:
         return led_by(partition, partition.leader, isr, enough) if len(isr) < len(partition.isr) else None
@@ -252,7 +252,7 @@ def report_log_ends(image: Image, node_id: int, broker_epoch: int, ends: Sequenc
         )
         if partition.leader == -1 and reported != partition.last_known:
             noted = partition._replace(last_known=reported)
-            changed = choose(noted, image.brokers, unclean=False, min_isr=_ENOUGH)
+            changed = choose(noted, image.brokers, unclean=False, min_isr=ENOUGH)
             changed = changed or noted._replace(partition_epoch=partition.partition_epoch + 1)
             events.append(PartitionChanged(each.topic, each.partition, changed))
     return events
@@ -277,13 +277,8 @@ def _has_lost(image: Image, broker: BrokerInfo) -> str | None:
     return known.directory
 
 
-def _without(partition: PartitionInfo, node_id: int, directory: str) -> PartitionInfo:
-    """The partition when a replica that was in sync or eligible, with this directory, may have lost records.
-
-    A fenced broker leads nothing. So if it leads, it was elected for its present registration, in a batch before.
-    """
-    if partition.leader == node_id:
-        return partition
+def without(partition: PartitionInfo, node_id: int, directory: str) -> PartitionInfo:
+    """The partition when a replica that was in sync or eligible, with this directory, may have lost records."""
     last_known = [each for each in partition.last_known if each.node_id != node_id]
     if node_id in partition.isr or node_id in partition.elr:
         last_known.append(LastKnown(node_id, directory))
@@ -323,8 +318,10 @@ def _changes(
         if any(node in affected for node in before.replicas):
             partition = before
             for node in before.replicas:
-                if node in lost:
-                    partition = _without(partition, node, lost[node])
+                # A fenced broker leads nothing. So if it leads, it was elected for its present registration, in a
+                # batch before.
+                if node in lost and partition.leader != node:
+                    partition = without(partition, node, lost[node])
             changed = choose(partition, live, unclean=unclean(topic), min_isr=min_isr(topic))
             if changed is None and partition != before:
                 changed = partition._replace(partition_epoch=before.partition_epoch + 1)
@@ -434,7 +431,7 @@ def _preferred(image: Image, partition: PartitionInfo) -> PartitionInfo | ErrorC
 def _unclean(image: Image, partition: PartitionInfo) -> PartitionInfo | ErrorCode:
     if partition.leader != -1:
         return ErrorCode.ELECTION_NOT_NEEDED
-    changed = choose(partition, image.brokers, unclean=True, min_isr=_ENOUGH)
+    changed = choose(partition, image.brokers, unclean=True, min_isr=ENOUGH)
     return changed or ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
