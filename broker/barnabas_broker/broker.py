@@ -489,7 +489,7 @@ class BrokerServer:
             # Connections wait in the backlog: before this broker is a member it could only answer with errors.
             for bound in sockets:
                 bound.listen(BACKLOG)
-            await member.enter(directory.next_producer_id, directory.leader_epochs)
+            await member.enter(directory.producer_ids, directory.leader_epochs)
             group_partitions.start()
             transaction_partitions.start()
         if users:

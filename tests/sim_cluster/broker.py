@@ -348,7 +348,7 @@ class Running:
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
         self._maintain()
-        await member.enter(directory.next_producer_id)
+        await member.enter(directory.producer_ids)
 
     def _image_changed(self, image: Image, events: Sequence[Event]) -> None:
         assert self.cluster is not None

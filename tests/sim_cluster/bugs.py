@@ -106,7 +106,7 @@ def producer_ids_only_follow_the_metadata() -> AbstractContextManager[Any]:
     """Producer ids go on after the last one in the metadata, also if that was restored from a backup."""
     stack, right = ExitStack(), topics.allocate_producer_ids
     stack.enter_context(patch.object(controller, "allocate_producer_ids", lambda image, above: right(image)))
-    stack.enter_context(patch.object(LogDirectory, "next_producer_id", 0))
+    stack.enter_context(patch.object(LogDirectory, "producer_ids", ()))
     return stack
 
 

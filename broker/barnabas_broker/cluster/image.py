@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted, AclEvent, Acls, acl_difference
+from barnabas_broker.cluster.producer_ids import advanced
 from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet, QuotaEvent, quota_difference
 from barnabas_broker.cluster.users import ScramCredentialDeleted, ScramCredentialSet, ScramSecretSet, UserEvent, Users
 from barnabas_broker.quotas.entities import Quotas
@@ -343,7 +344,7 @@ class _Draft:
                     self._map("group_configs").pop(event.name, None)
             case ProducerIdsAllocated():
                 known_id = self._changed.get("next_producer_id", self._base.next_producer_id)
-                self._changed["next_producer_id"] = max(known_id, event.next_id)
+                self._changed["next_producer_id"] = advanced(known_id, event.next_id)
             case ScramCredentialSet() | ScramCredentialDeleted() | ScramSecretSet():
                 self._of_users.append(event)
             case AclCreated():

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -67,6 +67,8 @@ START_SECONDS: Final = 30.0
 LEAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
 _NONE: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
+#: Leader epochs from here on were not reached by elections: half of those there are.
+_LARGEST_BELIEVED_EPOCH: Final = 1 << 30
 
 
 class ClusterConnection:
@@ -289,11 +291,13 @@ class ClusterMember:
         cluster.subscribe(_log_changes)
         cluster.subscribe(self._check_internal_topics)
 
-    async def enter(self, producer_ids: int = 0, leader_epochs: Mapping[tuple[bytes, int], int] = _NONE) -> None:
+    async def enter(
+        self, producer_ids: Iterable[int] = (), leader_epochs: Mapping[tuple[bytes, int], int] = _NONE
+    ) -> None:
         """Become a member: register, and wait until the controller, perhaps this broker, has added it to the image.
 
         Args:
-            producer_ids: a number above all producer ids in this broker's logs.
+            producer_ids: the producer ids in this broker's logs.
             leader_epochs: the latest leader epoch in each log, by topic id and partition.
 
         Raises:
@@ -342,7 +346,8 @@ class ClusterMember:
 
     async def _skip_leader_epochs(self, found: Mapping[tuple[bytes, int], int]) -> None:
         """Raise leader epochs above those in this broker's logs: the metadata was restored from a backup, and the same
-        epoch must not be used for other records. The step leaves room for the logs of other brokers.
+        epoch must not be used for other records. The step leaves room for the logs of other brokers. An epoch that no
+        election can have reached is a damaged one, which no check sum covers: it would leave no epochs for elections.
 
         Raises:
             KafkaError: see :meth:`.ClusterMetadata.change`.
@@ -355,7 +360,7 @@ class ClusterMember:
                 if topic is None or index >= len(topic.partitions) or len(events) == STEP:
                     continue
                 partition = topic.partitions[index]
-                if epoch > partition.leader_epoch:
+                if partition.leader_epoch < epoch < _LARGEST_BELIEVED_EPOCH:
                     raised = partition._replace(
                         leader_epoch=epoch + EPOCH_STEP, partition_epoch=partition.partition_epoch + 1
                     )

@@ -8,10 +8,10 @@ brokers in one order, in which every broker applies them.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from barnabas_broker.cluster import controller
+from barnabas_broker.cluster import controller, producer_ids
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import Event, Image, ProducerIdsAllocated
 from barnabas_broker.cluster.store import (
@@ -188,25 +188,44 @@ class ClusterMetadata:
             # Raise after all listeners were called: none is called again for this change.
             raise failed
 
-    async def skip_producer_ids(self, below: int) -> None:
-        """Allocate no producer ids below `below`: they are in a log.
+    async def skip_producer_ids(self, known: Iterable[int]) -> None:
+        """Allocate none of the producer ids in this broker's logs, and none below them.
+
+        Args:
+            known: the ids in the logs. Those that cannot have been allocated are reported, and do not count.
 
         Raises:
             KafkaError: see :meth:`change`.
         """
+        below, refused = producer_ids.above(known)
+        if refused:
+            log.warning(
+                "producer ids in the logs are not believed: no broker has allocated them, a client has made them up",
+                count=len(refused),
+                largest=max(refused),
+            )
 
         def decide(image: Image) -> tuple[Sequence[Event], None]:
-            return [ProducerIdsAllocated(below)] if image.next_producer_id < below else [], None
+            if below <= image.next_producer_id < producer_ids.END:
+                return [], None
+            return [ProducerIdsAllocated(below)], None
 
-        if self.image.next_producer_id < below:
+        if self.image.next_producer_id >= producer_ids.END:
+            log.warning("the last producer id is taken, by a client that has made it up: ids continue before it")
+        elif self.image.next_producer_id < below:
             log.warning("producer ids were allocated that the metadata does not contain: it was restored", below=below)
-            await self.change(decide)
+        await self.change(decide)
+
+    def producer_id_limit(self, now_ms: int) -> int:
+        """A number above all producer ids that may have been allocated; see :func:`.producer_ids.limit`."""
+        return producer_ids.limit(self.image.next_producer_id, now_ms)
 
     async def next_producer_id(self) -> int:
         """A producer id that was never returned before, by any broker.
 
         Each block of ids begins at the number of microseconds since 1970, or after all blocks before if that is more:
-        the store may have been restored from a backup, which does not contain the latest blocks.
+        the store may have been restored from a backup, which does not contain the latest blocks. After the last id
+        there is it begins at the time of day again: allocations do not get there.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.

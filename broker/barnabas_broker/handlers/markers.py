@@ -24,6 +24,7 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, each
+from barnabas_broker.storage.producers import ANY_PRODUCER_ID
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import (
@@ -50,9 +51,11 @@ def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRe
     if not context.allows_on_cluster(acls.ALTER, audit=False) and not context.allows_on_cluster(acls.CLUSTER_ACTION):
         return (yield from _not_written(request))
     timeout = services.config[REQUEST_TIMEOUT_MS] / 1000
-    answer = yield from write_markers(services.replicas, services.groups, services.wall_ms(), request, timeout)
+    now_ms, replicas, groups = services.wall_ms(), services.replicas, services.groups
     if _is_broker(context):
-        return answer
+        return (yield from write_markers(replicas, groups, now_ms, request, timeout))
+    limit = services.cluster.producer_id_limit(now_ms)
+    answer = yield from write_markers(replicas, groups, now_ms, request, timeout, limit)
     return extended(answer, partial(_audit, context, request))
 
 
@@ -105,6 +108,7 @@ def write_markers(
     now_ms: int,
     request: WriteTxnMarkersRequest,
     timeout: float,
+    producer_id_limit: int = ANY_PRODUCER_ID,
 ) -> Steps[Answer]:
     """Append markers to partitions that this broker leads, and answer when they are as durable as acks=all asks for.
 
@@ -114,6 +118,8 @@ def write_markers(
         now_ms: the timestamp of the markers, in ms since 1970.
         request: the markers, of a coordinator on this broker or another one.
         timeout: seconds within which they must be replicated; those that are not get REQUEST_TIMED_OUT.
+        producer_id_limit: a number above all producer ids that the cluster has allocated, for an administrator's
+            markers. A coordinator knows its ids.
     """
     delayed: DelayedOperation[WriteTxnMarkersResponse] = DelayedOperation()
     answers: dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]] = {}
@@ -124,7 +130,7 @@ def write_markers(
             for index in topic.partition_indexes:
                 answer = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
                 of_topic[index] = answer
-                _append(replicas, groups, now_ms, marker, topic.name, answer, delayed)
+                _append(replicas, groups, now_ms, marker, topic.name, answer, delayed, producer_id_limit)
                 yield
     response = WriteTxnMarkersResponse(
         markers=[
@@ -149,6 +155,7 @@ def _append(
     topic: str,
     answer: WritableTxnMarkerPartitionResult,
     delayed: DelayedOperation[WriteTxnMarkersResponse],
+    producer_id_limit: int,
 ) -> None:
     """Append a marker to a partition and complete its answer."""
     try:
@@ -161,6 +168,7 @@ def _append(
             commit=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
+            producer_id_limit=producer_id_limit,
         )
         conditions = replica.unacknowledged(info.last_offset, acks_all=True)
     except KafkaError as error:

@@ -450,8 +450,13 @@ def _append(
 
             checks.append((replica.log, records, append))
             return
+        now_ms = services.wall_ms()
         info: AppendInfo = replica.append(
-            records, services.wall_ms(), keys_checked=checks is None, verification=allowed
+            records,
+            now_ms,
+            keys_checked=checks is None,
+            verification=allowed,
+            producer_id_limit=services.cluster.producer_id_limit(now_ms),
         )
     except KafkaError as error:
         _refuse(answer, error, log_start_offset)

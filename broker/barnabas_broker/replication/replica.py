@@ -14,7 +14,7 @@ from barnabas_broker.config import TopicConfig
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_broker.storage.log import MARKER_SIZE
-from barnabas_broker.storage.producers import Verification
+from barnabas_broker.storage.producers import ANY_PRODUCER_ID, Verification
 from barnabas_broker.storage.waiters import OffsetWaiters
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
@@ -201,6 +201,7 @@ class Replica:
         internal: bool = False,
         keys_checked: bool = False,
         verification: Verification | None = None,
+        producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append batches of a client or of a coordinator; as :meth:`.Log.append_as_leader`.
 
@@ -217,6 +218,7 @@ class Replica:
             internal=internal,
             keys_checked=keys_checked,
             verification=verification,
+            producer_id_limit=producer_id_limit,
         )
         self._appended(leading, len(records))
         return info
@@ -230,6 +232,7 @@ class Replica:
         commit: bool,
         coordinator_epoch: int,
         transaction_version: int,
+        producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append the marker that ends a producer's transaction; as :meth:`.Log.append_marker`.
 
@@ -247,6 +250,7 @@ class Replica:
             transaction_version=transaction_version,
             leader_epoch=leading.info.leader_epoch,
             now_ms=now_ms,
+            producer_id_limit=producer_id_limit,
         )
         self._appended(leading, MARKER_SIZE)
         return info

@@ -189,9 +189,9 @@ class LogDirectory:
         return self._disk.failure
 
     @property
-    def next_producer_id(self) -> int:
-        """The smallest number above all producer ids that the logs know."""
-        return 1 + max((each for kept in self.logs.values() for each in kept.producers.states), default=-1)
+    def producer_ids(self) -> Iterator[int]:
+        """The producer ids that the logs know, those of several logs more than once."""
+        return (each for kept in self.logs.values() for each in kept.producers.states)
 
     @property
     def leader_epochs(self) -> dict[tuple[bytes, int], int]:

@@ -22,7 +22,7 @@ from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.storage.producers import Producers, Verification
+from barnabas_broker.storage.producers import ANY_PRODUCER_ID, Producers, Verification
 from barnabas_broker.storage.recovery import Recovered
 from barnabas_broker.storage.retention import expired
 from barnabas_broker.storage.segment import Segment
@@ -194,6 +194,7 @@ class Log:
         internal: bool = False,
         keys_checked: bool = False,
         verification: Verification | None = None,
+        producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append batches of a client or of a coordinator, and assign their offsets.
 
@@ -204,6 +205,7 @@ class Log:
             internal: the batches are the broker's own: no sequence numbers, control batches allowed.
             keys_checked: :meth:`check_keys` has been called.
             verification: of the transaction that the batches begin, see :meth:`.Producers.verify`.
+            producer_id_limit: a number above all producer ids that the cluster has allocated.
 
         Raises:
             KafkaError: nothing was appended. CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -223,7 +225,7 @@ class Log:
                 return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True)
         for header in headers:
             if header.producer_id >= 0:
-                self.producers.check(header, sequence=not internal, verification=verification)
+                self.producers.check(header, sequence=not internal, verification=verification, limit=producer_id_limit)
         buffers: list[Buffer] = []
         offset = first = self.log_end_offset
         at = 0
@@ -248,6 +250,7 @@ class Log:
         transaction_version: int,
         leader_epoch: int,
         now_ms: int,
+        producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append the marker that ends a producer's transaction; again, if it is repeated.
 
@@ -259,13 +262,16 @@ class Log:
             transaction_version: of the transaction, which decides whether `producer_epoch` must be a larger one.
             leader_epoch: written into the batch.
             now_ms: the time of the marker.
+            producer_id_limit: a number above all producer ids that the cluster has allocated.
 
         Raises:
             KafkaError: nothing was appended. INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
-                KAFKA_STORAGE_ERROR.
+                UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
         """
         self.disk.check()
-        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        self.producers.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version, producer_id_limit
+        )
         key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
         batch = build_batch(
             [(key, _MARKER_VALUE.pack(0, coordinator_epoch), (), now_ms)],

@@ -26,6 +26,8 @@ REMEMBERED: Final = 5
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
+#: A limit that no producer id reaches.
+ANY_PRODUCER_ID: Final = 2**63
 _MAX_SEQUENCE: Final = 2**31 - 1
 _MAX_EPOCH: Final = 2**15 - 1
 #: The first transaction version in which each transaction has an epoch of its own (KIP-890).
@@ -331,19 +333,29 @@ class Producers:
         state = self.states.get(header.producer_id)
         return None if state is None else state.find_duplicate(header)
 
-    def check(self, header: BatchHeader, *, sequence: bool, verification: Verification | None = None) -> None:
+    def check(
+        self,
+        header: BatchHeader,
+        *,
+        sequence: bool,
+        verification: Verification | None = None,
+        limit: int = ANY_PRODUCER_ID,
+    ) -> None:
         """Check that a batch may be appended next.
 
         Args:
             header: of the batch.
             sequence: whether to check its sequence. Batches of a coordinator have none.
             verification: of its transaction, if the batch begins one; a coordinator may have none.
+            limit: a number above all producer ids that the cluster has allocated.
 
         Raises:
             KafkaError: see :meth:`ProducerState.check`; INVALID_TXN_STATE also if a transaction would begin that is
-                not verified.
+                not verified; UNKNOWN_PRODUCER_ID also if the id was never allocated.
         """
         state = self.states.get(header.producer_id)
+        if state is None:
+            _check_allocated(header.producer_id, limit)
         if header.attributes & TRANSACTIONAL:
             self._check_verified(state, header, sequence, verification)
         if state is not None:
@@ -420,15 +432,25 @@ class Producers:
 
     # Transactions
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+    def check_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+        limit: int = ANY_PRODUCER_ID,
+    ) -> None:
         """Check that a transaction marker may be appended; see :meth:`ProducerState.check_marker`.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; UNKNOWN_PRODUCER_ID if the id was never
+                allocated, see :meth:`check`.
         """
         state = self.states.get(producer_id)
         if state is not None:
             state.check_marker(epoch, coordinator_epoch, transaction_version)
+        else:
+            _check_allocated(producer_id, limit)
 
     def ended(
         self, header: BatchHeader, offset: int, coordinator_epoch: int, timestamp: int, *, aborted: bool
@@ -548,6 +570,19 @@ class Producers:
 def _is_open(state: ProducerState | None, epoch: int) -> bool:
     """Whether a transaction of this epoch is open."""
     return state is not None and state.transaction_start >= 0 and state.epoch == epoch
+
+
+def _check_allocated(producer_id: int, limit: int) -> None:
+    """Check a producer id that has written nothing here yet.
+
+    Raises:
+        KafkaError: UNKNOWN_PRODUCER_ID.
+    """
+    if producer_id >= limit:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"Producer id {producer_id} was never allocated. To do: request one with InitProducerId",
+        )
 
 
 def _old_epoch(state: ProducerState, epoch: int) -> KafkaError:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -52,7 +52,9 @@ class Process:
         self.alive = True
         self.reports: list[asyncio.Task[None]] = []
 
-    async def start(self, producer_ids: int = 0, leader_epochs: Mapping[tuple[bytes, int], int] = _NO_LOGS) -> None:
+    async def start(
+        self, producer_ids: Iterable[int] = (), leader_epochs: Mapping[tuple[bytes, int], int] = _NO_LOGS
+    ) -> None:
         cluster_id = await self.store.cluster_id(None, f"cluster-{self.node_id}")
         endpoints = {"PLAINTEXT": ("host", 9000 + self.node_id)}
         self.member = await self.store.load(cluster_id, self.node_id, endpoints, self.directory, self.path)
@@ -484,10 +486,28 @@ def test_a_broker_whose_logs_are_newer_than_the_metadata_enters_while_others_cha
     async def steps(world: World) -> None:
         await world.start(1, 2)
         three = world.process(3)
-        await three.start(producer_ids=1000)
+        await three.start(producer_ids=[7, 999, 41])
         assert three.cluster.image.next_producer_id == 1000
 
     scenario(steps, seed)
+
+
+def test_what_cannot_be_true_in_the_logs_does_not_get_into_the_metadata() -> None:
+    async def steps(world: World) -> None:
+        one, _ = await world.start(1, 2)
+        await one.create("topic", 2, 2)
+        topic = one.cluster.image.topics["topic"]
+        three = world.process(3)
+        await three.start([2**63 - 1, 41], {(topic.topic_id, 0): 2**31 - 1, (topic.topic_id, 1): 900})
+        assert three.cluster.image.next_producer_id == 42
+        damaged, honest = three.cluster.image.topics["topic"].partitions
+        assert damaged.leader_epoch == topic.partitions[0].leader_epoch
+        assert honest.leader_epoch > 900, "the metadata was restored from a backup"
+        ids = [await process.cluster.next_producer_id() for process in (one, three) for _ in range(3)]
+        assert len(set(ids)) == 6
+        assert max(ids) < 2**62
+
+    scenario(steps)
 
 
 def test_a_broker_that_registers_again_has_lost_nothing_since_its_first_registration() -> None:

@@ -187,7 +187,37 @@ async def test_producer_ids_go_on_after_a_restore(tmp_path: Path) -> None:
 
 
 async def test_producer_ids_in_the_logs_are_skipped(cluster: ClusterMetadata) -> None:
-    await cluster.skip_producer_ids(10**17)
+    await cluster.skip_producer_ids([7, 10**17 - 1, 41])
     assert await cluster.next_producer_id() == 10**17
-    await cluster.skip_producer_ids(5)
+    await cluster.skip_producer_ids([4])
     assert cluster.image.next_producer_id > 10**17
+
+
+async def test_producer_ids_in_the_logs_that_no_broker_has_allocated_are_not_believed(cluster: ClusterMetadata) -> None:
+    await cluster.skip_producer_ids([2**63 - 1, 10**17, 2**62])
+    assert await cluster.next_producer_id() == 10**17 + 1
+
+
+@pytest.mark.parametrize("counter", [2**63 - 2**20, 2**63 - 1, 2**63])
+async def test_producer_ids_continue_after_the_counter_was_at_its_end(cluster: ClusterMetadata, counter: int) -> None:
+    await cluster.change(lambda image: ([ProducerIdsAllocated(counter)], None))
+    before = time.time_ns() // 1_000_000 * 1000
+    ids = [await cluster.next_producer_id() for _ in range(1500)]
+    assert len(set(ids)) == 1500
+    assert before <= min(ids) <= max(ids) < before + 10**12
+    assert cluster.image.next_producer_id > max(ids)
+
+
+async def test_a_start_repairs_a_counter_of_producer_ids_that_is_at_its_end(cluster: ClusterMetadata) -> None:
+    await cluster.change(lambda image: ([ProducerIdsAllocated(2**63)], None))
+    await cluster.skip_producer_ids([2**63 - 1, 10**17])
+    assert cluster.image.next_producer_id == 10**17 + 1
+    assert await cluster.next_producer_id() == 10**17 + 1
+
+
+async def test_ids_that_another_broker_may_have_allocated_are_below_the_limit(cluster: ClusterMetadata) -> None:
+    now_ms = 1_700_000_000_000
+    another_clock = (now_ms + 3_600_000) * 1000
+    assert another_clock < cluster.producer_id_limit(now_ms) < 2 * another_clock
+    await cluster.skip_producer_ids([10**17])
+    assert 10**17 + 1000 < cluster.producer_id_limit(now_ms) < 2 * 10**17

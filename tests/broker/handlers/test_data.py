@@ -97,6 +97,20 @@ def values(answer: PartitionData) -> list[bytes | None]:
     return [r.value for _, view in iter_batches(memoryview(answer.records)) for r in decode_records(view)]
 
 
+@pytest.mark.parametrize("producer", [2**63 - 1, 2**62])
+async def test_a_producer_id_that_was_never_allocated_is_refused(
+    wire: Wire, topic_id: bytes, producer: int, broker: BrokerServer
+) -> None:
+    refused = await produce(wire, batch(b"a", producer=producer, epoch=0, sequence=0))
+    assert refused.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refused.error_message == (
+        f"Producer id {producer} was never allocated. To do: request one with InitProducerId"
+    )
+    # One that was given out by another broker, of which this one does not know yet.
+    recent = broker.services.wall_ms() * 1000 + 1_000_000
+    assert (await produce(wire, batch(b"a", producer=recent, epoch=0, sequence=0))).error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_produced_records_are_fetched(wire: Wire, topic_id: bytes, version: int) -> None:
     for n in range(3):

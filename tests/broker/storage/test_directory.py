@@ -372,13 +372,13 @@ def test_a_partition_whose_topic_id_was_lost_gets_it_again(tmp_path: Path) -> No
     assert metadata.read_bytes() == stored
 
 
-def test_the_next_producer_id_is_above_all_in_the_logs(tmp_path: Path) -> None:
+def test_the_producer_ids_in_the_logs_are_known(tmp_path: Path) -> None:
     directory = open_real(tmp_path)
-    assert directory.next_producer_id == 0
+    assert list(directory.producer_ids) == []
     log = directory.create(TP, TOPIC_ID, topic_config(), 0)
     written = build_batch([(None, b"value", (), 0)], producer_id=41, producer_epoch=0, base_sequence=0)
     log.append_as_leader(written, leader_epoch=0, now_ms=0)
-    assert directory.next_producer_id == 42
+    assert list(directory.producer_ids) == [41]
     directory.close(0)
 
 

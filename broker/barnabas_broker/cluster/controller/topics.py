@@ -14,6 +14,7 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicDeleted,
 )
+from barnabas_broker.cluster.producer_ids import first_free
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -211,7 +212,7 @@ def allocate_producer_ids(image: Image, above: int = 0) -> tuple[range, Event]:
 
     Args:
         image: the present cluster image.
-        above: ids below it are not allocated.
+        above: the number of microseconds since 1970: ids below it are not allocated.
     """
-    first = max(image.next_producer_id, above)
+    first = first_free(image.next_producer_id, above)
     return range(first, first + PRODUCER_ID_BLOCK), ProducerIdsAllocated(first + PRODUCER_ID_BLOCK)
