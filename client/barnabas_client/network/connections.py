@@ -112,6 +112,11 @@ class Connections:
         found = self._unreachable.get(address)
         return 0.0 if found is None else max(0.0, found.until - asyncio.get_running_loop().time())
 
+    def failure(self, address: Address) -> KafkaError | None:
+        """Why the last attempt to connect to an address failed, for whatever purpose; None if it did not."""
+        found = self._unreachable.get(address)
+        return None if found is None else found.error
+
     def ranked(self, addresses: Iterable[Address], purpose: Purpose) -> list[Address]:
         """Sort addresses: connected ones first, by requests in flight, then the others by their back-off."""
 

@@ -315,6 +315,11 @@ class Network:
         broker = self.cluster.brokers.get(node_id)
         return broker is not None and self.connections.pause((broker.host, broker.port)) <= 0
 
+    def failure(self, node_id: int) -> KafkaError | None:
+        """Why the last attempt to connect to a broker failed; None if it did not, or the broker is not known."""
+        broker = self.cluster.brokers.get(node_id)
+        return None if broker is None else self.connections.failure((broker.host, broker.port))
+
     async def connection(self, node_id: int, purpose: Purpose) -> Connection:
         """The connection to a broker for a purpose; opens it if necessary.
 

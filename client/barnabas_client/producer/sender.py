@@ -76,8 +76,6 @@ class Sender:
         self._wake = asyncio.Event()
         self._in_flight: defaultdict[int, int] = defaultdict(int)
         self._connecting: set[int] = set()
-        #: Why brokers could not be reached the last time.
-        self._unreachable: dict[int, str] = {}
         self._initializing = False
         self._tasks = BackgroundTasks(self._broken)
         self._backoff = retry_backoff(network.config)
@@ -288,9 +286,9 @@ class Sender:
     def _expire(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
             leader = self._network.cluster.leader(batch.tp)
+            failure = None if leader is None else self._network.failure(leader)
             # What to do about it is said below.
-            reason = "" if leader is None else self._unreachable.get(leader, "").partition(". To do: ")[0]
-            why = f": {reason}" if reason else ""
+            why = "" if failure is None else f": {str(failure).partition('. To do: ')[0]}"
             self._give_up(
                 [batch],
                 DeliveryTimeoutError(
@@ -312,9 +310,7 @@ class Sender:
     async def _connect(self, node: int) -> None:
         try:
             await self._network.connection(node, Purpose.DATA)
-            self._unreachable.pop(node, None)
         except KafkaError as error:
-            self._unreachable[node] = str(error)
             _log.info("a broker cannot be reached", node=node, reason=str(error))
         finally:
             self._connecting.discard(node)

@@ -222,6 +222,22 @@ async def test_a_broker_that_is_not_known(broker: FakeBroker) -> None:
     await network.close()
 
 
+async def test_why_a_broker_cannot_be_reached_is_known_whoever_has_tried(pair: tuple[FakeBroker, FakeBroker]) -> None:
+    one, other = pair
+    network = Network(at(one))
+    await network.start()
+    await other.stop()
+    with pytest.raises(KafkaConnectionError) as raised:
+        await network.connection(1, Purpose.GROUP)
+    assert network.failure(1) is raised.value
+    assert network.failure(0) is None
+    assert network.failure(7) is None
+    await other.start()
+    await network.connections.open((HOST, other.port), Purpose.DATA, at_once=True)
+    assert network.failure(1) is None
+    await network.close()
+
+
 async def test_a_restarted_broker_is_reached_again(broker: FakeBroker) -> None:
     network = Network(at(broker))
     await network.start()
