@@ -21,6 +21,7 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
@@ -46,6 +47,8 @@ MAX_IN_FLIGHT: Final = 512
 FLUSH_BYTES: Final = 256 * 1024
 #: The transport's mark above which a peer counts as a slow reader, in bytes.
 WRITE_MARK: Final = 1024 * 1024
+#: Whether asyncio's ``writelines`` never pauses a protocol (CVE-2024-12254). uvloop's does.
+_NEVER_PAUSES: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
 #: Bytes that are read from a file at a time: few enough to be in the processor's cache when they are sent.
 PIECE: Final = 256 * 1024
 #: Bytes of large responses that a connection may send before others get their turn, and those that all connections may
@@ -126,6 +129,12 @@ def _in_memory(answer: Answer) -> int:
         if isinstance(part, _IN_MEMORY):
             size += len(part)
     return size
+
+
+def _write_lines(transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:
+    transport.writelines(parts)
+    if _NEVER_PAUSES:
+        transport.set_write_buffer_limits(high=WRITE_MARK)  # this pauses it
 
 
 def _ignore(deferred: DeferredResponse) -> None:
@@ -597,7 +606,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(out) == 1:
             transport.write(cast(Buffer, out[0]))
         elif out:
-            transport.writelines(cast(Sequence[Buffer], out))
+            _write_lines(transport, cast(Sequence[Buffer], out))
         if not self._writable:
             self._sending += in_memory
 
@@ -679,7 +688,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             out.append(part)
             size += len(part)
-        transport.writelines(out)
+        _write_lines(transport, out)
         return size
 
     def _not_kafka(self, error: FrameTooLarge) -> None:
