@@ -1,6 +1,7 @@
 # The commands of this project. `make run` and `make test` need only Python 3.11+ and make.
 PYTHON ?= python3
-VENV := .venv
+# `make test PYTHON=python3.13` has an environment of its own, so that one does not replace the other.
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
 BIN := $(VENV)/bin
 # More flags for `make run`; the last one of a kind counts.
 RUN_FLAGS ?=
@@ -159,5 +160,5 @@ dist: install ## build wheel and sdist, check them, and run the README's first e
 	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
 
 clean: ## remove what these commands made
-	rm -rf $(VENV) .data .data-cluster build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* .data .data-cluster build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
