@@ -1,8 +1,9 @@
 """Cuts frames out of a byte stream: an int32 size and that many bytes. The size is checked before memory is reserved.
 
-:class:`Framer` owns one buffer and serves an `asyncio.BufferedProtocol`: the transport writes into what
-:meth:`Framer.get_buffer` returns, and :meth:`Framer.received` then yields the complete frames. A frame is a `bytearray`
-of its own: it stays valid when the buffer is used again, and record batches in it may be restamped in place.
+:class:`Framer` serves an `asyncio.BufferedProtocol`: the transport writes into what :meth:`Framer.get_buffer` returns,
+and :meth:`Framer.received` then yields the complete frames. A frame is a `bytearray` of its own: it stays valid when
+the buffer is used again, and record batches in it may be restamped in place. Between two reads a framer keeps nothing
+but the bytes of a frame that has arrived in part, so that all framers of an event loop may share one buffer.
 """
 
 import struct
@@ -12,9 +13,8 @@ from typing import Final
 from barnabas_protocol.errors import DecodeError
 
 _INT32: Final = struct.Struct(">i")
-_ROOM: Final = 64 * 1024
-#: With less room than this at the end, pending bytes move to the front.
-_LEAST_ROOM: Final = 4 * 1024
+#: Bytes of a buffer for small frames.
+ROOM: Final = 64 * 1024
 #: First buffer of a large frame. It doubles when as many bytes have arrived.
 _FIRST_ROOM: Final = 1024 * 1024
 
@@ -37,21 +37,27 @@ class Framer:
 
     Args:
         max_bytes: the largest accepted frame in bytes, without its size field.
+        shared: the buffer of all framers of an event loop, of :data:`ROOM` bytes; None for one of its own. A transport
+            must fill what :meth:`get_buffer` returns, and :meth:`received` must be exhausted, before another framer is
+            asked for its buffer. The transports of asyncio and uvloop do both in one step.
 
     Attributes:
         pending: whether a part of a frame has arrived.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, shared: bytearray | None = None) -> None:
         self.max_bytes = max_bytes
-        self._buffer = bytearray(_ROOM)
+        self._buffer = bytearray(ROOM) if shared is None else shared
         self._view = memoryview(self._buffer)
-        self._start = 0
-        self._end = 0
+        #: The beginning of a frame that has arrived in part, with its size.
+        self._rest = b""
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_end = 0
-        self.pending = False
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._rest) or self._large is not None
 
     @property
     def room(self) -> int:
@@ -75,11 +81,11 @@ class Framer:
                 grown[: self._large_end] = self._large
                 self._large = grown
             return memoryview(self._large)[self._large_end :]
-        if self._end > _ROOM - _LEAST_ROOM and self._start:
-            pending = self._end - self._start
-            self._view[:pending] = bytes(self._view[self._start : self._end])
-            self._start, self._end = 0, pending
-        return self._view[self._end :]
+        rest = self._rest
+        if rest:
+            self._view[: len(rest)] = rest
+            return self._view[len(rest) :]
+        return self._view
 
     def received(self, count: int) -> Iterator[bytearray]:
         """Count `count` bytes that were written to the last buffer, and yield the frames that are complete now.
@@ -92,27 +98,25 @@ class Framer:
         if self._large is not None:
             self._large_end += count
             if self._large_end == self._large_size:
-                frame, self._large, self.pending = self._large, None, False
+                frame, self._large = self._large, None
                 yield frame
             return
-        self._end += count
-        while self._end - self._start >= 4:
-            (size,) = _INT32.unpack_from(self._buffer, self._start)
+        buffer = self._buffer
+        start, end = 0, len(self._rest) + count
+        self._rest = b""
+        while end - start >= 4:
+            (size,) = _INT32.unpack_from(buffer, start)
             if not 0 <= size <= self.max_bytes:
                 raise FrameTooLarge(size, self.max_bytes)
-            at = self._start + 4
-            if self._end - at >= size:
-                self._start = at + size
-                yield self._buffer[at : at + size]
-            elif size > _ROOM - 4:
-                have = self._end - at
-                self._large = bytearray(self._view[at : self._end])
-                self._large_size, self._large_end = size, have
-                self._start = self._end = 0
-                self.pending = True
+            at = start + 4
+            if end - at >= size:
+                start = at + size
+                yield buffer[at:start]
+            elif size > ROOM - 4:
+                self._large = bytearray(self._view[at:end])
+                self._large_size, self._large_end = size, end - at
                 return
             else:
                 break
-        self.pending = self._start != self._end
-        if not self.pending:
-            self._start = self._end = 0
+        if start != end:
+            self._rest = bytes(self._view[start:end])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.framing import Framer, FrameTooLarge
+from barnabas_protocol.framing import ROOM, Framer, FrameTooLarge
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -44,6 +44,34 @@ def test_any_split_gives_the_same_frames(sizes: list[int], steps: list[int]) -> 
     rng = random.Random(len(sizes))
     frames = [rng.randbytes(size) for size in sizes]
     assert feed(Framer(10**6), framed(*frames), steps) == frames
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 3, 60, 4000, 65_531, 65_532, 65_533, 70_000, 200_000]), max_size=6),
+    step=st.sampled_from([1000, 30_000, 65_536, 10**6]),
+    framers=st.integers(2, 5),
+    seed=st.integers(0, 2**32),
+)
+def test_framers_that_share_a_buffer_do_not_mix_their_bytes(
+    sizes: list[int], step: int, framers: int, seed: int
+) -> None:
+    rng, shared = random.Random(seed), bytearray(ROOM)
+    frames = [[rng.randbytes(size) for size in sizes] for _ in range(framers)]
+    waiting = {Framer(10**6, shared): (framed(*each), each) for each in frames}
+    received: dict[Framer, list[bytearray]] = {framer: [] for framer in waiting}
+    left = {framer: data for framer, (data, _) in waiting.items() if data}
+    while left:
+        framer = rng.choice(list(left))
+        room = framer.get_buffer()
+        count = min(rng.randint(1, step), len(room), len(left[framer]))
+        room[:count] = left[framer][:count]
+        received[framer] += framer.received(count)
+        left[framer] = left[framer][count:]
+        if not left[framer]:
+            del left[framer]
+    # They are compared at the end: a frame may be used long after the buffer has other bytes.
+    assert [received[framer] for framer in waiting] == frames
 
 
 def test_byte_by_byte() -> None:

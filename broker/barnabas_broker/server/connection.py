@@ -255,6 +255,7 @@ class ConnectionOwner(Protocol):
         refusals: warns about what is not served.
         max_request_bytes: bytes of a request frame at most.
         max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
+        received: the buffer into which all connections read.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
@@ -267,6 +268,7 @@ class ConnectionOwner(Protocol):
     refusals: Refusals
     max_request_bytes: int
     max_response_bytes: int
+    received: bytearray
     requests: Budget
     responses: Budget
     turns: Turns
@@ -315,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         self._login = login
         self._gate: Gate | None = None
         self._dispatch = server.dispatch
-        self._framer = Framer(server.max_request_bytes)
+        self._framer = Framer(server.max_request_bytes, server.received)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
         #: Responses that are not sent, in the order of their requests; the first one is not ready.

@@ -28,6 +28,7 @@ from barnabas_broker.server.folded import Folded
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeSteps, TlsListener
 from barnabas_broker.server.turns import Turns
+from barnabas_protocol.framing import ROOM
 
 log = logger("server")
 
@@ -69,6 +70,7 @@ class SocketServer:
         traffic: the counters of all connections.
         max_request_bytes: bytes of a request frame at most.
         max_response_bytes: bytes of a connection's responses that may wait for an earlier one.
+        received: the buffer into which all connections read.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
@@ -91,6 +93,7 @@ class SocketServer:
         self.traffic = Traffic()
         self.max_request_bytes = config[SOCKET_REQUEST_MAX_BYTES]
         self.max_response_bytes = config[CONNECTION_MAX_RESPONSE_BYTES]
+        self.received = bytearray(ROOM)
         self.requests = Budget(config[QUEUED_MAX_REQUEST_BYTES])
         self.responses = responses
         self.turns = Turns(ALL_TURNS)

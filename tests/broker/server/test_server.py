@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import struct
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
@@ -475,6 +476,29 @@ async def test_a_lost_connection_is_freed_at_once(harness: Harness, last: bytes)
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def test_an_idle_connection_takes_less_than_8_kib(harness: Harness) -> None:
+    """Of any kind: before its first request, after it, and with a part of the next one."""
+    for data in (b"", frame(b"now"), frame(b"now") + b"\0\0"):
+        tracemalloc.start()
+        try:
+            connections = [harness.connect()[0] for _ in range(200)]
+            for each in connections:
+                feed(each, data)
+            assert tracemalloc.get_traced_memory()[0] / len(connections) < 8 * 1024
+        finally:
+            tracemalloc.stop()
+
+
+async def test_a_request_that_waits_is_not_changed_by_what_others_send(harness: Harness) -> None:
+    """All connections read into one buffer."""
+    other = harness.connect()[0]
+    harness.feed(frame(b"later" + bytes(1000)) + frame(b"now")[:5])
+    feed(other, frame(b"now" + b"x" * 60_000))
+    harness.feed(frame(b"now")[5:])
+    harness.script.later[b"later" + bytes(1000)].give([b"first"])
+    assert harness.answered() == b"first<now>"
 
 
 async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
