@@ -50,7 +50,7 @@ async def put(kv: KeyValueStore, key: str, value: bytes) -> None:
 async def lease_is_renewed(kv: KeyValueStore) -> bool:
     """Return whether a lease can be granted and renewed."""
     lease = await patiently(lambda: kv.grant(60))
-    return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0)) > 0
+    return await patiently(lambda: kv.keep_alive(lease.lease_id, 1.0, 1.0)) > 0
 
 
 class Members:

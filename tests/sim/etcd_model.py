@@ -261,8 +261,11 @@ class ModelKv:
     async def grant(self, ttl: int) -> Lease:
         return await self._do(lambda: self.model.grant(self._now(), ttl))
 
-    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+    async def keep_alive(self, lease_id: int, patience: float, seconds: float) -> int:
         return await self._do(lambda: self.model.keep_alive(self._now(), lease_id))
+
+    async def alarms(self) -> frozenset[str]:
+        return await self._do(frozenset)
 
     async def revoke(self, lease_id: int) -> None:
         await self._do(lambda: self.model.revoke(lease_id))

@@ -141,8 +141,11 @@ class SimKv:
     async def grant(self, ttl: int) -> Lease:
         return await self._do(lambda: self._etcd.model.grant(self._world.now, ttl))
 
-    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+    async def keep_alive(self, lease_id: int, patience: float, seconds: float) -> int:
         return await self._do(lambda: self._etcd.model.keep_alive(self._world.now, lease_id), seconds)
+
+    async def alarms(self) -> frozenset[str]:
+        return await self._do(frozenset)
 
     async def revoke(self, lease_id: int) -> None:
         def step() -> None:

@@ -1,8 +1,8 @@
 """Key-value store backed by etcd: the v3 API over gRPC. An adapter of :mod:`.kv`, imported only with ``--cluster``.
 
-Of several endpoints one is used, and the next one after an error or a timeout. Calls are bounded by `CALL_SECONDS`.
-HTTP/2 pings detect a frozen peer; their timeout is set beside the keepalive options, because by default a ping may stay
-unanswered for a minute.
+Of several endpoints one is used, and the next one after an error or a timeout. How long a call may take follows from
+how long the one before took (:class:`CallTimeout`): an etcd that is only slow can be used. HTTP/2 pings detect a frozen
+peer; their timeout is set beside the keepalive options, because by default a ping may stay unanswered for a minute.
 """
 
 import asyncio
@@ -30,11 +30,13 @@ from barnabas_broker.cluster.kv import (
     TxnOutcome,
 )
 
-#: Seconds that a call may take, on one endpoint.
-CALL_SECONDS: Final = 1.0
+#: Seconds that a call may take on one endpoint, at least and at most.
+CALL_SECONDS: Final = (1.0, 5.0)
+#: How much longer a call may take than the one before took.
+_CALL_FACTOR: Final = 3.0
 #: Seconds that a range read may take: it may return megabytes.
 READ_SECONDS: Final = 5.0
-#: Seconds that setting up a watch may take.
+#: Seconds that setting up a watch may take, at least.
 WATCH_SECONDS: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -44,7 +46,8 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    # How long an attempt to connect may take: two answers of a slow etcd.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 #: Metadata that makes a watch fail on an etcd member that has lost its leader, instead of staying silent.
@@ -63,6 +66,28 @@ _REFUSED: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+
+
+class CallTimeout:
+    """How long a call may take: some times as long as the one before took. A timeout doubles it.
+
+    Attributes:
+        seconds: for the next call.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = CALL_SECONDS[0]
+
+    def answered(self, took: float) -> None:
+        """A call was answered after so many seconds."""
+        least, most = CALL_SECONDS
+        self.seconds = min(max(took * _CALL_FACTOR, least), most)
+
+    def expired(self) -> None:
+        """A call was not answered in time."""
+        self.seconds = min(self.seconds * 2, CALL_SECONDS[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +125,7 @@ class EtcdClient:
         self._config = config
         self._credentials = _credentials(config)
         self._channels: dict[int, Any] = {}
+        self._timeouts = [CallTimeout() for _ in config.endpoints]
         self._current = 0
         self._token: str | None = None
 
@@ -118,12 +144,13 @@ class EtcdClient:
         if index == self._current:
             self._current = (index + 1) % len(self._config.endpoints)
 
-    async def _metadata(self, channel: Any) -> tuple[tuple[str, str], ...]:
+    async def _metadata(self, index: int, channel: Any) -> tuple[tuple[str, str], ...]:
         if not self._config.user:
             return ()
         if self._token is None:
             request = rpc.AuthenticateRequest(name=self._config.user, password=self._config.password)
-            answer = await rpc.AuthStub(channel).Authenticate(request, timeout=CALL_SECONDS)
+            seconds = self._timeouts[index].seconds
+            answer = await rpc.AuthStub(channel).Authenticate(request, timeout=seconds)
             self._token = str(answer.token)
         return (("token", self._token),)
 
@@ -137,13 +164,25 @@ class EtcdClient:
         self._failed(index)
         return KvUnavailable(f"etcd at {where}: {details or code.name}")
 
-    async def _call(self, stub: Any, method: str, request: Any, seconds: float = CALL_SECONDS) -> Any:
+    async def _call(self, stub: Any, method: str, request: Any, least: float = 0.0) -> Any:
+        """Call a method, within `least` seconds or the time of other calls, if that is longer."""
+        loop = asyncio.get_running_loop()
         for last in (False, True):
             index, channel = self._channel()
+            timeout = self._timeouts[index]
+            began = loop.time()
             try:
-                metadata = await self._metadata(channel)
-                return await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
+                metadata = await self._metadata(index, channel)
+                began = loop.time()
+                seconds = max(least, timeout.seconds)
+                answer = await getattr(stub(channel), method)(request, timeout=seconds, metadata=metadata)
+                if not least:
+                    timeout.answered(loop.time() - began)
+                return answer
             except grpc.aio.AioRpcError as error:
+                # Another call may have doubled it meanwhile.
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and loop.time() - began >= timeout.seconds:
+                    timeout.expired()
                 if last or not self._login_expired(error):
                     raise self._error(index, error) from error
         raise AssertionError("unreachable")
@@ -164,7 +203,7 @@ class EtcdClient:
         while True:
             attempts -= 1
             try:
-                answer = await self._call(rpc.KVStub, "Range", request, READ_SECONDS if end else CALL_SECONDS)
+                answer = await self._call(rpc.KVStub, "Range", request, READ_SECONDS if end else 0.0)
             except KvUnavailable:
                 if attempts <= 0:
                     raise
@@ -192,11 +231,12 @@ class EtcdClient:
         answer = await self._call(rpc.LeaseStub, "LeaseGrant", rpc.LeaseGrantRequest(TTL=ttl))
         return Lease(answer.ID, answer.TTL)
 
-    async def keep_alive(self, lease_id: int, seconds: float) -> int:
+    async def keep_alive(self, lease_id: int, patience: float, seconds: float) -> int:
         index, channel = self._channel()
+        doubt = asyncio.get_running_loop().call_later(patience, self._failed, index)
         try:
             async with asyncio.timeout(seconds):
-                metadata = await self._metadata(channel)
+                metadata = await self._metadata(index, channel)
                 stream = rpc.LeaseStub(channel).LeaseKeepAlive(
                     iter([rpc.LeaseKeepAliveRequest(ID=lease_id)]), metadata=metadata
                 )
@@ -207,9 +247,14 @@ class EtcdClient:
                 raise KvUnavailable("etcd asks for a new login") from error
             raise self._error(index, error) from error
         except TimeoutError as error:
-            self._failed(index)
             raise KvUnavailable(f"etcd at {self._config.endpoints[index]} does not answer") from error
+        finally:
+            doubt.cancel()
         raise KvUnavailable(f"etcd at {self._config.endpoints[index]} ended the call")
+
+    async def alarms(self) -> frozenset[str]:
+        answer = await self._call(rpc.MaintenanceStub, "Alarm", rpc.AlarmRequest(action=rpc.AlarmRequest.GET))
+        return frozenset(rpc.AlarmType.Name(each.alarm) for each in answer.alarms)
 
     async def revoke(self, lease_id: int) -> None:
         try:
@@ -227,9 +272,9 @@ class EtcdClient:
         index, channel = self._channel()
         stream = None
         try:
-            metadata = (*(await self._metadata(channel)), _HAS_LEADER)
+            metadata = (*(await self._metadata(index, channel)), _HAS_LEADER)
             stream = rpc.WatchStub(channel).Watch(metadata=metadata)
-            async with asyncio.timeout(WATCH_SECONDS):
+            async with asyncio.timeout(max(WATCH_SECONDS, self._timeouts[index].seconds)):
                 await stream.write(rpc.WatchRequest(create_request=create))
                 answer = await stream.read()
             while answer is not grpc.aio.EOF:

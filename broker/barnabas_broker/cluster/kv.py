@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
 #: Seconds before a broken watch is set up again: the first time, and at most.
-_RETRY_SECONDS: Final = (0.05, 1.0)
+_RETRY_SECONDS: Final = (0.05, 2.0)
 
 
 class KvError(Exception):
@@ -145,8 +146,17 @@ class KeyValueStore(Protocol):
     async def grant(self, ttl: int) -> Lease:
         """Create a lease of about `ttl` seconds."""
 
-    async def keep_alive(self, lease_id: int, seconds: float) -> int:
-        """Renew a lease, within `seconds`; its new time to live, 0 if it has expired."""
+    async def keep_alive(self, lease_id: int, patience: float, seconds: float) -> int:
+        """Renew a lease; its new time to live, 0 if it has expired.
+
+        Args:
+            lease_id: of the lease.
+            patience: seconds after which other requests use another server, if there is one.
+            seconds: after which an answer is not waited for any longer.
+        """
+
+    async def alarms(self) -> frozenset[str]:
+        """The alarms that are raised, by etcd's names: NOSPACE, CORRUPT."""
 
     async def revoke(self, lease_id: int) -> None:
         """End a lease, if it exists, and delete the keys attached to it."""
@@ -171,20 +181,19 @@ async def follow(kv: KeyValueStore, start: str, end: str, after: int) -> AsyncIt
     Raises:
         KvCompacted: it was interrupted for too long; list the keys, then follow from there.
     """
-    pause = _RETRY_SECONDS[0]
+    backoff = jittered(*_RETRY_SECONDS, seed=start)
     while True:
         try:
             async for changes in kv.watch(start, end, after):
                 after = max(after, changes.revision)
                 if changes.changes:
-                    pause = _RETRY_SECONDS[0]
+                    backoff.succeeded()
                 yield changes
         except KvCompacted:
             raise
         except KvError as error:
             log.debug("watch is broken, setting it up again", keys=start, reason=str(error))
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _RETRY_SECONDS[1])
+        await asyncio.sleep(backoff.failed())
 
 
 def prefix_end(prefix: str) -> str:

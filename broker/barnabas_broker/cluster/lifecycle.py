@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster import ClusterError, controller
 from barnabas_broker.cluster.controller import MinIsrRule, UncleanRule
 from barnabas_broker.cluster.etcd_store import EtcdStore
@@ -27,6 +28,7 @@ from barnabas_broker.cluster.kv import (
     follow,
     prefix_end,
 )
+from barnabas_broker.cluster.lease import LeaseKeeper
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.registration import BrokerRegistration, LiveBrokers, read_registration
 from barnabas_broker.logs import logger
@@ -34,10 +36,10 @@ from barnabas_protocol.errors import KafkaError
 
 log = logger("cluster")
 
-#: Renewals during one session.
-_RENEWALS: Final = 3
-#: Seconds between attempts while etcd does not answer.
-_RETRY_SECONDS: Final = 0.2
+#: Seconds between attempts while etcd does not answer: the first time, and at most.
+_RETRY_SECONDS: Final = (0.2, 2.0)
+#: Seconds between looks whether an earlier registration with this node id has ended.
+_LOOK_SECONDS: Final = 0.2
 #: Seconds that a lease may last beyond its time to live: etcd checks for expired leases twice a second, and a new etcd
 #: leader restarts their time.
 _GRACE_SECONDS: Final = 3.0
@@ -100,6 +102,7 @@ class BrokerLifecycle:
         self._fence = Fence(session)
         self._now = now
         self._known = -1
+        self._keeper: LeaseKeeper | None = None
         self._lost = asyncio.Event()
         #: The broker epoch of this broker that the watch has delivered last.
         self._seen = -2
@@ -170,7 +173,7 @@ class BrokerLifecycle:
                     f"node id {self.me.node_id} is in use by {where}: give this one another --node-id, or stop that one"
                 )
             else:
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(_LOOK_SECONDS)
 
     async def _check_directory(self) -> None:
         """Check that no other broker has registered this data directory before: one of the two has a copy.
@@ -203,17 +206,30 @@ class BrokerLifecycle:
         elif lease.ttl < self.session:
             # This broker would continue to serve after its lease has expired.
             raise MembershipError(f"etcd grants a session of {lease.ttl} s only, not {self.session:g} s")
-        outcome = await self._kv.txn(
-            [Created(self._key, 0)], [Put(self._key, self.me.to_json(), lease.lease_id)], [self._key]
+        self._lost.clear()
+        # From now on: with a slow etcd the lease would expire while this broker registers.
+        keeper = LeaseKeeper(
+            self._kv, self._key, lease.lease_id, self.session, self._fence, sent, self._lost, self._now
         )
+        try:
+            outcome = await self._kv.txn(
+                [Created(self._key, 0)], [Put(self._key, self.me.to_json(), lease.lease_id)], [self._key]
+            )
+            if not outcome.done:
+                await self._kv.revoke(lease.lease_id)
+        except BaseException:
+            await keeper.close()
+            raise
         if not outcome.done:
-            await self._kv.revoke(lease.lease_id)
+            await keeper.close()
             return False
+        self._keeper = keeper
         self.lease, self.epoch = lease.lease_id, outcome.revision
         self._continues(self.epoch)
         self._store.registration = Created(self._key, outcome.revision)
         self._fence.renewed(sent)
-        self._lost.clear()
+        if self.halted is not None:
+            self._lost.set()
         if outcome.revision < self._seen:
             self.halt("etcd has lost its latest changes: this broker has registered with an older revision than before")
         self.changed.set()
@@ -229,64 +245,40 @@ class BrokerLifecycle:
     # Renew
 
     async def keep_registered(self) -> None:
-        """Renew the lease, and register again after it was lost, until cancelled."""
+        """Register again whenever the registration is lost, until cancelled."""
+        backoff = jittered(*_RETRY_SECONDS, seed=self._key)
         while True:
-            await self._renew()
+            await self._lost.wait()
             if self.halted is not None:
                 await self.end()
                 await asyncio.Event().wait()
-            self._unregistered()
-            try:
-                await self.register()
-            except (KvError, MembershipError) as error:
-                log.error("cannot register again", reason=str(error))
-                # Another broker with this node id or directory stays for longer than an etcd that does not answer.
-                await asyncio.sleep(self.session if isinstance(error, MembershipError) else _RETRY_SECONDS)
+            await self._unregistered()
+            while self.lease == 0 and self.halted is None:
+                try:
+                    await self.register()
+                    backoff.succeeded()
+                except (KvError, MembershipError) as error:
+                    log.error("cannot register again", reason=str(error))
+                    # Another broker with this node id or directory stays for longer than an etcd that does not answer.
+                    await asyncio.sleep(self.session if isinstance(error, MembershipError) else backoff.failed())
 
-    async def _renew(self) -> None:
-        """Renew the lease until it is lost.
-
-        After a renewal without a response another request must be answered first. If only the responses are lost,
-        renewals would keep the lease for ever: this broker does not serve, and no other one could take over.
-        """
-        renewing = True
-        while True:
-            try:
-                async with asyncio.timeout(self.session / _RENEWALS if renewing else _RETRY_SECONDS):
-                    await self._lost.wait()
-                return
-            except TimeoutError:
-                pass
-            try:
-                if not renewing:
-                    await self._kv.range(self._key)
-                sent = self._now()
-                ttl = await self._kv.keep_alive(self.lease, min(1.0, self.session / 4))
-            except KvError as error:
-                if renewing:
-                    log.warning("lease cannot be renewed", reason=str(error))
-                renewing = False
-                continue
-            if ttl <= 0:
-                log.warning("lease has expired", broker_epoch=self.epoch)
-                return
-            if not renewing:
-                log.info("lease is renewed again", broker_epoch=self.epoch)
-            renewing = True
-            self._fence.renewed(sent)
-
-    def _unregistered(self) -> None:
+    async def _unregistered(self) -> None:
         """Stop serving: the registration is gone."""
         self._fence.close()
         self.epoch, self.lease = -1, 0
         self._store.registration = self._store.controllership = None
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper.close()
 
     async def watch(self) -> None:
         """Watch the registrations of all brokers, until cancelled."""
         prefix = self.live.broker_prefix.removesuffix("broker/")
+        backoff = jittered(*_RETRY_SECONDS, seed=self._key)
         while True:
             try:
                 listing = await self._kv.range(prefix, prefix_end(prefix))
+                backoff.succeeded()
                 self.live.listed(listing.entries)
                 self._live_changed()
                 async for changes in follow(self._kv, prefix, prefix_end(prefix), listing.revision):
@@ -296,7 +288,7 @@ class BrokerLifecycle:
                 continue
             except KvError as error:
                 log.debug("registrations cannot be listed", reason=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(backoff.failed())
 
     def _live_changed(self) -> None:
         mine = self.live.brokers.get(self._key)
@@ -376,7 +368,7 @@ class BrokerLifecycle:
     async def end(self) -> None:
         """End the registration."""
         lease = self.lease
-        self._unregistered()
+        await self._unregistered()
         if lease:
             try:
                 await self._kv.revoke(lease)

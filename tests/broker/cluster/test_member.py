@@ -18,6 +18,7 @@ from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.cluster.image_file import ImageKeeper
 from barnabas_broker.cluster.kv import Lease
+from barnabas_broker.cluster.lease import interval
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
@@ -140,10 +141,12 @@ class World:
         self.chance = random.Random(seed)
         self.processes: list[Process] = []
         self.started = 0
+        #: Seconds that etcd takes to answer.
+        self.latency = 0.0
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
     async def pass_time(self) -> None:
-        await asyncio.sleep(self.chance.uniform(0.0, 0.03))
+        await asyncio.sleep(self.chance.uniform(0.0, 0.03) + self.latency / 2)
 
     async def _tick(self) -> None:
         while True:
@@ -286,6 +289,48 @@ def test_a_short_interruption_changes_nothing() -> None:
         assert (two.epoch, world.model.revision) == (epoch, revision)
 
     scenario(steps)
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 0.7])
+def test_leases_are_kept_while_etcd_answers_slowly(part: float) -> None:
+    async def steps(world: World) -> None:
+        processes = await world.start(1, 2, 3)
+        epochs = [each.epoch for each in processes]
+        world.latency = part * SESSION
+        await asyncio.sleep(3 * SESSION)  # the first slow answer comes when the fence of a session is nearly over
+        for _ in range(600):
+            await asyncio.sleep(SESSION / 100)
+            assert all(each.may_serve() for each in processes) or part > 0.5
+        assert [each.epoch for each in processes] == epochs
+        world.latency = 0.0
+        await asyncio.sleep(SESSION)
+        assert all(each.may_serve() for each in processes)
+        assert [each.epoch for each in processes] == epochs
+
+    scenario(steps)
+
+
+def test_a_broker_registers_while_etcd_answers_slowly() -> None:
+    async def steps(world: World) -> None:
+        (one,) = await world.start(1)
+        world.latency = 0.5 * SESSION
+        two = world.process(2)
+        await two.start()
+        epoch = two.epoch
+        await world.until(two.may_serve)
+        await asyncio.sleep(5 * SESSION)
+        assert two.may_serve()
+        assert two.epoch == epoch
+        assert set(one.cluster.image.brokers) == {1, 2}
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize(
+    ("latency", "expected"), [(0.0, 1 / 3), (0.1, 1 / 3), (0.3, 0.25), (0.6, 0.1), (0.75, 0.05), (0.9, 1 / 3)]
+)
+def test_renewals_are_more_frequent_the_slower_etcd_answers(latency: float, expected: float) -> None:
+    assert interval(10.0, latency * 10) == pytest.approx(expected * 10)
 
 
 def test_another_controller_is_elected_when_the_first_is_gone() -> None:

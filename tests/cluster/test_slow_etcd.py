@@ -1,0 +1,123 @@
+"""An etcd that answers slowly: leases are kept, leaders stay, and topics can be created."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from barnabas_client import Producer
+from barnabas_protocol.errors import ErrorCode
+from tests.cluster.harness import PATIENCE, Brokers, Etcd, create, eventually, leaders, new_prefix
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(4 * PATIENCE)]
+
+#: ``broker.session.timeout.ms``, in seconds.
+SESSION = 2.0
+
+
+class SlowLink:
+    """A proxy in front of etcd.
+
+    Attributes:
+        port: where it listens.
+        seconds: how much later answers arrive.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.seconds = 0.0
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+    def _begin(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
+        task = asyncio.create_task(self._pass_on(source, target, answers=answers))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_etcd, to_etcd = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers += [writer, to_etcd]
+        self._begin(reader, to_etcd, answers=False)
+        self._begin(from_etcd, writer, answers=True)
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
+        loop = asyncio.get_running_loop()
+
+        def send(data: bytes) -> None:
+            if not target.is_closing():
+                target.write(data)
+
+        with suppress(OSError):
+            while data := await source.read(1 << 16):
+                loop.call_later(self.seconds if answers else 0.0, send, data)
+        loop.call_later(self.seconds, target.close)
+
+
+@pytest.fixture
+async def link(etcd: Etcd) -> AsyncIterator[SlowLink]:
+    slow = SlowLink(etcd.port)
+    await slow.start()
+    yield slow
+    await slow.close()
+
+
+@pytest.fixture
+async def slow_cluster(link: SlowLink, tmp_path: Path) -> AsyncIterator[Brokers]:
+    session = f"broker.session.timeout.ms={SESSION * 1000:.0f}"
+    brokers = Brokers(f"etcd://127.0.0.1:{link.port}/{new_prefix()}", tmp_path, [session, "min.insync.replicas=2"])
+    yield brokers
+    brokers.close()
+    print(brokers.logs())
+
+
+def lost(cluster: Brokers) -> int:
+    """How many leases were lost."""
+    return cluster.logs().count("lease has expired")
+
+
+@pytest.mark.parametrize("latency", [0.5, 1.0, 1.5])
+async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: SlowLink, latency: float) -> None:
+    cluster = slow_cluster
+    await cluster.start(3)
+    assert await create(cluster[1], "before", 6, 3) == ErrorCode.NONE
+    await cluster.agree("leaders", lambda metadata: len(leaders(metadata, "before")) == 6, "before")
+    placed = leaders(await cluster[1].metadata("before"), "before")
+    bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in cluster.running)
+    async with Producer(bootstrap_servers=bootstrap, acks="all") as producer:
+        await producer.send_and_wait("before", b"fast", partition=0)
+        link.seconds = latency
+        loop = asyncio.get_running_loop()
+        end, sent = loop.time() + 6 * SESSION, 0
+        while loop.time() < end:
+            await asyncio.wait_for(producer.send_and_wait("before", b"slow", partition=sent % 6), PATIENCE)
+            sent += 1
+            await asyncio.sleep(0.02)
+        print(f"{sent} records were acknowledged in {6 * SESSION:.0f} s")
+        # As many as with a fast etcd, apart from the moment when answers become slow.
+        assert await create(cluster[2], "while-slow", 1, 3) == ErrorCode.NONE
+    assert lost(cluster) == 0, cluster.logs()
+    assert leaders(await cluster[1].metadata("before"), "before") == placed
+    link.seconds = 0.0
+
+    async def answers_fast() -> bool:
+        return await create(cluster[3], "after", 1, 3) in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    await eventually("a topic is created", answers_fast)
