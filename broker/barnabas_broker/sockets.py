@@ -2,11 +2,16 @@
 
 import errno
 import socket
-from typing import Final
+from collections.abc import Iterator
+from pathlib import Path
 
 from barnabas_broker.errors import BrokerError
+from barnabas_protocol.printable import printable
 
-_IN_USE: Final = "stop the program that uses it, or choose another port"
+#: Where Linux shows processes and sockets.
+_PROC = Path("/proc")
+#: The state of a socket that listens, in its tables.
+_LISTENS = "0A"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -28,6 +33,46 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        remedy = f"; {_IN_USE}" if isinstance(error, OSError) and error.errno == errno.EADDRINUSE else ""
+        remedy = _remedy(port) if isinstance(error, OSError) and error.errno == errno.EADDRINUSE else ""
         raise BrokerError(f"cannot listen on {host}:{port}: {reason}{remedy}") from error
     return listener
+
+
+def _remedy(port: int) -> str:
+    program = program_on(port)
+    return f"; stop {'the program that uses it' if program is None else program}, or choose another port"
+
+
+def program_on(port: int, proc: Path = _PROC) -> str | None:
+    """The program that listens on a TCP port of this machine.
+
+    Args:
+        port: the port.
+        proc: where the system shows its processes.
+
+    Returns:
+        Its name and process id, such as "broker (pid 4711)"; None if the system or its permissions do not show it.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening(port, proc)}
+    if not sockets:
+        return None
+    for process in proc.glob("[0-9]*"):
+        try:
+            if any(str(each.readlink()) in sockets for each in (process / "fd").iterdir()):
+                name = (process / "comm").read_text("utf-8", "replace").strip()
+                return f"{printable(name)} (pid {process.name})"
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return None
+
+
+def _listening(port: int, proc: Path) -> Iterator[str]:
+    """The inodes of the sockets that listen on a port."""
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "net" / table).read_text("ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]

@@ -15,6 +15,7 @@ import pytest
 
 from barnabas_broker import __main__
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
+from barnabas_broker.sockets import program_on
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.sampling import slow
@@ -108,8 +109,8 @@ async def test_a_busy_port_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         status, err = await (await Command.start("--port", str(port), "--data-dir", str(tmp_path))).end()
+        remedy = f"stop {program_on(port) or 'the program that uses it'}, or choose another port"
     assert status == 1
-    remedy = "stop the program that uses it, or choose another port"
     assert err == f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; {remedy}\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.sockets import program_on
 from barnabas_client import Admin
 from tests.cluster.harness import PATIENCE, Etcd, eventually
 
@@ -118,9 +119,10 @@ async def test_a_port_in_use_ends_the_start_with_one_error(tmp_path: Path) -> No
         port = other.getsockname()[1]
         refused = await start("2", "--port", str(port), "--data-dir", str(tmp_path / "data"))
         out, said = await asyncio.wait_for(refused.process.communicate(), PATIENCE)
+        program = program_on(port) or "the program that uses it"
     assert (refused.process.returncode, out) == (1, b"")
     assert said.decode() == (
-        f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; stop the program that uses it, or choose "
+        f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; stop {program}, or choose "
         f"another port (--cores 2 uses the ports {port} to {port + 1})\n"
     )
 

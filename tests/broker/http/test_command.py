@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.sockets import program_on
 from tests.wire import PATIENCE
 
 pytestmark = pytest.mark.programs
@@ -81,7 +82,7 @@ async def test_a_busy_port_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         status, _, err = await run(*command(tmp_path, "--http-port", str(port)))
-    remedy = "stop the program that uses it, or choose another port"
+        remedy = f"stop {program_on(port) or 'the program that uses it'}, or choose another port"
     expected = f"broker: cannot listen on 127.0.0.1:{port}: Address already in use; {remedy}\n"
     assert (status, err) == (1, expected)
 
