@@ -19,7 +19,7 @@ def all_transactions(view: View) -> Iterator[str]:
     """``/transactions``: the open transactions that this broker coordinates, the oldest first, and the partitions that
     it leads whose records are not stable."""
     hosted = [each for home in view.transactions.partitions.values() for each in home.open.values()]
-    hosted.sort(key=lambda each: each.machine.metadata.start_ms)
+    hosted.sort(key=lambda each: each.opened)
     by_producer = {each.machine.metadata.producer_id: each.machine.transactional_id for each in hosted}
     head = {
         "time": view.wall_ms(),

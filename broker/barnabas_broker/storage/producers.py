@@ -505,7 +505,14 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Remove producers that have written nothing for `expiration_ms` and have no open transaction, and questions
-        to coordinators that are as old."""
+        to coordinators that are as old.
+
+        A time that is further ahead than that counts as `now_ms`: a client may choose it, and the time of day may have
+        been set back.
+        """
+        for state in self.states.values():
+            if state.last_timestamp - now_ms > expiration_ms:
+                state.last_timestamp = now_ms
         gone = [
             producer_id
             for producer_id, state in self.states.items()
@@ -513,7 +520,7 @@ class Producers:
         ]
         for producer_id in gone:
             del self.states[producer_id]
-        for producer_id in [n for n, each in self.verifications.items() if now_ms - each.since >= expiration_ms]:
+        for producer_id in [n for n, each in self.verifications.items() if abs(now_ms - each.since) >= expiration_ms]:
             del self.verifications[producer_id]
 
     def clear(self, end_offset: int) -> None:

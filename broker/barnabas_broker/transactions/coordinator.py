@@ -106,16 +106,18 @@ class HostedTransaction:
     Attributes:
         home: its partition.
         machine: its state machine.
+        opened: when the open transaction began, in seconds on the monotonic clock.
         client: who used it last, for the log; "" after the coordinator has moved.
         warned: whether the open transaction was reported as slow.
         held: requests that wait until the change that is under way is done, in their order; None if there are none.
     """
 
-    __slots__ = ("client", "held", "home", "machine", "warned")
+    __slots__ = ("client", "held", "home", "machine", "opened", "warned")
 
     def __init__(self, home: HostedPartition, machine: Transaction) -> None:
         self.home = home
         self.machine = machine
+        self.opened = 0.0
         self.client = ""
         self.warned = False
         self.held: list[HeldRequest] | None = None
@@ -257,11 +259,12 @@ class TransactionCoordinator:
     @property
     def oldest_ms(self) -> int:
         """For how many ms the oldest open transaction has been open; 0 if none is."""
-        starts = (
-            hosted.machine.metadata.start_ms for home in self.partitions.values() for hosted in home.open.values()
-        )
-        first = min(starts, default=None)
-        return 0 if first is None else max(self._wall_ms() - first, 0)
+        ages = (self._open_ms(hosted) for home in self.partitions.values() for hosted in home.open.values())
+        return max(ages, default=0)
+
+    def _open_ms(self, hosted: HostedTransaction) -> int:
+        """For how many ms an open transaction has been open."""
+        return round((self._now() - hosted.opened) * 1000)
 
     @property
     def transactional_ids(self) -> int:
@@ -632,7 +635,9 @@ class TransactionCoordinator:
             elif isinstance(effect, Refused):
                 self._refused(hosted, effect)
         if machine.state is TransactionState.ONGOING:
-            hosted.home.open[machine.transactional_id] = hosted
+            if machine.transactional_id not in hosted.home.open:
+                hosted.opened = self._now()
+                hosted.home.open[machine.transactional_id] = hosted
         elif hosted.home.open.pop(machine.transactional_id, None) is not None:
             hosted.warned = False
         if hosted.held is not None and not machine.changing:
@@ -708,7 +713,7 @@ class TransactionCoordinator:
             "producer_id": metadata.producer_id,
             "producer_epoch": metadata.producer_epoch,
             "client_id": hosted.client,
-            "open_ms": self._wall_ms() - metadata.start_ms,
+            "open_ms": self._open_ms(hosted),
             "timeout_ms": metadata.timeout_ms,
             "partitions": partition_names(metadata.partitions),
         }
@@ -736,23 +741,24 @@ class TransactionCoordinator:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""
         opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
         for number, hosted in enumerate(opened, 1):
-            machine, now = hosted.machine, self._wall_ms()
+            machine, open_ms = hosted.machine, self._open_ms(hosted)
             if not self._wanted(hosted):
                 pass
-            elif machine.overdue(now):
-                self._take(
-                    hosted, None, lambda hosted, fresh: hosted.machine.abort_overdue(fresh, self._wall_ms()), NONE
-                )
-            elif not hosted.warned and now - machine.metadata.start_ms > max(machine.timeout_ms * _LONG, _LONG_MS):
+            elif machine.overdue(open_ms):
+                self._take(hosted, None, self._abort_overdue, NONE)
+            elif not hosted.warned and open_ms > max(machine.timeout_ms * _LONG, _LONG_MS):
                 hosted.warned = True
                 self.metrics.slow += 1
-                self._publish(slow_event(machine.transactional_id, machine.metadata, hosted.client, now))
+                self._publish(slow_event(machine.transactional_id, machine.metadata, hosted.client, self._wall_ms()))
                 log.warning(
                     "transaction is open for long: read_committed consumers get no later records of its partitions",
                     **self._facts(hosted, machine.metadata),
                 )
             if not number % _WRITTEN_STEP:
                 yield
+
+    def _abort_overdue(self, hosted: HostedTransaction, fresh: int) -> list[Effect]:
+        return hosted.machine.abort_overdue(self._open_ms(hosted), fresh, self._wall_ms())
 
     def _expire(self) -> Iterator[None]:
         """Delete the transactional ids that were not used for ``transactional.id.expiration.ms``."""
@@ -804,6 +810,8 @@ class TransactionCoordinator:
             hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
             home.transactions[transactional_id] = hosted
             if metadata.state is TransactionState.ONGOING:
+                # From here on the time of day does not matter. A start that is yet to come was written by another clock.
+                hosted.opened = self._now() - max(self._wall_ms() - metadata.start_ms, 0) / 1000
                 home.open[transactional_id] = hosted
             elif hosted.machine.changing:
                 decided.append(hosted)

@@ -461,18 +461,24 @@ class Transaction:
         answer = ErrorCode.CONCURRENT_TRANSACTIONS
         return self._decide(token, False, cause, SERVER_VERSION, rotate_to, now, answer)
 
-    def overdue(self, now: int) -> bool:
-        """Whether the transaction has been open for longer than its timeout."""
-        return self.state is _S.ONGOING and self._pending is None and self.metadata.start_ms + self.timeout_ms < now
+    def overdue(self, open_ms: int) -> bool:
+        """Whether a transaction that has been open for `open_ms` has been open for longer than its timeout."""
+        return self.state is _S.ONGOING and self._pending is None and self.timeout_ms < open_ms
 
     @property
     def timeout_ms(self) -> int:
         """How long a transaction may be open."""
         return self.metadata.timeout_ms
 
-    def abort_overdue(self, fresh: int, now: int) -> list[Effect]:
-        """Abort the transaction if its timeout is over (KIP-588)."""
-        return self._fence(None, Cause.TIMEOUT, fresh, now) if self.overdue(now) else []
+    def abort_overdue(self, open_ms: int, fresh: int, now: int) -> list[Effect]:
+        """Abort the transaction if its timeout is over (KIP-588).
+
+        Args:
+            open_ms: for how long it has been open. The time of day does not tell: it may have been set.
+            fresh: a producer id that was never used; -1 if there is none at hand.
+            now: the time.
+        """
+        return self._fence(None, Cause.TIMEOUT, fresh, now) if self.overdue(open_ms) else []
 
     def expire(self, unused_ms: int, now: int) -> list[Effect]:
         """Delete the transactional id if it has not been used for `unused_ms`."""

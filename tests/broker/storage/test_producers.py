@@ -117,6 +117,19 @@ def test_the_last_stable_offset_waits_for_the_transaction_marker() -> None:
     assert set(producers.states) == {6}  # a producer with an open transaction does not expire
 
 
+def test_a_time_in_the_far_future_does_not_keep_a_producer_for_ever() -> None:
+    producers = Producers()
+    written = header(0)
+    written.max_timestamp = 2**62
+    append(producers, written, 0)
+    producers.verify(6, 0, 0, 2**62, bumps_epoch=False)  # the time of day is set back afterwards
+    producers.expire(1_000, 100)
+    assert set(producers.states) == {5}
+    assert not producers.verifications
+    producers.expire(1_100, 100)
+    assert not producers.states
+
+
 def test_records_with_sequences_of_an_ended_transaction_are_no_duplicates() -> None:
     producers = Producers()
     append(producers, header(0, transactional=True), 10)

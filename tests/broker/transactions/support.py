@@ -117,6 +117,8 @@ class Coordinator:
         self.brokers = Brokers()
         self.events = MemoryEvents()
         self.ms = 1_000_000
+        #: By how much the time of day was set forward.
+        self.set_ms = 0
         self.next_id = 100
         self.refuse_ids = False
         given = {"transaction.state.log.num.partitions": "4"}
@@ -135,7 +137,7 @@ class Coordinator:
             self.producer_id,
             self.events,
             now=lambda: self.ms / 1000,
-            wall_ms=lambda: self.ms,
+            wall_ms=lambda: self.ms + self.set_ms,
         )
 
     async def producer_id(self) -> int:

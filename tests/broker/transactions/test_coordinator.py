@@ -24,7 +24,8 @@ from tests.broker.transactions.support import NODE, T0, T1, Coordinator, until
 from tests.sampling import slow
 
 E = ErrorCode
-WEEK_MS = 7 * 24 * 3_600_000
+DAY_MS = 24 * 3_600_000
+WEEK_MS = 7 * DAY_MS
 
 
 @pytest.fixture
@@ -158,6 +159,33 @@ async def test_overdue_transactions_are_aborted_and_slow_ones_reported(
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert "transaction is open for long" in text
     assert "its timeout is over" in text
+
+
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_transaction_ends_after_its_timeout_when_the_time_of_day_is_set_back(
+    coordinator: Coordinator, moved: bool
+) -> None:
+    who = await coordinator.init(timeout_ms=3_000)
+    await coordinator.add(who)
+    coordinator.set_ms -= DAY_MS
+    if moved:
+        await coordinator.restart()
+    coordinator.ms += 2_000
+    assert coordinator.transactions.oldest_ms == 2_000
+    await swept(coordinator, "_check_open")
+    assert coordinator.state() == "Ongoing"
+    coordinator.ms += 1_001
+    await swept(coordinator, "_check_open")
+    assert await coordinator.settled() == "CompleteAbort"
+
+
+async def test_a_time_of_day_that_is_set_forward_aborts_no_transaction(coordinator: Coordinator) -> None:
+    who = await coordinator.init()
+    await coordinator.add(who)
+    coordinator.set_ms += DAY_MS
+    await swept(coordinator, "_check_open")
+    assert (coordinator.state(), coordinator.transactions.metrics.slow) == ("Ongoing", 0)
+    assert (await coordinator.end(who)).error is E.NONE
 
 
 async def test_the_intervals_are_those_of_the_configuration() -> None:

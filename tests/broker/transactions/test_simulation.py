@@ -109,7 +109,7 @@ def aborts_commit(patch: pytest.MonkeyPatch) -> None:
 
 def timeouts_do_not_abort(patch: pytest.MonkeyPatch) -> None:
     """The transaction of a client that does not return stays open."""
-    patch.setattr(Transaction, "overdue", lambda self, now_ms: False)
+    patch.setattr(Transaction, "overdue", lambda self, open_ms: False)
 
 
 @pytest.mark.parametrize(

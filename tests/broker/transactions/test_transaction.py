@@ -213,8 +213,8 @@ def test_init_aborts_the_open_transaction_with_a_new_epoch_and_then_gives_the_ne
 def test_the_timeout_aborts_and_fences() -> None:
     machine = at(S.ONGOING)
     end = machine.metadata.start_ms + machine.timeout_ms
-    assert machine.abort_overdue(NONE, end) == []
-    after = appended(machine, machine.abort_overdue(NONE, end + 1))
+    assert machine.abort_overdue(machine.timeout_ms, NONE, end) == []
+    after = appended(machine, machine.abort_overdue(machine.timeout_ms + 1, NONE, end + 1))
     assert [type(effect) for effect in after] == [Ended, SendMarkers]
     assert isinstance(after[0], Ended)
     assert after[0].cause is Cause.TIMEOUT
@@ -286,8 +286,8 @@ def test_the_end_of_a_transaction_takes_a_new_producer_id_when_the_epochs_are_ex
 
 def test_a_fence_takes_a_new_producer_id_when_the_epochs_are_exhausted() -> None:
     machine = at(S.ONGOING, producer_epoch=MAX_EPOCH - 1)
-    assert machine.abort_overdue(NONE, 10**6) == [NeedProducerId()]
-    finished(machine, machine.abort_overdue(2000, 10**6))
+    assert machine.abort_overdue(10**6, NONE, 10**6) == [NeedProducerId()]
+    finished(machine, machine.abort_overdue(10**6, 2000, 10**6))
     assert (machine.metadata.producer_id, machine.metadata.producer_epoch) == (2000, 0)
 
 
@@ -474,7 +474,7 @@ class Histories(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1000, 61_000]))
     def pass_time(self, ms: int) -> None:
         self.now += ms
-        self.take(self.machine.abort_overdue(self.fresh, self.now))
+        self.take(self.machine.abort_overdue(self.now - self.machine.metadata.start_ms, self.fresh, self.now))
         self.fresh += 1
 
     @rule()

@@ -125,7 +125,8 @@ class PartitionLoader:
             elif value is not None:
                 # With records of both kinds it is a classic group whose upgrade could not be appended as a whole.
                 stamp = value.current_state_timestamp
-                state_since = None if stamp < 0 else now - (wall_ms - stamp) / 1000
+                # The time of day may have been set back since then.
+                state_since = None if stamp < 0 else now - max(wall_ms - stamp, 0) / 1000
                 leftover = () if consumer is None else consumer.tombstones()
                 group = ClassicGroup.restore(group_id, settings, value, state_since, now, leftover)
             elif offsets:
