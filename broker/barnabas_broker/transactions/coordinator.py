@@ -69,6 +69,8 @@ _RETRY: Final = 0.5
 #: Transactional ids that are restored in one turn of the event loop, and those that may be written in one.
 _STEP: Final = 1_000
 _WRITTEN_STEP: Final = 100
+#: Requests about one transactional id that wait at a time.
+_MOST_HELD: Final = 100
 #: The version of AddPartitionsToTxn between brokers.
 _ADD_VERSION: Final = 5
 #: The part of its timeout after which an open transaction is worth a warning, and the least time in ms.
@@ -109,7 +111,8 @@ class HostedTransaction:
         opened: when the open transaction began, in seconds on the monotonic clock.
         client: who used it last, for the log; "" after the coordinator has moved.
         warned: whether the open transaction was reported as slow.
-        held: requests that wait until the change that is under way is done, in their order; None if there are none.
+        held: requests that wait until the change that is under way is done, in their order, by their answers; None if
+            there are none.
     """
 
     __slots__ = ("client", "held", "home", "machine", "opened", "warned")
@@ -120,20 +123,18 @@ class HostedTransaction:
         self.opened = 0.0
         self.client = ""
         self.warned = False
-        self.held: list[HeldRequest] | None = None
+        self.held: dict[Future[Reply], HeldRequest] | None = None
 
 
 class HeldRequest(NamedTuple):
     """A request that came while the last transaction was being ended.
 
     Attributes:
-        reply: its answer.
         step: the call of the machine.
         until: seconds on the monotonic clock; then it is answered CONCURRENT_TRANSACTIONS.
         timer: for that time.
     """
 
-    reply: Future[Reply]
     step: Step
     until: float
     timer: asyncio.TimerHandle
@@ -468,31 +469,41 @@ class TransactionCoordinator:
 
     def _hold(self, hosted: HostedTransaction, reply: Future[Reply], step: Step, until: float) -> None:
         """Keep a request until the change is done, which takes some ms. Refused, the client would wait longer: 20 ms,
-        and then more. Apache Kafka holds such requests for as long, but only those of leaders."""
+        and then more. Apache Kafka holds such requests for as long, but only those of leaders. A client has a few at a
+        time: what is over :data:`_MOST_HELD` is refused at once."""
+        if hosted.held is not None and len(hosted.held) >= _MOST_HELD:
+            _failed(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
+            return
         now = self._now()
         until = min(until, now + self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000)
         timer = self._loop.call_later(max(until - now, 0.0), self._refuse_held, hosted, reply)
         if hosted.held is None:
-            hosted.held = []
+            hosted.held = {}
             self._holding.add(hosted)
-        hosted.held.append(HeldRequest(reply, step, until, timer))
+        hosted.held[reply] = HeldRequest(step, until, timer)
 
     def _refuse_held(self, hosted: HostedTransaction, reply: Future[Reply]) -> None:
         """Give up: the change takes long."""
-        hosted.held = [each for each in hosted.held or () if each.reply is not reply] or None
-        if hosted.held is None:
-            self._holding.discard(hosted)
+        held = hosted.held or {}
+        held.pop(reply, None)
+        self._keep_held(hosted, held)
         _failed(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
 
+    def _keep_held(self, hosted: HostedTransaction, held: dict[Future[Reply], HeldRequest]) -> None:
+        hosted.held = held or None
+        if not held:
+            self._holding.discard(hosted)
+
     def _release(self, hosted: HostedTransaction) -> None:
-        """Take the steps of requests that were held; the first one may begin a change, and the others wait again."""
-        held, hosted.held = hosted.held or [], None
-        self._holding.discard(hosted)
-        for each in held:
+        """Take the steps of requests that were held, until one begins a change: the others wait on."""
+        held, hosted.held = hosted.held or {}, None
+        while held and not (hosted.machine.changing and self._wanted(hosted)):
+            reply = next(iter(held))
+            each = held.pop(reply)
             each.timer.cancel()
-            if not each.reply.done():
-                again = partial(self._take_if_wanted, hosted, each.reply, each.step, until=each.until)
-                self._guard(each.reply, again)
+            if not reply.done():
+                self._guard(reply, partial(self._take_if_wanted, hosted, reply, each.step, until=each.until))
+        self._keep_held(hosted, held)
 
     def _with_producer_id(self, reply: Future[Reply] | None, then: Callable[[int], None]) -> None:
         """Get a producer id, then go on."""

@@ -5,11 +5,12 @@ import gc
 import re
 import tracemalloc
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from barnabas_broker.transactions.coordinator import HostedTransaction
-from barnabas_broker.transactions.transaction import Reply
+from barnabas_broker.transactions.transaction import Effect, Reply, Transaction
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -401,6 +402,30 @@ async def test_requests_do_not_wait_for_long() -> None:
     assert await coordinator.settled() == "CompleteCommit"
     assert await coordinator.add(who) is E.NONE
     await coordinator.transactions.close()
+
+
+async def test_each_of_many_requests_about_one_id_is_decided_once(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all that wait again and again, each time that one of them has made its change."""
+    await coordinator.init()
+    decide, decided = Transaction.init_producer_id, 0
+
+    def counted(self: Transaction, *given: Any) -> list[Effect]:
+        nonlocal decided
+        decided += 1
+        return decide(self, *given)
+
+    monkeypatch.setattr(Transaction, "init_producer_id", counted)
+    asked = 500
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*(coordinator.init() for _ in range(asked)))
+    assert decided <= 2 * asked
+    done = [each.producer_epoch for each in answers if each.error is E.NONE]
+    assert done == list(range(1, len(done) + 1)), "in their order"
+    assert len(done) > 100
+    assert {each.error for each in answers} == {E.NONE, E.CONCURRENT_TRANSACTIONS}
+    assert not coordinator.transactions._holding
 
 
 async def test_requests_that_wait_for_markers_fail_when_the_partition_moves(coordinator: Coordinator) -> None:
