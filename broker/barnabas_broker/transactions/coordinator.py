@@ -821,7 +821,7 @@ class TransactionCoordinator:
             hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
             home.transactions[transactional_id] = hosted
             if metadata.state is TransactionState.ONGOING:
-                # From here on the time of day does not matter. A start that is yet to come was written by another clock.
+                # From here on the time of day does not matter. A start in the future was written by another clock.
                 hosted.opened = self._now() - max(self._wall_ms() - metadata.start_ms, 0) / 1000
                 home.open[transactional_id] = hosted
             elif hosted.machine.changing:
