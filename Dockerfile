@@ -24,4 +24,4 @@ EXPOSE 9092
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["broker", "--host", "0.0.0.0", "--data-dir", "/data"]
 # Both ports serve everyone who can reach the container: publish them in networks that you trust, or see docs/security.md.
-CMD ["--port", "9092", "--http-host", "0.0.0.0", "--http-port", "9644", "--http-insecure"]
+CMD ["--port", "9092", "--http-host", "0.0.0.0", "--http-port", "9308", "--http-insecure"]

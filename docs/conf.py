@@ -26,6 +26,7 @@ exclude_patterns = ["docs/_*"]
 #: The sidebar. A page that is missing here is a warning, and a warning ends the build.
 NAVIGATION = {
     "Guide": [
+        "docs/install",
         "docs/guide/README",
         "docs/guide/consume",
         "docs/guide/produce",

@@ -17,7 +17,7 @@ _CHECK_BESIDE_SERVERS: Final = """
 import http.server, json, resource, socket, subprocess, sys, threading
 
 check = json.loads(sys.argv[1])
-python = [sys.executable, "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9644/readyz')"]
+python = [sys.executable, "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9308/readyz')"]
 
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -42,9 +42,9 @@ def cost(command):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 results = {"no server": passes()}
-with socket.create_server(("127.0.0.1", 9644)):
+with socket.create_server(("127.0.0.1", 9308)):
     results["silent server"] = passes()
-with http.server.ThreadingHTTPServer(("127.0.0.1", 9644), Answer) as server:
+with http.server.ThreadingHTTPServer(("127.0.0.1", 9308), Answer) as server:
     threading.Thread(target=server.serve_forever).start()
     for status in (404, 503, 500, 200):
         results[str(status)] = passes()

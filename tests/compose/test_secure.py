@@ -25,7 +25,7 @@ import sys, urllib.request, urllib.error
 token = open("/secure/http.token").read().strip()
 for path, headers in (("/readyz", {}), ("/metrics", {}), ("/metrics", {"Authorization": f"Bearer {token}"})):
     try:
-        print(urllib.request.urlopen(urllib.request.Request(f"http://secure2:9644{path}", headers=headers)).status)
+        print(urllib.request.urlopen(urllib.request.Request(f"http://secure2:9308{path}", headers=headers)).status)
     except urllib.error.HTTPError as error:
         print(error.code)
 """
