@@ -7,6 +7,7 @@ on a repository's pages. Nothing is loaded from the network, neither by the buil
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Generic, get_origin
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
@@ -84,6 +85,7 @@ nitpick_ignore_regex = [
     ("py:exc", r"(?!barnabas).*"),
     ("py:class", r"barnabas_broker\.testing\.link\.Target"),
     ("py:class", r"barnabas_client\..*\.[KV]"),
+    ("py:class", r"barnabas_client\.producer\.(receipts\.T|delivery\.Delivery)"),
     ("py:class", r"barnabas_client\.tokens\.TokenProvider"),
     ("py:data", "TEST_DEFAULTS"),
     ("py:meth", r"Consumer\.metrics"),
@@ -143,7 +145,9 @@ def _skip_fields(app: Sphinx, what: str, name: str, item: object, skip: bool, op
 
 def _show_public_bases(app: Sphinx, name: str, item: object, options: object, bases: list[type]) -> None:
     """Show the bases of a private base in its place."""
-    bases[:] = [public for base in bases for public in (base.__bases__ if base.__name__.startswith("_") else (base,))]
+    classes = [get_origin(base) or base for base in bases]
+    shown = [public for one in classes for public in (one.__bases__ if one.__name__.startswith("_") else (one,))]
+    bases[:] = [object if one is Generic else one for one in shown]
 
 
 def setup(app: Sphinx) -> None:

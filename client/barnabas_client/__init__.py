@@ -65,7 +65,9 @@ from barnabas_client.consumer.parallel.config import Handler
 from barnabas_client.errors import ErrorCode, KafkaError
 from barnabas_client.network.metadata import Node
 from barnabas_client.producer.producer import Producer
+from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.structs import (
+    BatchMetadata,
     ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
@@ -146,6 +148,9 @@ __all__ = [
     "ProducerSettings",
     "RangeAssignor",
     "RebalanceProtocol",
+    "BatchMetadata",
+    "BatchReceipt",
+    "Receipt",
     "RecordMetadata",
     "ResourceType",
     "RoundRobinAssignor",

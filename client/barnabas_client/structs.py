@@ -21,6 +21,7 @@ else:
 
 __all__ = [
     "AnyRecord",
+    "BatchMetadata",
     "ConsumerGroupMetadata",
     "PreparedTransaction",
     "ConsumerRecord",
@@ -169,4 +170,28 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
+    log_start_offset: int
+
+
+class BatchMetadata(NamedTuple):
+    """The position at which the records of a batch were written.
+
+    Attributes:
+        topic: the name of the topic.
+        partition: the number of the partition.
+        topic_partition: both.
+        offset: of the first record; -1 with ``acks=0``, or if the broker had the batch already and no longer knows its
+            offset.
+        last_offset: of the last record; -1 as `offset`. Records of other producers are between the two only if the
+            broker has refused the batch as too large, so that it was split.
+        record_count: the number of records.
+        log_start_offset: the first offset of the partition; -1 if it is not known.
+    """
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    last_offset: int
+    record_count: int
     log_start_offset: int

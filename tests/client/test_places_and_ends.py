@@ -86,6 +86,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "run": (lambda record: None,),
     "send": ("t", b"x"),
     "send_and_wait": ("t", b"x"),
+    "send_many": ("t", [b"x"]),
     "partitions_for": ("t",),
     "send_offsets_to_transaction": ({T0: 1}, "g"),
 }

@@ -9,7 +9,7 @@ from barnabas_client import (
     ConsumerRebalanceListener,
     KafkaError,
     Producer,
-    RecordMetadata,
+    Receipt,
     TopicPartition,
 )
 from tests.checker.history import History, Key, Kind, Operation, Outcome, Poll, Send, Value
@@ -46,7 +46,7 @@ class Writer:
         failed = False
         waiting: set[asyncio.Task[None]] = set()
 
-        async def settle(operation: Operation, send: Send, future: "asyncio.Future[RecordMetadata]") -> None:
+        async def settle(operation: Operation, send: Send, future: Receipt) -> None:
             nonlocal failed
             try:
                 stored = await future

@@ -6,8 +6,10 @@ import stat
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import repeat
 from typing import BinaryIO, Final, NamedTuple
 
 from barnabas_client.cli import clients
@@ -18,8 +20,9 @@ from barnabas_client.cli.formats import unescape
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import CODECS
+from barnabas_client.errors import RecordTooLargeError
 from barnabas_client.producer.producer import Producer
-from barnabas_client.structs import RecordMetadata
+from barnabas_client.producer.receipts import BatchReceipt
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
 
@@ -53,6 +56,28 @@ class LineFormat(NamedTuple):
                 )
         return None if key == self.null else key, None if value == self.null else value
 
+    def columns(
+        self, lines: list[bytes], number: int
+    ) -> tuple[list[bytes | None] | None, Sequence[bytes | None], CommandError | None]:
+        """Return keys and values of lines up to the first one without a separator, and the error about that one.
+
+        Args:
+            lines: without their ends.
+            number: of the first line.
+        """
+        if self.separator is None and self.null is None:
+            return None, lines, None
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for at, line in enumerate(lines, number):
+            try:
+                key, value = self.split(line, at)
+            except CommandError as error:
+                return keys, values, error
+            keys.append(key)
+            values.append(value)
+        return keys, values, None
+
 
 class _Tally:
     """Counts sent and acknowledged records, and keeps the first failure."""
@@ -61,11 +86,10 @@ class _Tally:
         self.sent = self.acknowledged = self.bytes = 0
         self.failure: BaseException | None = None
 
-    def done(self, future: "asyncio.Future[RecordMetadata]") -> None:
-        error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if error is None:
-            self.acknowledged += 1
-        elif self.failure is None:
+    def done(self, receipt: BatchReceipt, future: object) -> None:
+        self.acknowledged += receipt.acknowledged
+        error = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
+        if self.failure is None:
             self.failure = error
 
 
@@ -124,15 +148,24 @@ def _progress(stream: BinaryIO, topic: str, output: Output) -> Iterator[Callable
 async def _send(
     producer: Producer, arguments: Namespace, line_format: LineFormat, lines: list[bytes], tally: _Tally
 ) -> None:
-    headers = [(name, value.encode()) for name, value in arguments.headers]
-    for line in lines:
-        key, value = line_format.split(line, tally.sent + 1)
-        receipt = await producer.send(arguments.topic, value, key, arguments.partition, headers=headers)
-        tally.sent += 1
-        tally.bytes += len(line)
-        receipt.add_done_callback(tally.done)
-        if tally.failure is not None:
-            return
+    keys, values, failure = line_format.columns(lines, tally.sent + 1)
+    pairs = [(name, value.encode()) for name, value in arguments.headers]
+    try:
+        receipts = await producer.send_many(
+            arguments.topic, values, keys, repeat(pairs) if pairs else None, partition=arguments.partition
+        )
+    except RecordTooLargeError as error:
+        number = tally.sent + 1 + lines.index(max(lines, key=len))
+        raise CommandError(
+            f"line {number} is larger than {_MAX_REQUEST_SIZE:,} bytes: this line and those after it were not sent. "
+            "To do: split it"
+        ) from error
+    tally.sent += len(values)
+    tally.bytes += sum(map(len, lines[: len(values)]))
+    for receipt in receipts:
+        receipt.add_done_callback(partial(tally.done, receipt))
+    if failure is not None:
+        raise failure
 
 
 def _report(topic: str, tally: _Tally, took: float, output: Output) -> int:

@@ -20,19 +20,18 @@ do that by itself: the transaction fails, and its end brings a new epoch. Source
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from barnabas_client.config import ProducerConfig
+from barnabas_client.producer.delivery import Delivery
+from barnabas_client.producer.measure import OVERHEAD, Headers
 from barnabas_client.structs import TopicPartition
-from barnabas_protocol.records import BatchBuilder, build_batch, decode_records
-
-Headers = Sequence[tuple[str, bytes | None]]
+from barnabas_protocol.records import BatchBuilder, RecordColumns, build_batch, decode_records
+from barnabas_protocol.wire import Buffer
 
 #: The number of batches of a producer that a broker remembers: the limit of requests in flight on a connection.
 MAX_IN_FLIGHT: Final = 5
-#: The largest size of a record in bytes without its key, value and headers.
-OVERHEAD: Final = 40
 _SEQUENCES: Final = 1 << 31
 
 #: A record in a batch: key, value, headers, timestamp.
@@ -52,8 +51,7 @@ class ProducerBatch:
         closed: whether it takes no more records.
         count: the number of records.
         memory: the size of the records in bytes, before compression.
-        receipts: one object of the caller for each record.
-        timestamps: of the records, in ms since 1970.
+        delivery: the outcome, for the receipts of its records.
         data: the encoded batch, from :meth:`PartitionQueue.take` on.
         sequence: the sequence number of its first record, -1 without idempotence.
         epoch: the accumulator's epoch in which `sequence` was assigned.
@@ -69,6 +67,7 @@ class ProducerBatch:
         "count",
         "created",
         "data",
+        "delivery",
         "epoch",
         "in_flight",
         "maybe_written",
@@ -76,10 +75,8 @@ class ProducerBatch:
         "order",
         "parts",
         "queue",
-        "receipts",
         "sequence",
         "span",
-        "timestamps",
     )
 
     def __init__(
@@ -94,8 +91,7 @@ class ProducerBatch:
         self.closed = False
         self.count = 0
         self.memory = 0
-        self.receipts: list[Any] = []
-        self.timestamps: list[int] = []
+        self.delivery = Delivery(queue.tp, queue.accumulator.loop)
         self.data: bytearray | None = None
         self.sequence = -1
         self.epoch = -1
@@ -164,29 +160,56 @@ class PartitionQueue:
         self.leader = node
 
     def append(
-        self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int, receipt: Any, now: float
-    ) -> bool:
-        """Add a record; returns whether it began a new batch, so that a batch may be due."""
-        batches, size = self.batches, OVERHEAD
-        if key is not None:
-            size += len(key)
-        if value is not None:
-            size += len(value)
-        if headers:
-            size += sum(len(name) * 4 + len(content or b"") + 10 for name, content in headers)
-        fresh = False
-        if batches and (builder := batches[-1].builder) is not None and builder.has_room(key, value, headers):
-            batch = batches[-1]
-        else:
+        self, key: Buffer | None, value: Buffer | None, headers: Headers, timestamp_ms: int, size: int, now: float
+    ) -> ProducerBatch:
+        """Add a record; returns its batch, of which it is the last one. If it is the first one, a batch may be due.
+
+        Args:
+            key: its bytes.
+            value: its bytes.
+            headers: names and values.
+            timestamp_ms: milliseconds since 1970.
+            size: of the record in bytes, at its longest.
+            now: seconds.
+        """
+        batch = self.batches[-1] if self.batches else None
+        if (
+            batch is None
+            or (builder := batch.builder) is None
+            or builder.append(key, value, headers, timestamp_ms, builder.batch_size) < 0
+        ):
             batch, builder = self._begin(now)
-            fresh = True
-        builder.append(key, value, headers, timestamp_ms)
+            builder.append(key, value, headers, timestamp_ms)
         batch.count += 1
         batch.memory += size
-        batch.receipts.append(receipt)
-        batch.timestamps.append(timestamp_ms)
         self.accumulator.memory += size
-        return fresh
+        return batch
+
+    def extend(self, columns: RecordColumns, begin: int, end: int, now: float) -> list[tuple[ProducerBatch, int, int]]:
+        """Add records; returns their batches, each with the place of the first of them in it, and how many there are.
+
+        Args:
+            columns: the records.
+            begin: the first one to add.
+            end: the one after the last one to add.
+            now: seconds.
+        """
+        added: list[tuple[ProducerBatch, int, int]] = []
+        batch = self.batches[-1] if self.batches else None
+        while begin < end:
+            if batch is None or (builder := batch.builder) is None:
+                batch, builder = self._begin(now)
+            count = builder.extend(columns, begin, end)
+            if count == 0:
+                batch = None
+                continue
+            size = columns.size(begin, begin + count, OVERHEAD)
+            added.append((batch, batch.count, count))
+            batch.count += count
+            batch.memory += size
+            self.accumulator.memory += size
+            begin += count
+        return added
 
     def _begin(self, now: float) -> tuple[ProducerBatch, BatchBuilder]:
         config = self.accumulator.config
@@ -279,8 +302,10 @@ class PartitionQueue:
         ]
         self.limit = max(1, min(self.limit, batch.memory // 2))
         half = batch.count // 2
-        batch.parts = tuple(self._part(batch, records, *where) for where in ((0, half), (half, batch.count)))
+        first, second = (self._part(batch, records, *where) for where in ((0, half), (half, batch.count)))
+        batch.parts = (first, second)
         batch.data = None
+        batch.delivery.split(half, first.delivery, second.delivery)
         old, self.accumulator.unresolved = self.accumulator.unresolved, {}
         for one in old:  # the oldest stay first
             self.accumulator.unresolved.update(dict.fromkeys(one.parts or (one,)))
@@ -294,7 +319,6 @@ class PartitionQueue:
         part.closed, part.attempts, part.epoch, part.count = True, batch.attempts, batch.epoch, end - begin
         share = batch.memory * part.count // batch.count
         part.memory = batch.memory - batch.memory * begin // batch.count if second else share
-        part.receipts, part.timestamps = batch.receipts[begin:end], batch.timestamps[begin:end]
         part.sequence = (batch.sequence + begin) % _SEQUENCES if batch.sequence >= 0 else -1
         part.data = self.accumulator.encode(records[begin:end], part.sequence)
         return part
@@ -341,6 +365,7 @@ class Accumulator:
         epoch: grows with each producer id or producer epoch.
         must_reset: a sequence has a gap, so that a new producer id is needed.
         may_send: whether the batches of a partition may be sent; None for a producer without transactions.
+        loop: the event loop in which receipts are awaited.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -356,6 +381,7 @@ class Accumulator:
         self.epoch = 0
         self.must_reset = False
         self.may_send: Callable[[TopicPartition], bool] | None = None
+        self.loop: Any = None
 
     @property
     def hurried(self) -> bool:

@@ -11,13 +11,16 @@ import asyncio
 import ssl
 import time
 import warnings
+from array import array
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeGuard, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
 
-from barnabas_client.checks import Offset, check_partition, check_topic, is_int64, offsets_of
+from barnabas_client.checks import Offset, check_partition, check_topic, offsets_of
 from barnabas_client.config import (
     DEFAULT_SERVERS,
     Acks,
@@ -37,7 +40,6 @@ from barnabas_client.errors import (
     InvalidTopicError,
     KafkaTimeoutError,
     ProducerClosedError,
-    RecordTooLargeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     error_for,
@@ -47,15 +49,18 @@ from barnabas_client.logs import logger
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import RANDOM, retry_backoff
-from barnabas_client.producer.accumulator import OVERHEAD, Accumulator, PartitionQueue
-from barnabas_client.producer.partitioner import StickyPartitioner, positive_hash
-from barnabas_client.producer.receipts import Receipt
+from barnabas_client.producer.accumulator import Accumulator, PartitionQueue
+from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, record_size
+from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
+from barnabas_client.producer.reading import Chunk, RecordReader
+from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.producer.sender import Sender
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
 from barnabas_client.tasks import end, uninterrupted
 from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.records import RecordColumns
 from barnabas_protocol.wire import Buffer
 
 if TYPE_CHECKING:
@@ -77,8 +82,6 @@ else:
     SV = TypeVar("SV")
 
 _log: Final = logger("barnabas_client.producer.producer")
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(slots=True)
@@ -339,6 +342,7 @@ class Producer(Generic[K, V]):
         if self._state is not Lifecycle.NEW:
             raise IllegalStateError("start(): this producer was started already. To do: make a new one")
         self._home.settle()
+        self._accumulator.loop = asyncio.get_running_loop()
         self._state = Lifecycle.STARTING
         # In a task of its own, so that a stop can cancel it wherever it waits.
         self._starting = asyncio.get_running_loop().create_task(self._connect(), name="barnabas-producer-start")
@@ -466,40 +470,33 @@ class Producer(Generic[K, V]):
             TypeError: key or value is not bytes, or partition or time is not a number.
             ValueError: a topic, header or time that is not valid.
         """
-        known = self._topics.known.get(topic)
-        self._home.check()
+        known = self._ready(topic) or await self._learn(topic)
         transactions = self._transactions
-        if transactions is not None and self._state is Lifecycle.RUNNING:
-            transactions.check_send()
-        if known is None or self._state is not Lifecycle.RUNNING:
-            known = await self._learn(topic)
         config = self._config
-        # Bytes, as `_size` checks: serializers return what they like, and programs without a type checker send it.
+        # Bytes, as `record_size` checks: serializers return what they like, and so do programs without a type checker.
         key_bytes: Any = key if key is None or config.key_serializer is None else config.key_serializer(key)
         data: Any = value if value is None or config.value_serializer is None else config.value_serializer(value)
-        size = self._size(topic, key_bytes, data, headers)
-        chosen = self._choose(topic, known, partition, key_bytes, size)
+        size = record_size(f"send to {topic}", key_bytes, data, headers, config.max_request_size)
+        chosen = self._choose(known, key_bytes, size) if partition is None else partition
         queue = known.queues.get(chosen)
         if queue is None:
-            check_partition(f"send to {topic}", chosen)
-            raise UnknownTopicOrPartitionError(
-                f"send to {topic}: it has no partition {chosen!r}, only {len(known.partitions)}. To do: leave "
-                "partition out, or choose one of them"
-            )
+            raise _no_partition(f"send to {topic}", known, chosen)
+        timestamp = (
+            int(time.time() * 1000) if timestamp_ms is None else check_timestamp(f"send to {topic}", timestamp_ms)
+        )
         accumulator = self._accumulator
         if accumulator.memory and accumulator.memory + size > config.buffer_memory:
             await self._wait_for_room(size)
-        loop = asyncio.get_running_loop()
-        receipt: Receipt = loop.create_future()
-        timestamp = int(time.time() * 1000) if timestamp_ms is None else _timestamp(topic, timestamp_ms)
         if transactions is not None:
             transactions.check_send()  # again: the transaction may have ended meanwhile
             transactions.add(queue.tp)
-        if queue.append(key_bytes, data, headers or (), timestamp, receipt, loop.time()):
+        now = asyncio.get_running_loop().time()
+        batch = queue.append(key_bytes, data, headers or (), timestamp, size, now)
+        if batch.count == 1:
             self._sender.wake()
             if len(queue.batches) > 1:
                 await asyncio.sleep(0)  # a batch is full: let the sender run
-        return receipt
+        return Receipt(batch.delivery, batch.count - 1, timestamp)
 
     async def send_and_wait(
         self,
@@ -525,6 +522,86 @@ class Producer(Generic[K, V]):
         """
         receipt = await self.send(topic, value, key, partition, timestamp_ms, headers)
         return await receipt
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        keys: Iterable[K | None] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_ms: Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> list[BatchReceipt]:
+        """Put many records into batches: several times as fast as :meth:`send` for each, and otherwise the same.
+
+        ::
+
+            receipts = await producer.send_many("flights", values, keys)
+            for written in await asyncio.gather(*receipts):
+                print(written.partition, written.offset, written.record_count)
+
+        Iterables are read up to 4,096 items, or 1 MiB, at a time, so they may be endless; do not change an item after
+        it was read. This waits while `buffer_memory` is full, and lets other tasks run meanwhile. If it raises, or is
+        cancelled, the records before that are sent, and no other.
+
+        Args:
+            topic: its name.
+            values: as :meth:`send` takes them, in a list, a generator or any other iterable.
+            keys: as many; None for records without a key.
+            headers: as many: a sequence of headers, or None, for each record. ``itertools.repeat`` gives all the same.
+            timestamps_ms: as many: milliseconds since 1970; None for now.
+            partition: of all records; None chooses one for each, as :meth:`send` does.
+
+        Returns:
+            A receipt for the records of each batch: await it to know where they were written.
+
+        Raises:
+            IllegalStateError: not started, or outside of a transaction, with a `transactional_id`.
+            ProducerClosedError: stopped.
+            TransactionAbortableError: the transaction has failed and can only be aborted.
+            ProducerFencedError: another producer has the `transactional_id`.
+            RecordTooLargeError: a record is larger than `max_request_size`.
+            BufferExhaustedError: `buffer_memory` stayed full for `max_block_ms`.
+            KafkaTimeoutError: the topic's partitions were not known within `max_block_ms`.
+            UnknownTopicOrPartitionError: the topic does not have that partition.
+            TypeError: an argument is not an iterable, or an item is not of a type that :meth:`send` takes; the message
+                says which one.
+            ValueError: a topic, header or time that is not valid, or more values than keys, headers or times.
+            Exception: what an iterable or a serializer raised.
+        """
+        known = self._ready(topic) or await self._learn(topic)
+        if partition is not None and partition not in known.queues:
+            raise _no_partition(f"send_many to {topic}", known, partition)
+        reader = RecordReader(topic, values, keys, headers, timestamps_ms, self._config)
+        receipts: list[BatchReceipt] = []
+        while (chunk := reader.read(int(time.time() * 1000))) is not None:
+            numbers: Sequence[int] | None = None
+            if partition is None:
+                chunk, numbers = self._choose_many(topic, known, chunk, reader)
+            first, at = reader.count - chunk.size, 0
+            while at < chunk.size:
+                known = self._ready(topic) or await self._learn(topic)
+                end = at + self._fitting(chunk, at)
+                if end == at:
+                    rest = chunk.columns.size(at, chunk.size, OVERHEAD)
+                    await self._wait_for_room(min(rest, self._config.batch_size))
+                elif numbers is None:
+                    number = partition
+                    if number is None:
+                        number, end = _next_run(known, chunk.columns, at, end)
+                    queue = known.queues[number]
+                    receipts += self._extend(queue, chunk.columns, at, range(first + at, first + end))
+                else:
+                    places: defaultdict[int, list[int]] = defaultdict(list)
+                    for place, number in enumerate(numbers[at:end], at):
+                        places[number].append(place)
+                    for number, some in places.items():
+                        records = array("q", map(first.__add__, some))
+                        receipts += self._extend(known.queues[number], chunk.columns.pick(some), 0, records)
+                at = end
+            # Batches may be full: let the sender run, and other tasks.
+            await asyncio.sleep(0)
+        return receipts
 
     async def flush(self) -> None:
         """Wait until each record that was sent before is acknowledged or has failed; see the futures of :meth:`send`.
@@ -700,32 +777,66 @@ class Producer(Generic[K, V]):
         if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
 
-    def _size(self, topic: str, key: object, value: object, headers: Headers | None) -> int:
-        if not (value is None or type(value) is bytes or _is_bytes(value)):
-            raise TypeError(
-                f"send to {topic}: the value is {type(value).__name__}: give bytes, or set value_serializer"
-            )
-        if not (key is None or type(key) is bytes or _is_bytes(key)):
-            raise TypeError(f"send to {topic}: the key is {type(key).__name__}: give bytes, or set key_serializer")
-        size = OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
-        if headers:
-            size += _headers_size(topic, headers)
-        if size > self._config.max_request_size:
-            raise RecordTooLargeError(
-                f"send to {topic}: a record of {size} bytes is larger than max_request_size "
-                f"{self._config.max_request_size}. To do: "
-                "raise it, and the topic's max.message.bytes, or send less"
-            )
-        return size
-
-    def _choose(self, topic: str, known: _KnownTopic, partition: int | None, key: bytes | None, size: int) -> int:
-        if partition is not None:
-            return partition
+    def _choose(self, known: _KnownTopic, key: bytes | None, size: int) -> int:
         if self._config.partitioner is not None:
             return self._config.partitioner(key, known.partitions, known.available)
         if key is not None:
             return known.partitions[positive_hash(bytes(key)) % len(known.partitions)]
         return known.sticky.next(known.available or known.partitions, size)
+
+    def _choose_many(
+        self, topic: str, known: _KnownTopic, chunk: Chunk, reader: RecordReader
+    ) -> tuple[Chunk, list[int] | None]:
+        """Choose the partitions of records; None if they have no key and may go anywhere. The chunk that is returned
+        ends before a record for which the program's partitioner chooses none that exists."""
+        keys, partitioner = chunk.keys, self._config.partitioner
+        if partitioner is None and keys is None:
+            return chunk, None
+        chosen: list[int] = []
+        if partitioner is None and keys is not None and None not in keys:
+            chosen = partitions_of(map(bytes, keys[: chunk.size]), known.partitions)
+            return chunk, chosen
+        columns = chunk.columns
+        for at, key in enumerate(repeat(None, chunk.size) if keys is None else keys[: chunk.size]):
+            try:
+                number = self._choose(known, key, columns.size(at, at + 1, OVERHEAD))
+                if number not in known.queues:
+                    raise _no_partition(f"send_many to {topic}: record {reader.count - chunk.size + at}", known, number)
+            except Exception as error:
+                return reader.cut(chunk, at, error), chosen
+            chosen.append(number)
+        return chunk, chosen
+
+    def _fitting(self, chunk: Chunk, at: int) -> int:
+        """The number of records from `at` on for which `buffer_memory` has room; if it is empty, one record has."""
+        memory = self._accumulator.memory
+        count = chunk.columns.within(at, chunk.size, self._config.buffer_memory - memory, OVERHEAD)
+        return count or int(memory == 0)
+
+    def _extend(
+        self, queue: PartitionQueue, columns: RecordColumns, begin: int, records: Sequence[int]
+    ) -> list[BatchReceipt]:
+        """Put records of one partition into batches; `records` are their places in the call."""
+        if self._transactions is not None:
+            self._transactions.add(queue.tp)
+        now = asyncio.get_running_loop().time()
+        receipts: list[BatchReceipt] = []
+        at = 0
+        for batch, place, count in queue.extend(columns, begin, begin + len(records), now):
+            receipts.append(BatchReceipt(batch.delivery, place, records[at : at + count]))
+            at += count
+        self._sender.wake()
+        return receipts
+
+    def _ready(self, topic: str) -> _KnownTopic | None:
+        """The partitions of a topic to which records may be sent now; None if :meth:`_learn` has to wait for them, or
+        has to say why nothing can be sent."""
+        self._home.check()
+        if self._state is not Lifecycle.RUNNING:
+            return None
+        if self._transactions is not None:
+            self._transactions.check_send()
+        return self._topics.known.get(topic)
 
     async def _learn(self, topic: str) -> _KnownTopic:
         """Wait until a topic's partitions are known, and return them."""
@@ -792,6 +903,23 @@ class Producer(Generic[K, V]):
             accumulator.flushing -= 1
 
 
+def _no_partition(what: str, known: _KnownTopic, number: object) -> UnknownTopicOrPartitionError:
+    check_partition(what, number)
+    return UnknownTopicOrPartitionError(
+        f"{what}: it has no partition {number!r}, only {len(known.partitions)}. To do: leave partition out, or choose "
+        "one of them"
+    )
+
+
+def _next_run(known: _KnownTopic, columns: RecordColumns, begin: int, end: int) -> tuple[int, int]:
+    """Choose the partition of records without a key; returns it, and the end of those that go there."""
+    sticky = known.sticky
+    room = sticky.room(known.available or known.partitions)
+    end = min(end, begin + columns.within(begin, end, room - 1, OVERHEAD) + 1)
+    sticky.spend(columns.size(begin, end, OVERHEAD))
+    return sticky.partition, end
+
+
 def _progress_of(progress: asyncio.Event, transactions: TransactionManager | None) -> Callable[[], None]:
     """What to call when batches are acknowledged or have failed. It has no reference to the producer: see
     :class:`_KnownTopics`."""
@@ -817,35 +945,3 @@ def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:
     if isinstance(error, InvalidTopicError | TopicAuthorizationFailedError):
         raise error
     return error
-
-
-def _is_bytes(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
-    """Whether `len` is the size in bytes, which it is not for a view of larger items."""
-    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.nbytes == len(value))
-
-
-def _timestamp(topic: str, given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise TypeError(f"send to {topic}: timestamp_ms is {given!r}: give milliseconds since 1970")
-    if not is_int64(given):
-        raise ValueError(f"send to {topic}: timestamp_ms is {given}: give milliseconds since 1970, at least 0")
-    return given
-
-
-def _headers_size(topic: str, headers: Headers) -> int:
-    size = 0
-    for header in headers:
-        if not (
-            isinstance(header, tuple | list)
-            and len(header) == 2
-            and isinstance(header[0], str)
-            and (header[1] is None or _is_bytes(header[1]))
-        ):
-            raise TypeError(
-                f"send to {topic}: {header!r} is not a header: give a name with bytes, such as ('name', b'x')"
-            )
-        try:
-            size += len(header[0].encode()) + 10 + len(header[1] or b"")
-        except UnicodeEncodeError as error:
-            raise ValueError(f"send to {topic}: the header's name {header[0]!r} cannot be encoded: {error}") from error
-    return size

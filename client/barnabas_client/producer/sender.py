@@ -18,8 +18,9 @@ from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
-from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, OVERHEAD, Accumulator, PartitionQueue, ProducerBatch
-from barnabas_client.producer.receipts import acknowledge, give_up
+from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
+from barnabas_client.producer.measure import OVERHEAD
+from barnabas_client.producer.receipts import give_up
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.codec import decode_response
@@ -211,7 +212,7 @@ class Sender:
                 self._unanswered(node, [batch], missing)
             elif answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 if batch.queue.succeeded(batch):
-                    acknowledge(batch, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+                    batch.delivery.acknowledge(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
             else:
                 self._refused(node, batch, ErrorCode.of(answer.error_code), answer)
 
@@ -277,7 +278,7 @@ class Sender:
         """Resolve batches that are sent with acks=0, which get no response."""
         for batch in batches:
             if batch.queue.succeeded(batch):
-                acknowledge(batch, -1, -1, -1)
+                batch.delivery.acknowledge(-1, -1, -1)
         self._resolved()
 
     def _fail(self, batches: list[ProducerBatch], error: KafkaError) -> None:

@@ -29,7 +29,6 @@ Limits: a transaction must live until its micro-batch is decided, and then until
 ``kafka.transaction.timeout.ms``. The brokers forget a group's offsets after ``offsets.retention.minutes``.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +51,7 @@ from barnabas_pipeline.sink.decision import (
 )
 from barnabas_pipeline.sink.options import WriteOptions
 from barnabas_pipeline.sink.records import SinkRecord, to_records
+from barnabas_pipeline.sink.sending import send
 
 _log: Final = logger("barnabas_pipeline")
 
@@ -255,24 +255,16 @@ class TransactionalTask:
         """Send all records, one record batch while the next one is read; then the micro-batch's id."""
         self._remote.run(producer.begin_transaction())
         records: list[SinkRecord] | None = first
-        sending = self._remote.start(_send(producer, first))
+        sending = self._remote.start(send(producer, first))
         while (records := self._next(rows)) is not None:
             sending.result()
-            sending = self._remote.start(_send(producer, records))
+            sending = self._remote.start(send(producer, records))
         sending.result()
         # Partition 0 exists in each topic; the group has no other use.
         place = TopicPartition(first[0].topic, 0)
         mark = OffsetAndMetadata(self._identity.batch, str(self._digest))
         self._remote.run(producer.send_offsets_to_transaction({place: mark}, name))
         return self._remote.run(producer.prepare_transaction())
-
-
-async def _send(producer: Producer, records: Sequence[SinkRecord]) -> None:
-    receipts = [
-        await producer.send(topic, value, key, partition, headers=headers)
-        for topic, partition, key, value, headers in records
-    ]
-    await asyncio.gather(*receipts)
 
 
 class TransactionalDriver:

@@ -4,7 +4,6 @@ Spark repeats a task or micro-batch that fails; what the first attempt sent is t
 :mod:`barnabas_pipeline.sink.exactly_once` avoids that.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from barnabas_client.structs import RecordMetadata
 from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.sink.options import WriteOptions
 from barnabas_pipeline.sink.records import SinkRecord, to_records
+from barnabas_pipeline.sink.sending import send
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,4 @@ def send_rows(batches: Iterator[Any], options: WriteOptions) -> SentRecords:
 
 
 async def _send(remote: Remote, records: Sequence[SinkRecord]) -> None:
-    producer = await remote.producer()
-    acknowledgements: list[asyncio.Future[RecordMetadata]] = []
-    for topic, partition, key, value, headers in records:
-        acknowledgements.append(await producer.send(topic, value, key, partition, headers=headers))
-    await asyncio.gather(*acknowledgements)
+    await send(await remote.producer(), records)

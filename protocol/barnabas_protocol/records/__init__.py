@@ -1,7 +1,7 @@
 """Record batches (magic 2). Import from here; the modules inside import each other, never this face.
 
 - :mod:`.batches`: headers, checks and restamping. A broker needs nothing else: to it a batch is opaque bytes.
-- :mod:`.builder`: records into a batch, for producers.
+- :mod:`.builder`: records into a batch, for producers; :mod:`.columns`: many at once.
 - :mod:`.iteration`: records out of a batch, for consumers.
 - :mod:`.compression`: the five codecs, with a limit for what comes out.
 """
@@ -19,8 +19,10 @@ from barnabas_protocol.records.batches import (
     restamp,
     restamp_log_append_time,
 )
-from barnabas_protocol.records.builder import BatchBuilder, Headers, build_batch
+from barnabas_protocol.records.builder import BatchBuilder, build_batch
+from barnabas_protocol.records.columns import RecordColumns
 from barnabas_protocol.records.compression import Codec, RecordsTooLarge, compress, decompress
+from barnabas_protocol.records.fields import Headers
 from barnabas_protocol.records.iteration import (
     MAX_DECOMPRESSED,
     ControlType,
@@ -44,6 +46,7 @@ __all__ = [
     "CorruptBatch",
     "Headers",
     "Record",
+    "RecordColumns",
     "RecordsSummary",
     "RecordsTooLarge",
     "UnsupportedMagic",

@@ -4,7 +4,7 @@ Source: Kafka's ``DefaultRecord`` and ``MemoryRecordsBuilder``, KIP-98, KIP-82 (
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from crc32c import crc32c
@@ -18,33 +18,14 @@ from barnabas_protocol.records.batches import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
 )
+from barnabas_protocol.records.columns import RecordColumns
 from barnabas_protocol.records.compression import Codec, compress
+from barnabas_protocol.records.fields import SMALL, VARINTS, Headers, encode_headers, long_varint
 from barnabas_protocol.wire import Buffer
 
 _UINT32: Final = struct.Struct(">I")
 
-#: Names and values of the headers of a record, in order; a name may occur more than once.
-Headers = Sequence[tuple[str, bytes | None]]
-
-
-def _varint(value: int) -> bytes:
-    """`value` as a zigzag varint."""
-    value = value << 1 ^ value >> 63
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-#: The varints of one and two bytes for numbers from 0 on, which are nearly all that records need.
-_SMALL: Final = 8192
-_BYTES: Final = [bytes((value,)) for value in range(256)]
-_VARINTS: Final = (
-    *_BYTES[0:0x80:2],
-    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),  # calling _varint for each takes 3 ms
-)
+_UNLIMITED: Final = 1 << 62
 #: Record length, attributes, timestamp delta, offset delta, key length, value length, header count, at their longest.
 _MOST_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
@@ -98,42 +79,55 @@ class BatchBuilder:
         """Bytes so far, header included, before compression."""
         return len(self._buffer)
 
-    def append(self, key: Buffer | None, value: Buffer | None, headers: Headers, timestamp_ms: int) -> int:
-        """Add a record even if there is no room; return its offset delta.
+    def append(
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Headers,
+        timestamp_ms: int,
+        limit: int = _UNLIMITED,
+    ) -> int:
+        """Add a record, and return its offset delta; or return -1, without adding it, if the batch would be larger than
+        `limit`. The first record always fits: one larger than a batch has a batch of its own.
 
         Args:
             key: None for null.
             value: None for null, which deletes the key in a compacted topic.
             headers: names and values; a name may occur more than once.
             timestamp_ms: milliseconds since 1970.
+            limit: bytes before compression.
         """
         delta = self.count
         if delta == 0:
             self._base_timestamp = self._max_timestamp = timestamp_ms
-        elif timestamp_ms > self._max_timestamp:
-            self._max_timestamp = timestamp_ms
         since = timestamp_ms - self._base_timestamp
-        varints = _VARINTS
+        varints = VARINTS
         parts: list[Buffer] = [
             b"\x00",
-            varints[since] if 0 <= since < _SMALL else _varint(since),
-            varints[delta] if delta < _SMALL else _varint(delta),
+            varints[since] if 0 <= since < SMALL else long_varint(since),
+            varints[delta] if delta < SMALL else long_varint(delta),
         ]
         if key is None:
             parts.append(b"\x01")
         else:
             size = len(key)
-            parts += (varints[size] if size < _SMALL else _varint(size), key)
+            parts += (varints[size] if size < SMALL else long_varint(size), key)
         if value is None:
             parts.append(b"\x01")
         else:
             size = len(value)
-            parts += (varints[size] if size < _SMALL else _varint(size), value)
-        parts.append(_encode_headers(headers) if headers else b"\x00")
+            parts += (varints[size] if size < SMALL else long_varint(size), value)
+        parts.append(encode_headers(headers) if headers else b"\x00")
         body = b"".join(parts)
         size = len(body)
-        self._buffer += varints[size] if size < _SMALL else _varint(size)
-        self._buffer += body
+        length = varints[size] if size < SMALL else long_varint(size)
+        buffer = self._buffer
+        if delta and len(buffer) + len(length) + size > limit:
+            return -1
+        buffer += length
+        buffer += body
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
         self.count = delta + 1
         return delta
 
@@ -149,6 +143,30 @@ class BatchBuilder:
         for name, content in headers:
             size += 10 + 4 * len(name) + (0 if content is None else len(content))
         return size <= self.batch_size
+
+    def extend(self, columns: RecordColumns, begin: int, end: int) -> int:
+        """Add as many records as there is room for; return their number. The first record of a batch always fits.
+
+        Args:
+            columns: the records.
+            begin: the first one to add.
+            end: the one after the last one to add, more than `begin`.
+        """
+        delta = self.count
+        first = columns.first_timestamp(begin)
+        base = self._base_timestamp if delta else first
+        count = columns.fitting(begin, end, self.batch_size - len(self._buffer), delta, base)
+        if count == 0:
+            if delta:
+                return 0
+            count = 1
+        self._base_timestamp = base
+        self._max_timestamp = max(
+            self._max_timestamp if delta else first, columns.latest_timestamp(begin, begin + count)
+        )
+        columns.write(self._buffer, begin, begin + count, delta, base)
+        self.count = delta + count
+        return count
 
     def close(
         self,
@@ -195,15 +213,6 @@ class BatchBuilder:
         with memoryview(out)[CRC_START:] as covered:
             _UINT32.pack_into(out, CRC_START - 4, crc32c(covered))
         return out
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    parts = [_varint(len(headers))]
-    for name, content in headers:
-        encoded = name.encode()
-        parts += (_varint(len(encoded)), encoded)
-        parts += (b"\x01",) if content is None else (_varint(len(content)), content)
-    return b"".join(parts)
 
 
 def build_batch(

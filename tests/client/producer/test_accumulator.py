@@ -1,5 +1,6 @@
 """The accumulator: batches, sequence numbers, retries in order, expiry, new producer ids."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas_client.config import Compression, ProducerConfig
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
+from barnabas_client.producer.measure import OVERHEAD
 from barnabas_client.structs import TopicPartition
-from barnabas_protocol.records import check_crc, decode_records, read_header
+from barnabas_protocol.records import RecordColumns, check_crc, decode_records, read_header
 
 T0 = TopicPartition("t", 0)
 
@@ -33,7 +35,8 @@ def made(
 
 
 def add(queue: PartitionQueue, *values: bytes, now: float = 0.0) -> list[bool]:
-    return [queue.append(None, value, (), 5, value, now) for value in values]
+    """Add records; returns for each whether it began a batch."""
+    return [queue.append(None, value, (), 5, OVERHEAD + len(value), now).count == 1 for value in values]
 
 
 def full(queue: PartitionQueue, count: int) -> None:
@@ -58,7 +61,8 @@ def test_records_share_a_batch_until_it_is_full() -> None:
     first, second = queue.take(), queue.take()
     assert content(first) == [b"a" * 50, b"b" * 50]
     assert content(second) == [b"c" * 50]
-    assert (first.receipts, first.timestamps) == ([b"a" * 50, b"b" * 50], [5, 5])
+    assert first.data is not None
+    assert [record.timestamp for record in decode_records(first.data)] == [5, 5]
     assert sequences([first, second]) == [0, 2]
     assert first.data is not None
     header = read_header(first.data)
@@ -230,7 +234,7 @@ def test_a_batch_that_failed_without_a_sequence_number_leaves_no_gap() -> None:
     accumulator, queue = made()
     add(queue, b"a")
     expired, following = accumulator.expire(10.0)
-    assert [batch.receipts for batch in expired] == [[b"a"]]
+    assert [batch.count for batch in expired] == [1]
     assert following is None
     assert not accumulator.must_reset
     assert (accumulator.memory, accumulator.waiting) == (0, {})
@@ -291,6 +295,7 @@ class Broker(RuleBasedStateMachine):
         self.log: list[bytes] = []
         self.acknowledged: list[bytes] = []
         self.given_up: set[bytes] = set()
+        self.content: defaultdict[ProducerBatch, list[bytes]] = defaultdict(list)
         self.in_flight: list[ProducerBatch] = []
         self.producers: dict[int, int] = {}
         self.recent: set[tuple[int, int]] = set()
@@ -299,7 +304,17 @@ class Broker(RuleBasedStateMachine):
     def send(self, size: int) -> None:
         value = b"%d." % len(self.sent) + b"x" * size
         self.sent.append(value)
-        self.queue.append(None, value, (), 0, value, self.now)
+        self.content[self.queue.append(None, value, (), 0, OVERHEAD + size, self.now)].append(value)
+
+    @rule(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6))
+    def send_many(self, sizes: list[int]) -> None:
+        values = [b"%d." % (len(self.sent) + at) + b"x" * size for at, size in enumerate(sizes)]
+        self.sent += values
+        for batch, place, count in self.queue.extend(RecordColumns(values, None, None, 0), 0, len(values), self.now):
+            assert place == len(self.content[batch])
+            self.content[batch] += values[:count]
+            del values[:count]
+        assert not values
 
     @rule(seconds=st.floats(0, 0.2))
     def wait(self, seconds: float) -> None:
@@ -329,7 +344,7 @@ class Broker(RuleBasedStateMachine):
             self.queue.again(batch, self.now, maybe_written=True)
         elif verdict == "written":
             if self.queue.succeeded(batch):
-                self.acknowledged += batch.receipts
+                self.acknowledged += self.content[batch]
         else:
             self.accumulator.must_reset |= self.queue.is_first_unresolved(batch)
             self.queue.again(batch, self.now, maybe_written=False)
@@ -341,7 +356,7 @@ class Broker(RuleBasedStateMachine):
         if refused:
             batch = self.in_flight.pop(0)
             if self.queue.failed(batch):
-                self.given_up.update(batch.receipts)
+                self.given_up.update(self.content[batch])
         else:
             in_flight, self.in_flight = self.in_flight, []
             for batch in in_flight:

@@ -3,11 +3,12 @@
 import random
 from itertools import pairwise
 
+import pytest
 from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_client.producer.partitioner import StickyPartitioner, murmur2, positive_hash
+from barnabas_client.producer.partitioner import StickyPartitioner, murmur2, partitions_of, positive_hash
 
 
 def test_java_vectors() -> None:
@@ -27,6 +28,32 @@ def test_java_vectors() -> None:
 def test_the_hash_of_aiokafka(key: bytes) -> None:
     assert murmur2(key) == murmur2_of_aiokafka(key) & 0xFFFFFFFF
     assert positive_hash(key) == murmur2(key) & 0x7FFFFFFF
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=9), *(st.binary(min_size=n, max_size=n) for n in (4, 7, 36))), max_size=90)
+)
+def test_many_keys_at_once(keys: list[bytes]) -> None:
+    partitions = (3, 1, 4, 0, 2)
+    assert partitions_of(keys, partitions) == [partitions[positive_hash(key) % 5] for key in keys]
+
+
+@pytest.mark.parametrize("length", range(41))
+def test_many_keys_of_one_length(length: int) -> None:
+    chance = random.Random(length)
+    for count in (15, 16, 17, 40):
+        keys = [chance.randbytes(length) for _ in range(count)]
+        assert partitions_of(keys, range(1 << 20)) == [positive_hash(key) % (1 << 20) for key in keys]
+
+
+def test_many_records_without_a_key_at_once() -> None:
+    chosen = iter([1, 0])
+    sticky = StickyPartitioner(100, lambda count: next(chosen))
+    assert (sticky.room((0, 1, 2)), sticky.partition) == (100, 1)
+    sticky.spend(60)
+    assert (sticky.room((0, 1, 2)), sticky.partition) == (40, 1)
+    sticky.spend(60)
+    assert (sticky.room((0, 1, 2)), sticky.partition) == (100, 0)
 
 
 def test_records_without_a_key_stay_until_a_batch_is_full() -> None:

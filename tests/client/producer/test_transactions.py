@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from barnabas_client import Admin, Consumer, KafkaError, Producer, RecordMetadata, TopicPartition
+from barnabas_client import Admin, Consumer, KafkaError, Producer, Receipt, TopicPartition
 from barnabas_client.errors import (
     CommitFailedError,
     DeliveryTimeoutError,
@@ -76,7 +76,7 @@ async def test_a_transaction(cluster: FakeBroker) -> None:
 
 async def test_an_exception_aborts(cluster: FakeBroker) -> None:
     async with producer(cluster, transactional_id="x") as sender:
-        pending: list[asyncio.Future[RecordMetadata]] = []
+        pending: list[Receipt] = []
 
         async def fails() -> None:
             async with sender.transaction():

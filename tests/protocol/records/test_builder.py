@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from barnabas_protocol.records import decode_records
 from barnabas_protocol.records.batches import HEADER_SIZE, check_batch, read_header
-from barnabas_protocol.records.builder import _VARINTS, BatchBuilder, Headers, _varint, build_batch
+from barnabas_protocol.records.builder import BatchBuilder, build_batch
+from barnabas_protocol.records.fields import VARINTS, Headers, long_varint
 
 
 def test_size_is_that_of_the_batch_before_compression() -> None:
@@ -92,4 +93,4 @@ def test_a_batch_may_be_written_to() -> None:
 
 
 def test_precomputed_varints_are_exact() -> None:
-    assert list(_VARINTS) == [_varint(value) for value in range(8192)]
+    assert list(VARINTS) == [long_varint(value) for value in range(8192)]

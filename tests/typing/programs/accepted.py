@@ -1,14 +1,17 @@
 """Programs as users write them: type checkers must accept them, and infer these types."""
 
 import asyncio
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, assert_type
 
 from barnabas import (
     Admin,
+    BatchMetadata,
+    BatchReceipt,
     Consumer,
     ConsumerRecord,
     ConsumerSettings,
@@ -19,6 +22,7 @@ from barnabas import (
     OffsetAndMetadata,
     Producer,
     ProducerSettings,
+    Receipt,
     RecordMetadata,
     Serializer,
     TopicPartition,
@@ -106,7 +110,17 @@ async def producers() -> None:
     await producer.send("orders", None, key=b"a tombstone")
     orders = Producer(key_serializer=str.encode, value_serializer=bytes_of)
     assert_type(orders, Producer[str, Order])
-    assert_type(await orders.send("orders", Order(1), key="a"), asyncio.Future[RecordMetadata])
+    receipt = await orders.send("orders", Order(1), key="a")
+    assert_type(receipt, Receipt)
+    assert_type(await receipt, RecordMetadata)
+    assert_type(await asyncio.gather(receipt, receipt), tuple[RecordMetadata, RecordMetadata])
+    assert_type(await asyncio.wait_for(receipt, 1), RecordMetadata)
+    many = await orders.send_many("orders", map(Order, range(9)), itertools.repeat("a"))
+    assert_type(many, list[BatchReceipt])
+    assert_type(await asyncio.gather(*many), list[BatchMetadata])
+    assert_type([one.records for one in many], list[Sequence[int]])
+    headers = itertools.repeat([("source", b"shop")])
+    await producer.send_many("orders", [b"1", None], [None, b"k"], headers, itertools.count(7), partition=1)
     assert_type(await orders.send_and_wait("orders", value=Order(1)), RecordMetadata)
     await Producer(value_serializer=lambda value: json.dumps(value).encode()).send("orders", {"number": 1})
     async with Producer(value_serializer=bytes_of) as entered:

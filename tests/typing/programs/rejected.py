@@ -59,6 +59,8 @@ async def producers_take_what_their_serializers_take() -> None:
     await Producer().send("orders", "text")  # type: ignore[arg-type]
     await Producer(value_serializer=str.encode).send("orders", b"bytes")  # type: ignore[arg-type]
     await Producer(value_serializer=str.encode).send("orders", "text", key="text")  # type: ignore[arg-type]
+    await Producer().send_many("orders", ["text"])  # type: ignore[list-item]
+    await Producer().send_many("orders", [b"bytes"], "text")  # type: ignore[arg-type]
     Producer(value_serializer=str.upper)  # type: ignore[arg-type]
 
 
