@@ -40,6 +40,7 @@ from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import ClusterMember, open_cluster
 from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
 from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet
+from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
 from barnabas_broker.config.checks import advertise, broker_listeners, check_inter_broker, protocols_of
 from barnabas_broker.config.keys import (
@@ -351,6 +352,10 @@ class BrokerServer:
         stack.callback(audit.close)
         authorizer = _authorizer(config, cluster, audit)
         limits = Limits(config, (each.name for each in listeners))
+        conditions = Conditions()
+        conditions.add(directory.conditions)
+        if member is not None:
+            conditions.add(member.conditions)
         # What was given before the start has to be valid in any case.
         connection_quotas = ConnectionQuotas(limits.of(Config(config.keys, config.given)), _window(config))
         quotas = _client_quotas(config, cluster, connection_quotas)
@@ -379,6 +384,7 @@ class BrokerServer:
             authorizer=authorizer,
             certificates=certificates,
             limits=limits,
+            conditions=conditions,
         )
         dispatch = Dispatch(services, routes)
         stack.callback(dispatch.close)
@@ -417,9 +423,11 @@ class BrokerServer:
             wall_ms=wall_ms,
             config=config,
             samples=Samples(),
+            conditions=conditions,
             shows_records=http_show_records or (is_loopback(http_host) and not logins and not certificates),
             lifecycle=None if member is None else member.lifecycle,
         )
+        conditions.add(view.loading)
 
         async def end_requests() -> None:
             # Together: no further request is started, and the coordinator answers the requests that are deferred.
@@ -479,7 +487,7 @@ class BrokerServer:
                 failed.set()
 
         def stopping() -> None:
-            view.stopping = True
+            conditions.stopping = True
 
         if member is not None:
             stack.push_async_callback(member.leave)
@@ -567,7 +575,7 @@ class BrokerServer:
         Args:
             reason: for the log: the name of a signal, for instance.
         """
-        began, first = time.monotonic(), not self.view.stopping
+        began, first = time.monotonic(), not self.view.conditions.stopping
         if first:
             uptime = seconds(began - self._started)
             log.info("broker stops", node_id=self.node_id, reason=reason, uptime=uptime)

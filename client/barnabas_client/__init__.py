@@ -9,6 +9,8 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.quotas import ClientQuotaAlteration, ClientQuotaResult, ClientQuotas
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerCondition,
+    BrokerConditions,
     BrokerLogDirs,
     ClusterDescription,
     ConfigEntry,
@@ -103,6 +105,8 @@ __all__ = [
     "Admin",
     "AlterConfigOp",
     "Assignor",
+    "BrokerCondition",
+    "BrokerConditions",
     "BrokerLogDirs",
     "ClusterDescription",
     "ConfigEntry",

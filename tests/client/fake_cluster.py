@@ -109,6 +109,8 @@ class FakeCluster:
     changes: list[tuple[str, str, str | None]] = field(default_factory=list)
     refused: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     elected: list[TopicPartition] = field(default_factory=list)
+    #: What brokers say in DescribeCluster's error message.
+    conditions: dict[int, str] = field(default_factory=dict)
     #: Set when a request arrives.
     asked: defaultdict[ApiKey, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
@@ -201,6 +203,7 @@ class FakeCluster:
     def _describe_cluster(self, node: int, request: Request) -> DescribeClusterResponse:
         return DescribeClusterResponse(
             error_code=0,
+            error_message=self.conditions.get(node),
             cluster_id="fake",
             controller_id=min(self.live),
             brokers=[

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import MinIsrRule, UncleanRule
 from barnabas_broker.cluster.etcd_store import EtcdStore
@@ -26,6 +27,8 @@ log = logger("controller")
 
 #: Seconds until a failed reaction is repeated: the first time, and at most.
 _RETRY_SECONDS: Final = (0.1, 2.0)
+#: Failures in a row that are logged for debugging only.
+_EXPECTED_FAILURES: Final = 2
 #: Sessions for which partitions wait whose missing replicas have been replaced: if a broker runs twice, with its
 #: earlier directory and with the present one, the lease of one of them ends meanwhile.
 _REPLACED_SESSIONS: Final = 3
@@ -78,7 +81,10 @@ class ControllerRunner:
 
     async def work(self) -> None:
         """React to changes, until cancelled."""
-        changed, pause = self._lifecycle.changed, _RETRY_SECONDS[0]
+        changed, backoff = (
+            self._lifecycle.changed,
+            jittered(*_RETRY_SECONDS, seed=f"controller {self._lifecycle.me.node_id}"),
+        )
         while True:
             try:
                 async with asyncio.timeout(self._left()):
@@ -88,11 +94,15 @@ class ControllerRunner:
             changed.clear()
             try:
                 await self._react()
-                pause = _RETRY_SECONDS[0]
+                if backoff.failures > _EXPECTED_FAILURES:
+                    log.info("controller reacts again", failures=backoff.failures)
+                backoff.succeeded()
             except (KvError, KafkaError, StoreError) as error:
-                log.debug("controller failed, trying again", reason=str(error))
+                pause = backoff.failed()
+                # Elections and lost leases are no news; what lasts is.
+                level = log.error if backoff.failures == _EXPECTED_FAILURES + 1 else log.debug
+                level("controller cannot react to changes, trying again", reason=str(error), seconds=round(pause, 1))
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, _RETRY_SECONDS[1])
                 changed.set()
 
     async def _react(self) -> None:

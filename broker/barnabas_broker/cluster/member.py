@@ -28,11 +28,13 @@ from barnabas_broker.cluster.image import (
 from barnabas_broker.cluster.image_file import NAME as IMAGE_FILE
 from barnabas_broker.cluster.image_file import ImageFileError, ImageKeeper, SavedImage, read_image
 from barnabas_broker.cluster.kv import KeyValueStore, KvError, KvUnavailable
+from barnabas_broker.cluster.kv_health import WatchedKv
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
 from barnabas_broker.cluster.owner_file import take_over
 from barnabas_broker.cluster.registration import BrokerRegistration
 from barnabas_broker.cluster.store import Restored, StoreError, StoreLost, StoreUnavailable
+from barnabas_broker.conditions import Condition, ConditionName
 from barnabas_broker.config import Config, ConfigError
 from barnabas_broker.config.keys import (
     AUTO_LEADER_REBALANCE_ENABLE,
@@ -98,13 +100,13 @@ class ClusterConnection:
         wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.where = where
-        self.kv = kv
+        self.kv = WatchedKv(kv, now)
         self.config = config
         self.now = now
         self._wall_ms = wall_ms
         self.prefix = prefix
         self._incarnation = str(uuid.uuid4())
-        self.metadata = EtcdStore(kv, prefix, self._incarnation, now)
+        self.metadata = EtcdStore(self.kv, prefix, self._incarnation, now)
 
     async def retry(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Repeat a step until etcd answers.
@@ -326,7 +328,9 @@ class ClusterMember:
             lambda: self._config[UNCLEAN_RECOVERY_TIMEOUT_MS] / 1000,
             connection.now,
         )
-        self._begin(lifecycle.keep_registered, lifecycle.watch, controller.work, controller.balance)
+        self._begin(
+            lifecycle.keep_registered, lifecycle.watch, controller.work, controller.balance, connection.kv.watch_alarms
+        )
         if self._keeper is not None:
             self._begin(self._keeper.work)
         deadline = connection.now() + START_SECONDS
@@ -419,6 +423,25 @@ class ClusterMember:
         if not self._config[AUTO_LEADER_REBALANCE_ENABLE]:
             return None
         return self._config[LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
+
+    def conditions(self) -> Iterable[Condition]:
+        """What this broker cannot do now as a member of its cluster."""
+        lifecycle = self.lifecycle
+        if lifecycle.halted is not None:
+            yield Condition(ConditionName.METADATA_LOST, lifecycle.halted)
+        elif not self.cluster.may_serve() and lifecycle.lease == 0:
+            yield Condition(
+                ConditionName.NOT_REGISTERED,
+                "the broker is not registered in the cluster: it leads no partitions and coordinates no groups. It "
+                "registers by itself as soon as etcd lets it",
+            )
+        elif not self.cluster.may_serve():
+            yield Condition(
+                ConditionName.LEASE_NOT_RENEWED,
+                "the broker's lease is not renewed, or the cluster has not taken note of it yet: it leads no "
+                "partitions and coordinates no groups. It goes on by itself as soon as etcd answers",
+            )
+        yield from self._connection.kv.health.conditions()
 
     async def leave(self) -> None:
         """Move leaderships to other brokers (``controlled.shutdown.enable``), in bounded time."""

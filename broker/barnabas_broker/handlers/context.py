@@ -1,9 +1,10 @@
 """What a handler knows about the request that it answers, and the services that it may use."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -52,6 +53,7 @@ class Services:
         authorizer: decides what clients may do; None if all may do everything.
         certificates: those of the listeners that speak TLS; None without any.
         limits: reads the limits of connections; None without listeners.
+        conditions: what the broker cannot do now.
     """
 
     config: Config
@@ -74,6 +76,7 @@ class Services:
     authorizer: Authorizer | None = None
     certificates: Certificates | None = None
     limits: Limits | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(slots=True)

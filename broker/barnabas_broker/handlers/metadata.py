@@ -206,7 +206,11 @@ def _topic(
 
 
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Answer DescribeCluster. There are no controller endpoints: a broker is the controller."""
+    """Answer DescribeCluster. There are no controller endpoints: a broker is the controller.
+
+    Known deviation: while the broker cannot do something, a response without an error has an error message: a line for
+    each condition, with its name and its text. Clients do not look at it then. Apache Kafka's brokers leave it empty.
+    """
     image = context.services.cluster.image
     asked = request.include_cluster_authorized_operations
     if request.endpoint_type != 1:
@@ -217,8 +221,11 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
             cluster_id="",
             brokers=[],
         )
+    conditions = context.services.conditions.now()
+    shown = bool(conditions) and context.allows_on_cluster(acls.DESCRIBE, audit=False)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
+        error_message="\n".join(f"{each.name.value}: {each.text}" for each in conditions) if shown else None,
         endpoint_type=1,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

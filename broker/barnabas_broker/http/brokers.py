@@ -60,6 +60,9 @@ def one_broker(view: View, lag: LoopLag, disk: tuple[int, int] | None) -> Iterat
         ],
         "membership": view.member(),
         "obstacles": view.obstacles(),
+        "conditions": [
+            {"condition": each.name.value, "text": each.text, "ready": each.ready} for each in view.conditions.now()
+        ],
         "requests": [_api(each) for each in view.requests],
         "connections": {
             "open": view.server.connections,

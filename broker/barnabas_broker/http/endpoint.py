@@ -336,12 +336,17 @@ class Endpoint:
         return as_json({"status": "ok", "node_id": self._view.node_id, "version": self._view.version, **cluster})
 
     async def _readiness(self, request: web.Request) -> web.Response:
-        obstacles = self._view.obstacles()
-        if obstacles:
-            return as_json({"status": "not ready", "reasons": obstacles}, 503)
+        found = self._view.conditions.now()
+        more: dict[str, Any] = {}
+        if found:
+            more["conditions"] = [{"condition": each.name.value, "text": each.text} for each in found]
+        if not all(each.ready for each in found):
+            reasons = [each.text for each in found if not each.ready]
+            return as_json({"status": "not ready", "reasons": reasons, **more}, 503)
         damage = await collect(self._view.damage(), time.perf_counter)
         waiting = await collect(self._view.waiting(), time.perf_counter)
-        more: dict[str, Any] = {"damaged": damage} if damage else {}
+        if damage:
+            more["damaged"] = damage
         if waiting:
             # Still ready: where brokers start one after the other, the awaited ones would never start otherwise.
             more |= {"partitions_without_leader": len(waiting), "waiting": waiting[:WAITING_SHOWN]}

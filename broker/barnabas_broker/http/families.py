@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
+from barnabas_broker.conditions import ConditionName
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
@@ -47,6 +48,10 @@ def _broker(view: View, image: Image) -> Iterator[str]:
     yield from one("barnabas_info", GAUGE, "This broker; always 1.", 1, mark)
     online = int(view.directory.failure is None)
     yield from one("barnabas_log_directory_online", GAUGE, "1 unless the log directory has failed.", online)
+    present = {each.name for each in view.conditions.now()}
+    conditions = [(labels(condition=name.value), int(name in present)) for name in ConditionName]
+    description = "1 while the broker cannot do something, by the reason; /readyz says what, and what to do."
+    yield from family("barnabas_condition", GAUGE, description, conditions)
     damaged: dict[TopicPartition, int] = {}
     for each in view.damaged():
         if each is None:

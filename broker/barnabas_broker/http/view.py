@@ -8,6 +8,7 @@ from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.conditions import Condition, ConditionName, Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -95,8 +96,8 @@ class View:
         config: of the broker.
         samples: of the offsets of groups.
         shows_records: whether the records of topics are shown.
+        conditions: what the broker cannot do now.
         lifecycle: the broker's registration in a cluster of several; None for a single broker.
-        stopping: whether the broker is stopping.
     """
 
     node_id: int
@@ -114,9 +115,9 @@ class View:
     wall_ms: Callable[[], int]
     config: Config
     samples: Samples
+    conditions: Conditions
     shows_records: bool = False
     lifecycle: BrokerLifecycle | None = None
-    stopping: bool = False
 
     def log(self, topic: str, partition: int) -> Log | None:
         """The log of a partition that this broker leads; None if it does not."""
@@ -181,27 +182,19 @@ class View:
                     "last_known": [each.node_id for each in partition.last_known],
                 }
 
-    def obstacles(self) -> list[str]:
-        """Why the broker is not ready; empty if it is."""
-        if self.stopping:
-            return ["the broker is shutting down"]
-        reasons = []
-        if self.directory.shortage is not None:
-            reasons.append(f"log directory {self.directory.path} cannot be written now: {self.directory.shortage}")
-        if self.directory.failure is not None:
-            reasons.append(f"log directory {self.directory.path} is offline: {self.directory.failure}")
-        if self.lifecycle is not None and self.lifecycle.halted is not None:
-            reasons.append(self.lifecycle.halted)
-        elif not self.cluster.may_serve():
-            reasons.append(
-                "the broker is not registered in the cluster"
-                if self.lifecycle is not None and self.lifecycle.lease == 0
-                else "the broker's lease is not renewed, or the cluster has not taken note of it yet"
-            )
+    def loading(self) -> Iterator[Condition]:
+        """The condition that groups are being loaded, if some are."""
         unloaded = self.unloaded()
         if unloaded:
-            reasons.append(f"partitions of {OFFSETS_TOPIC} are not loaded: {', '.join(map(str, unloaded))}")
-        return reasons
+            yield Condition(
+                ConditionName.OFFSETS_NOT_LOADED,
+                f"partitions of {OFFSETS_TOPIC} are not loaded: {', '.join(map(str, unloaded))}. Their groups wait "
+                "until they are read",
+            )
+
+    def obstacles(self) -> list[str]:
+        """Why the broker is not ready; empty if it is."""
+        return [each.text for each in self.conditions.now() if not each.ready]
 
     def member(self) -> dict[str, Any] | None:
         """This broker's membership in a cluster; None for a single broker."""

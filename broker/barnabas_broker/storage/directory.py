@@ -5,10 +5,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from barnabas_broker.conditions import Condition, ConditionName
 from barnabas_broker.config import TOPIC_KEYS, Config, TopicConfig, parse_properties
 from barnabas_broker.config.keys import (
     LOG_CLEANER_BACKOFF_MS,
@@ -211,6 +212,21 @@ class LogDirectory:
     def shortages(self) -> int:
         """How many operations have failed for want of space or of descriptors."""
         return self._disk.shortages
+
+    def conditions(self) -> Iterable[Condition]:
+        """What cannot be done with this directory now."""
+        if self.shortage is not None:
+            yield Condition(
+                ConditionName.DISK_FULL,
+                f"log directory {self.path} cannot be written now: {self.shortage}. Records are refused, reads "
+                "continue. To do: make room, or raise the limit of open files; it goes on without a restart",
+            )
+        if self.failure is not None:
+            yield Condition(
+                ConditionName.DISK_OFFLINE,
+                f"log directory {self.path} is offline: {self.failure}. Nothing is written any more, reads continue. "
+                "To do: repair or replace the disk, and restart the broker",
+            )
 
     def _recover(self, now_ms: int) -> None:
         files, path = self._disk.files, self.path

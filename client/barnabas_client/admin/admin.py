@@ -30,6 +30,7 @@ from barnabas_client.admin.quotas import (
 from barnabas_client.admin.refusals import not_mentioned, raise_first, refusal
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerConditions,
     BrokerLogDirs,
     ClusterDescription,
     ConfigResource,
@@ -800,6 +801,38 @@ class Admin:
         found = await driver.ask_brokers(what, ask, self._milliseconds(timeout_ms), broker_ids)
         results = [
             BrokerLogDirs(node, one) if isinstance(one, KafkaError) else one for node, one in sorted(found.items())
+        ]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def describe_conditions(
+        self, broker_ids: Iterable[int] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[BrokerConditions]:
+        """What brokers cannot do now, and what to do about it, by node id ascending. Brokers of Barnabas say that.
+
+        Args:
+            broker_ids: the brokers; all live ones if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error of a broker; otherwise it is in its result.
+
+        Raises:
+            KafkaError: a broker could not be asked.
+        """
+        driver = self._running()
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+
+        async def ask(node: int) -> BrokerConditions | KafkaError:
+            try:
+                response = await self._network.ask(node, request, DescribeClusterResponse)
+            except UnsupportedVersionError:
+                return BrokerConditions(node)  # before Kafka 2.8
+            return messages.described_conditions(node, response)
+
+        what = "describe the conditions of broker"
+        found = await driver.ask_brokers(what, ask, self._milliseconds(timeout_ms), broker_ids)
+        results = [
+            BrokerConditions(node, one) if isinstance(one, KafkaError) else one for node, one in sorted(found.items())
         ]
         if raise_errors:
             raise_first(results)

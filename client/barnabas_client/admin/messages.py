@@ -10,6 +10,8 @@ from typing import Final
 from barnabas_client.admin.refusals import COORDINATOR_MOVED, refusal, refused
 from barnabas_client.admin.types import (
     AlterConfigOp,
+    BrokerCondition,
+    BrokerConditions,
     BrokerLogDirs,
     ConfigEntry,
     ConfigResource,
@@ -63,6 +65,7 @@ from barnabas_protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.describe_cluster import DescribeClusterResponse
 from barnabas_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -440,6 +443,14 @@ def elected_leaders(response: ElectLeadersResponse) -> PartitionResults | KafkaE
         for topic in response.replica_election_results
         for one in topic.partition_result
     }
+
+
+def described_conditions(node_id: int, response: DescribeClusterResponse) -> BrokerConditions | KafkaError:
+    """Read what a broker cannot do now: in the error message of a response that has no error."""
+    if response.error_code != ErrorCode.NONE:
+        return refusal(response.error_code, f"ask broker {node_id} for its conditions")
+    lines = [line.partition(": ") for line in (response.error_message or "").splitlines()]
+    return BrokerConditions(node_id, None, tuple(BrokerCondition(name, text) for name, _, text in lines if text))
 
 
 def described_log_dirs(node_id: int, response: DescribeLogDirsResponse) -> BrokerLogDirs | KafkaError:

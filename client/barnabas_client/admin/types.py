@@ -252,6 +252,34 @@ class BrokerLogDirs:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerCondition:
+    """Something that a broker cannot do now.
+
+    Attributes:
+        name: a word for programs, such as "disk_full".
+        text: what is not possible, why, and what to do.
+    """
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConditions:
+    """What a broker cannot do now.
+
+    Attributes:
+        node_id: the broker.
+        error: None if the broker answered.
+        conditions: none if it can do everything, or is not a Barnabas broker.
+    """
+
+    node_id: int
+    error: KafkaError | None = None
+    conditions: tuple[BrokerCondition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult:
     """The result of a change to a partition: to its replicas, its leader, or a committed offset.
 

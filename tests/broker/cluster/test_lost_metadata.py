@@ -3,8 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
 from barnabas_broker.cluster.image import ProducerIdsAllocated
 from barnabas_broker.cluster.kv import Created, Delete, Holds, KeyEntry, KvError, Put, TxnOutcome
 from barnabas_broker.cluster.store import StoreError, StoreUnavailable
-from barnabas_broker.http.view import View
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.test_member import SESSION, Process, World, partitions, scenario
 from tests.broker.cluster.test_store_contract import SharedPlace, model, modelled
@@ -38,10 +35,7 @@ def empty(model: EtcdModel) -> None:
 def readiness(process: Process) -> list[str]:
     """The reasons that /readyz gives."""
     assert process.member is not None
-    directory = SimpleNamespace(shortage=None, failure=None)
-    view: Any = SimpleNamespace(stopping=False, directory=directory, cluster=process.cluster, unloaded=list)
-    view.lifecycle = process.member.lifecycle
-    return View.obstacles(view)
+    return [each.text for each in process.member.conditions() if not each.ready]
 
 
 def test_a_broker_stops_serving_at_once_when_etcd_is_restored_from_a_backup() -> None:

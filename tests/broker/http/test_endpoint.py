@@ -14,6 +14,7 @@ from barnabas_broker.http.endpoint import PATHS
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.storage.files import RealFiles
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.wire import Buffer
 from tests.broker.http.conftest import Http, StartBroker
@@ -261,8 +262,17 @@ async def test_the_broker_is_not_ready_when_the_disk_has_failed(
     assert response.status == 503
     assert "is offline" in response.json["reasons"][0]
     assert "Input/output error" in response.json["reasons"][0]
+    (condition,) = response.json["conditions"]
+    assert condition == {"condition": "disk_offline", "text": response.json["reasons"][0]}
     assert (await http.get("/healthz")).status == 200
-    assert "\nbarnabas_log_directory_online 0\n" in (await http.get("/metrics")).text
+    metrics = (await http.get("/metrics")).text
+    assert "\nbarnabas_log_directory_online 0\n" in metrics
+    assert '\nbarnabas_condition{condition="disk_offline"} 1\n' in metrics
+    assert '\nbarnabas_condition{condition="disk_full"} 0\n' in metrics
+    described = await wire.ask(
+        DescribeClusterRequest(include_cluster_authorized_operations=False), 2, DescribeClusterResponse
+    )
+    assert (described.error_code, described.error_message) == (0, f"disk_offline: {condition['text']}")
 
 
 async def test_the_broker_is_not_ready_while_it_stops(broker: BrokerServer, http: Http) -> None:

@@ -190,7 +190,7 @@ async def test_probes_answer_without_details(start: Start, token_file: Path) -> 
     assert (await ask(broker, "/healthz"))[::2] == (200, '{"status": "ok"}\n')
     assert "version" in (await ask(broker, "/healthz", BEARER))[2]
     assert (await ask(broker, "/readyz"))[::2] == (200, '{"status": "ready"}\n')
-    broker.view.stopping = True
+    broker.view.conditions.stopping = True
     assert (await ask(broker, "/readyz"))[::2] == (503, '{"status": "not ready"}\n')
     assert "reasons" in (await ask(broker, "/readyz", BEARER))[2]
 

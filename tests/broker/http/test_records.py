@@ -11,6 +11,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import PartitionInfo, TopicInfo
+from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http import rows as module
 from barnabas_broker.http.brokers import one_broker
@@ -260,6 +261,7 @@ def test_the_broker_is_told_in_slices() -> None:
         wall_ms=lambda: 0,
         member=lambda: None,
         obstacles=list,
+        conditions=Conditions(),
         requests=[],
         cluster=SimpleNamespace(
             image=SimpleNamespace(

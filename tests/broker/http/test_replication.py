@@ -10,6 +10,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated, TopicInfo
+from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http.families import _broker
 from barnabas_broker.http.replication import _led
@@ -94,6 +95,7 @@ def test_the_partitions_of_a_broker_are_walked_in_slices() -> None:
     view.node_id, view.version, view.lifecycle, view.replicas = 1, "v", None, replicas
     view.directory = cast("Any", SimpleNamespace(logs=logs, failure=None))
     view.groups = cast("Any", SimpleNamespace(loaded=()))
+    view.conditions = Conditions()
     image = cast("Any", SimpleNamespace(topics=topics, brokers={}, fenced={}, controller_id=-1, cluster_id="c"))
     view.cluster = cast("Any", SimpleNamespace(image=image, may_serve=lambda: True))
     turns = 20_000 // PIECE
@@ -186,8 +188,12 @@ async def test_readiness_follows_the_lease(etcd: Etcd, start_broker: StartBroker
 
     await asyncio.to_thread(etcd.kill)
     await eventually("it is not ready", ready(503))
-    (reason,) = (await http.get("/readyz")).json["reasons"]
-    assert reason == "the broker's lease is not renewed, or the cluster has not taken note of it yet"
+    not_ready = (await http.get("/readyz")).json
+    (reason,) = not_ready["reasons"]
+    assert reason.startswith("the broker's lease is not renewed, or the cluster has not taken note of it yet: ")
+    conditions = {each["condition"]: each["text"] for each in not_ready["conditions"]}
+    assert conditions["lease_not_renewed"] == reason
+    assert "No leader can change" in conditions["metadata_unreachable"]
     health = await http.get("/healthz")
     assert health.status == 200, "that is no reason to restart it"
     assert health.json["cluster"]["serving"] is False

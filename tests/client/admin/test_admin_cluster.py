@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas_client import Admin, ElectionType, PartitionReassignment, TopicPartition
+from barnabas_client import Admin, BrokerCondition, ElectionType, PartitionReassignment, TopicPartition
 from barnabas_client.errors import KafkaError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
@@ -83,6 +83,22 @@ async def test_an_error_of_the_whole_request_is_raised(cluster: FakeCluster, adm
     ):
         with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
             await asked
+
+
+async def test_conditions_of_all_and_of_some_brokers(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.conditions[1] = "disk_full: no space: To do: make room\nmetadata_slow: etcd is slow"
+    cluster.conditions[3] = "what a broker of another program says"
+    zero, one, _, three = await admin.describe_conditions()
+    assert (zero.node_id, zero.conditions) == (0, ())
+    assert one.conditions == (
+        BrokerCondition("disk_full", "no space: To do: make room"),
+        BrokerCondition("metadata_slow", "etcd is slow"),
+    )
+    assert three.conditions == ()
+    assert await admin.describe_conditions([1]) == [one]
+    cluster.brokers[2].always(ApiKey.DESCRIBE_CLUSTER, drop)
+    found = await admin.describe_conditions(timeout_ms=200, raise_errors=False)
+    assert [broker.error is None for broker in found] == [True, True, False, True]
 
 
 async def test_log_directories_of_all_and_of_some_brokers(cluster: FakeCluster, admin: Admin) -> None:

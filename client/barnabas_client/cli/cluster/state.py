@@ -11,6 +11,7 @@ from typing import Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import (
+    BrokerCondition,
     BrokerLogDirs,
     ClusterDescription,
     ConfigResource,
@@ -114,6 +115,7 @@ class ClusterState:
         disks: the log directories of the live brokers; a broker that did not answer has an error.
         moving: the reassignments.
         eligible: the replicas outside of the ISR that may lead partitions without a leader.
+        conditions: what each live broker cannot do now.
     """
 
     description: ClusterDescription
@@ -122,6 +124,7 @@ class ClusterState:
     disks: Sequence[BrokerLogDirs]
     moving: Mapping[TopicPartition, PartitionReassignment]
     eligible: Mapping[TopicPartition, EligibleLeaders] = field(default_factory=dict)
+    conditions: Mapping[int, Sequence[BrokerCondition]] = field(default_factory=dict)
 
     @cached_property
     def live(self) -> dict[int, Node]:
@@ -203,9 +206,10 @@ class ClusterState:
 
     @cached_property
     def healthy(self) -> bool:
-        """Whether all brokers, disks and partitions are as they should be."""
+        """Whether all brokers, disks and partitions are as they should be, and everything is possible."""
         failed = any(one.error is not None for broker in self.disks for one in broker.log_dirs)
-        return not (self.down or self.silent or failed or any(True for _ in self.troubled()))
+        limited = any(self.conditions.values())
+        return not (self.down or self.silent or failed or limited or any(True for _ in self.troubled()))
 
 
 async def look(admin: Admin) -> ClusterState:
@@ -215,7 +219,10 @@ async def look(admin: Admin) -> ClusterState:
         KafkaError: the cluster cannot be described.
     """
     # Disks first: a partition that is created meanwhile must not look like a stray.
-    disks = await admin.describe_log_dirs(timeout_ms=_DISKS_MS, raise_errors=False)
+    disks, limits = await asyncio.gather(
+        admin.describe_log_dirs(timeout_ms=_DISKS_MS, raise_errors=False),
+        admin.describe_conditions(timeout_ms=_DISKS_MS, raise_errors=False),
+    )
     description, topics, moving = await asyncio.gather(
         admin.describe_cluster(), admin.describe_topics(), admin.list_partition_reassignments()
     )
@@ -229,4 +236,5 @@ async def look(admin: Admin) -> ClusterState:
         # Brokers before Kafka 3.8 do not know them.
         with suppress(KafkaError):
             eligible = await admin.describe_eligible_leaders(offline[:_OFFLINE_TOPICS])
-    return ClusterState(description, topics, min_isr, disks, moving, eligible)
+    conditions = {one.node_id: one.conditions for one in limits}
+    return ClusterState(description, topics, min_isr, disks, moving, eligible, conditions)

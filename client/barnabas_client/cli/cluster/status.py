@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import BrokerLogDirs, ConfigResource, ConfigSource
+from barnabas_client.admin.types import BrokerCondition, BrokerLogDirs, ConfigResource, ConfigSource
 from barnabas_client.cli import clients, live, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.cluster.state import ClusterState, PartitionState, Problem, Stray, look
@@ -184,6 +184,7 @@ def _broker_data(state: ClusterState, node: int, disks: BrokerLogDirs | None) ->
         "rack": None if address is None else address.rack,
         "state": _broker_state(state, node),
         "error": None if failed is None else for_command_line(failed),
+        "conditions": [{"condition": one.name, "text": one.text} for one in state.conditions.get(node, ())],
         "leaders": sum(one.info.leader == node for one in state.partitions.values()),
         "replicas": sum(node in one.info.replicas for one in state.partitions.values()),
         "log_dirs": [
@@ -224,6 +225,10 @@ def _lines(state: ClusterState, output: Output, width: int | None, height: int |
         "",
         *output.table_lines(_BROKERS, [_broker_cells(data) for data in as_data(state)["brokers"]]),
     ]
+    limits = shared_conditions(state)
+    if limits:
+        head += ["", output.styled("Not possible now:", Style.BAD)]
+        head += [f"  {who}: {printable(one.text)} ({printable(one.name)})" for one, who in limits]
     problems = output.table_lines(_PARTITIONS, [_partition_cells(one) for one in state.troubled()])
     strays = output.table_lines(
         _STRAYS,
@@ -239,6 +244,15 @@ def _lines(state: ClusterState, output: Output, width: int | None, height: int |
         shown = max(height - len(head) - 1, _LEAST_ROWS)
         tail = [*tail[:shown], f"... and {len(tail) - shown} more lines"] if len(tail) > shown else tail
     return head + tail
+
+
+def shared_conditions(state: ClusterState) -> list[tuple[BrokerCondition, str]]:
+    """What brokers cannot do now, each condition once, with the brokers that have it."""
+    brokers: dict[BrokerCondition, list[int]] = {}
+    for node, conditions in sorted(state.conditions.items()):
+        for one in conditions:
+            brokers.setdefault(one, []).append(node)
+    return [(one, f"broker {shown_nodes(nodes)}") for one, nodes in brokers.items()]
 
 
 def _shown_place(stray: Stray) -> str:
@@ -312,6 +326,8 @@ async def describe_broker(arguments: Namespace, output: Output) -> int:
     output.table(_BROKERS, [_broker_cells(data)])
     if data["error"] is not None:
         output.error(data["error"])
+    for one in data["conditions"]:
+        output.line(f"\n{output.styled('Not possible now:', Style.BAD)} {printable(one['text'])}")
     if data["log_dirs"]:
         output.line()
         output.table(_DISKS, [_disk_cells(one) for one in data["log_dirs"]])

@@ -102,6 +102,23 @@ async def test_problems_are_listed_worst_first_and_the_status_is_1(cluster: Fake
     ]
 
 
+async def test_what_brokers_cannot_do_is_said_once_for_all_that_have_it(cluster: FakeCluster, run: Cli) -> None:
+    full = "metadata_read_only: etcd refuses changes. To do: make room"
+    cluster.conditions.update({1: full, 2: f"disk_full: no space\n{full}"})
+    lines = (await run("cluster", "status", status=1)).lines
+    at = lines.index("Not possible now:")
+    assert lines[at + 1 : at + 3] == [
+        "  broker 1,2: etcd refuses changes. To do: make room (metadata_read_only)",
+        "  broker 2: no space (disk_full)",
+    ]
+    data = (await run("cluster", "status", "--json", status=1)).json
+    assert data["healthy"] is False
+    assert [one["conditions"] for one in data["brokers"] if one["broker"] == 1] == [
+        [{"condition": "metadata_read_only", "text": "etcd refuses changes. To do: make room"}]
+    ]
+    assert "Not possible now: no space" in (await run("cluster", "describe-broker", "2")).out
+
+
 async def test_a_partition_without_a_leader_shows_the_brokers_that_it_waits_for(cluster: FakeCluster, run: Cli) -> None:
     cluster.down = {2, 3}
     cluster.replicas |= {TopicPartition("a", 0): (3, 2)}
