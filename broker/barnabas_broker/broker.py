@@ -54,6 +54,7 @@ from barnabas_broker.config.keys import (
     EVENT_LOOP_WATCHDOG_MS,
     FETCH_SESSION_PARTITIONS,
     FETCH_SESSION_SLOTS,
+    HTTP_MAX_CONNECTIONS,
     HTTP_SSL_CAFILE,
     HTTP_SSL_CERTFILE,
     HTTP_SSL_KEYFILE,
@@ -437,7 +438,9 @@ class BrokerServer:
         allowed = AllowedHosts([http_host, socket.gethostname(), *http_allow_hosts], "--http-allow-host")
         endpoint = None
         if http is not None:
-            endpoint = http.endpoint_class(view, http.listener, allowed, http.login, http.tls, audit.wrong_token)
+            endpoint = http.endpoint_class(
+                view, http.listener, allowed, http.login, http.tls, audit.wrong_token, config[HTTP_MAX_CONNECTIONS]
+            )
         if endpoint is not None:
             stack.push_async_callback(endpoint.stop)
         stack.push_async_callback(end_requests)

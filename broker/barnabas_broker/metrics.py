@@ -116,16 +116,17 @@ class Traffic:
 
     Attributes:
         accepted: connections that were opened.
-        refused: connections over ``max.connections``.
+        refused: connections over a limit.
+        evicted: connections that were closed to make room for others.
         dropped: connections that the broker closed because a request on them could not be answered.
         bytes_in: bytes received.
         bytes_out: bytes handed to the transports.
     """
 
-    __slots__ = ("accepted", "bytes_in", "bytes_out", "dropped", "refused")
+    __slots__ = ("accepted", "bytes_in", "bytes_out", "dropped", "evicted", "refused")
 
     def __init__(self) -> None:
-        self.accepted = self.refused = self.dropped = 0
+        self.accepted = self.refused = self.evicted = self.dropped = 0
         self.bytes_in = self.bytes_out = 0
 
 

@@ -22,3 +22,8 @@ def most_descriptors() -> int:
     """The descriptors that this process may have open (``ulimit -n``)."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def share_of_descriptors(part: int, least: int, most: int) -> int:
+    """One of `part` equal shares of the descriptors, from `least` to `most`."""
+    return min(max(most_descriptors() // part, least), most)

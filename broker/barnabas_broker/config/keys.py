@@ -792,6 +792,13 @@ HTTP_SSL_CAFILE = _text(
     "CA certificates (PEM): with a client certificate that they have signed, a request over HTTP needs no token. "
     "Barnabas' own.",
 )
+HTTP_MAX_CONNECTIONS = _int(
+    "http.max.connections",
+    100,
+    "Connections over HTTP at a time; at most a sixteenth of the descriptors of the process (ulimit -n). If there are "
+    "more, the one that has carried out no request for longest is closed. Barnabas' own.",
+    low=1,
+)
 # Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
 BROKER_SESSION_TIMEOUT_MS = _int(
     "broker.session.timeout.ms", 2000, "Ms without a lease renewal after which a broker is fenced.", 1000

@@ -13,6 +13,7 @@ from typing import Any, Final
 import xxhash
 from aiohttp import web
 
+from barnabas_broker.config.keys import HTTP_MAX_CONNECTIONS
 from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http import assets
 from barnabas_broker.http.acls import all_acls
@@ -34,13 +35,13 @@ from barnabas_broker.http.responses import (
     page_or_paths,
     plainly,
     records_query,
-    runner,
     send,
     send_json,
     unchanged,
 )
 from barnabas_broker.http.rows import MOST_PARTITIONS
 from barnabas_broker.http.sampler import Sampler
+from barnabas_broker.http.serving import HttpServer
 from barnabas_broker.http.shared import SharedText
 from barnabas_broker.http.text import collect, gather, listing
 from barnabas_broker.http.tls import HttpTls
@@ -96,6 +97,7 @@ class Endpoint:
         login: what requests need.
         tls: the certificate; None for plain HTTP.
         refused: called with the address of a client that has sent a wrong token.
+        most: connections at a time.
     """
 
     def __init__(
@@ -106,10 +108,9 @@ class Endpoint:
         login: Login,
         tls: HttpTls | None,
         refused: Callable[[str], None],
+        most: int,
     ) -> None:
         self._view = view
-        self._listener = listener
-        self._tls = tls
         self._lag = LoopLag(time.monotonic, asyncio.get_running_loop().call_later)
         self._scrape: asyncio.Task[list[bytes]] | None = None
         self._assets = assets.load()
@@ -148,13 +149,11 @@ class Endpoint:
             strict=True,
         ):
             app.router.add_get(path, handler)
-        self._runner = runner(app)
+        self._server = HttpServer(app, listener, None if tls is None else tls.context, most, HTTP_MAX_CONNECTIONS.name)
 
     async def start(self) -> None:
         """Start to answer."""
-        await self._runner.setup()
-        context = None if self._tls is None else self._tls.context
-        await web.SockSite(self._runner, self._listener, ssl_context=context).start()
+        await self._server.start()
         self._lag.start()
         self._sampler.start()
 
@@ -173,7 +172,7 @@ class Endpoint:
         for task in (self._scrape, *self._charts.values()):
             if task is not None:
                 task.cancel()
-        await self._runner.cleanup()
+        await self._server.stop()
 
     # Paths
 
@@ -184,7 +183,7 @@ class Endpoint:
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         # Requests during a scrape share its result, so that any number of them costs no more than one.
         if self._scrape is None:
-            pieces = gather(exposition(self._view, self._lag), time.perf_counter)
+            pieces = gather(exposition(self._view, self._lag, self._server), time.perf_counter)
             self._scrape = asyncio.get_running_loop().create_task(pieces)
             self._scrape.add_done_callback(self._scraped)
         return await send(request, await asyncio.shield(self._scrape), PROMETHEUS)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
 from barnabas_broker.conditions import ConditionName
@@ -21,13 +21,27 @@ from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
-from barnabas_broker.metrics import Histogram
+from barnabas_broker.metrics import Histogram, Traffic
 from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_protocol.errors import ErrorCode
 
 
-def exposition(view: View, lag: LoopLag) -> Iterator[str]:
+class HttpConnections(Protocol):
+    """The connections of the HTTP server.
+
+    Attributes:
+        traffic: their counters.
+    """
+
+    traffic: Traffic
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+
+
+def exposition(view: View, lag: LoopLag, http: HttpConnections) -> Iterator[str]:
     """All metrics, in pieces. A change between two pieces may or may not be visible."""
     image = view.cluster.image
     yield from _broker(view, image)
@@ -37,6 +51,9 @@ def exposition(view: View, lag: LoopLag) -> Iterator[str]:
     yield from _rebalances(view.groups.journal.metrics)
     yield from _transactions(view.transactions)
     yield from _requests(view)
+    yield from one("barnabas_http_connections", GAUGE, "Connections over HTTP that are open.", http.connections)
+    description = "Connections over HTTP without a request that were closed for others."
+    yield from one("barnabas_http_connections_evicted_total", COUNTER, description, http.traffic.evicted)
     yield from _process(lag)
 
 
@@ -282,6 +299,7 @@ def _requests(view: View) -> Iterator[str]:
     for name, description, value in (
         ("barnabas_connections_accepted_total", "Connections that came.", traffic.accepted),
         ("barnabas_connections_refused_total", "Connections over a limit.", traffic.refused),
+        ("barnabas_connections_evicted_total", "Connections without a login closed for others.", traffic.evicted),
         (
             "barnabas_connections_dropped_total",
             "Connections closed because a request on them could not be answered.",

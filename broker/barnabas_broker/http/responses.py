@@ -1,5 +1,6 @@
 """Responses that the endpoint of a broker and the console of a cluster have in common. It needs aiohttp."""
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,10 +19,6 @@ from barnabas_broker.http.rows import MOST_PARTITIONS, MOST_RECORDS, USUAL_RECOR
 from barnabas_broker.http.text import gather
 
 JSON: Final = "application/json; charset=utf-8"
-#: Seconds that a stop waits for responses that are not sent yet.
-_GRACE: Final = 1.0
-#: Bytes of a request line: a group id has up to 32,767, percent-encoded three times as many.
-_LONGEST_LINE: Final = 100 * 1024
 #: The page loads its own files only, and no script or style that is not one of them.
 _POLICY: Final = {
     "Content-Security-Policy": (
@@ -37,8 +34,9 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 LOGIN_PATH: Final = "/login"
 #: The files of the page hold no data.
 _FILES: Final = "/page/"
-#: Bytes of the form.
+#: Bytes of the form, and seconds for it to arrive.
 _LONGEST_FORM: Final = 16 * 1024
+_FORM_SECONDS: Final = 10.0
 _FORM_HEADERS: Final = {
     **_POLICY,
     "Content-Security-Policy": (
@@ -71,13 +69,6 @@ _WRONG: Final = "This is not the token."
 _DIGITS: Final = 18
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def runner(app: web.Application) -> web.AppRunner:
-    """What serves an application: without a log of requests, and with long names of groups."""
-    return web.AppRunner(
-        app, access_log=None, handle_signals=False, shutdown_timeout=_GRACE, max_line_size=_LONGEST_LINE
-    )
 
 
 def plainly(paths: Mapping[str, str], failed: Callable[[web.Request], str]) -> Middleware:
@@ -169,14 +160,19 @@ async def _sent_token(request: web.Request) -> str:
 
     Raises:
         HTTPRequestEntityTooLarge: the form is too long.
+        HTTPRequestTimeout: it does not arrive.
     """
     if request.content_type != "application/x-www-form-urlencoded":
         return ""
     body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > _LONGEST_FORM:
-            raise web.HTTPRequestEntityTooLarge(_LONGEST_FORM, len(body))
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > _LONGEST_FORM:
+                    raise web.HTTPRequestEntityTooLarge(_LONGEST_FORM, len(body))
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
     try:
         fields = parse_qs(body.decode("ascii"), max_num_fields=8)
     except ValueError:

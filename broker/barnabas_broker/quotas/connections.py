@@ -26,6 +26,8 @@ from barnabas_broker.quotas.rates import Rate, Window
 
 #: No limit: Kafka's ``Integer.MAX_VALUE``.
 UNLIMITED: Final = 2**31 - 1
+#: All listeners together.
+ALL: Final = ""
 #: Addresses whose rate is measured at a time. Beyond that, the one that connected least recently is forgotten, but none
 #: that is over its quota; if all are, further addresses are measured together.
 MOST: Final = 20_000
@@ -38,10 +40,17 @@ class Admitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A connection is closed after `wait` seconds. `reason` names the limit."""
+    """A connection is closed after `wait` seconds.
+
+    Attributes:
+        reason: the limit.
+        wait: seconds until it is closed.
+        full: the listener that has no place left, or :data:`ALL`; None if it is over another limit.
+    """
 
     reason: str
     wait: float = 0.0
+    full: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class ConnectionLimits:
         overrides: the same for single addresses.
         listeners: the limits of single listeners, by name.
         protected: the listener that has no part in the limits of the broker; None for none.
+        key: the configuration key of `connections`.
     """
 
     connections: int = UNLIMITED
@@ -76,6 +86,7 @@ class ConnectionLimits:
     overrides: Mapping[str, int] = field(default_factory=dict)
     listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
     protected: str | None = None
+    key: str = "max.connections"
 
 
 def canonical(address: str) -> str:
@@ -134,9 +145,9 @@ class ConnectionQuotas:
         own = limits.listeners.get(listener, ListenerLimits())
         protected = listener == limits.protected
         if not protected and self.total >= limits.connections:
-            return Refused(f"max.connections={limits.connections}")
+            return Refused(f"{limits.key}={limits.connections}", full=ALL)
         if self._by_listener.get(listener, 0) >= own.connections:
-            return Refused(f"listener.name.{listener.lower()}.max.connections={own.connections}")
+            return Refused(f"listener.name.{listener.lower()}.max.connections={own.connections}", full=listener)
         most = limits.overrides.get(canonical(address), limits.per_ip) if limits.overrides else limits.per_ip
         if self._by_address.get(address, 0) >= most:
             return Refused(f"max.connections.per.ip={most}")

@@ -3,18 +3,19 @@
 Its lines come from the logger ``barnabas_broker.audit``. The row of an API names the changes (:class:`Change`) that it
 makes (``Route.changes``), and its handler writes each when it is made (``RequestContext.changed``).
 
-What a client may repeat without end is folded: the first line of a kind is written at once, and how often it was
-repeated after :data:`WINDOW` seconds. These are refusals, logins, wrong tokens over HTTP, and offsets that are set
-outside of a group's membership, which some consumers do with every commit.
+What a client may repeat without end is folded (:mod:`barnabas_broker.folded`): the first line of a kind is written at
+once, and how often it was repeated after a while. These are refusals, logins, wrong tokens over HTTP, and offsets that
+are set outside of a group's membership, which some consumers do with every commit.
 
 No line has a password, a key or a token: the lines are made of the names below, and of configuration keys that have no
 secrets.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from barnabas_broker.folded import Repeated
 from barnabas_broker.logs import logger
 from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import AclOperation, AclResourceType
@@ -22,12 +23,6 @@ from barnabas_protocol.printable import printable
 
 log = logger("audit")
 
-#: Seconds for which what a client repeats is counted.
-WINDOW: Final = 60.0
-#: Different lines of one client and kind that are written within that time; the others are only counted.
-MOST_OF_CLIENT: Final = 100
-#: Clients and kinds that are counted at a time.
-MOST_CLIENTS: Final = 1_000
 #: Characters of a name that are written.
 LONGEST_NAME: Final = 249
 
@@ -139,59 +134,6 @@ _EVENTS: Final[dict[type[Said], str]] = {
 _USUAL: Final = (LoggedIn, OffsetsSet)
 
 
-class _Counts:
-    """What a client has done of one kind since `since`: how often each was repeated, and how many were others."""
-
-    __slots__ = ("others", "repeated", "since")
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self.repeated: dict[Said, int] = {}
-        self.others = 0
-
-
-class Repeated:
-    """Counts what clients repeat. Pure: the time is an argument."""
-
-    def __init__(self) -> None:
-        #: The oldest come first.
-        self._clients: dict[tuple[Client, type[Said]], _Counts] = {}
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
-    def add(self, client: Client, said: Said, now: float) -> bool:
-        """Count it; whether it is to be written, because it is new."""
-        counts = self._clients.get((client, type(said)))
-        if counts is None:
-            if len(self._clients) >= MOST_CLIENTS:
-                del self._clients[next(iter(self._clients))]
-            counts = self._clients[client, type(said)] = _Counts(now)
-        if said in counts.repeated:
-            counts.repeated[said] += 1
-            return False
-        if len(counts.repeated) >= MOST_OF_CLIENT:
-            counts.others += 1
-            return False
-        counts.repeated[said] = 0
-        return True
-
-    def ended(self, now: float) -> Iterator[tuple[Client, Said | type[Said], int]]:
-        """Forget what was counted for long enough.
-
-        Returns:
-            What was repeated, and how often; a kind stands for all of it that was counted, but not written.
-        """
-        while self._clients:
-            (client, kind), counts = next(iter(self._clients.items()))
-            if now < counts.since + WINDOW:
-                return
-            del self._clients[client, kind]
-            yield from ((client, said, times) for said, times in counts.repeated.items() if times)
-            if counts.others:
-                yield client, kind, counts.others
-
-
 class Audit:
     """Writes the audit log.
 
@@ -201,7 +143,7 @@ class Audit:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._repeated = Repeated()
+        self._repeated: Repeated[Client, Said] = Repeated()
 
     def not_authorized(
         self, principal: Principal, host: str, operation: AclOperation, resource: AclResourceType, name: str

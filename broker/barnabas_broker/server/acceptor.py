@@ -1,6 +1,7 @@
 """Accepts connections on a bound socket, within their limits (:mod:`barnabas_broker.quotas.connections`).
 
-The socket is not read while a connection waits because too many were created.
+The socket is not read while a connection waits because too many were created. If there is no place for another
+connection, one that is not in use is closed for it, if there is one (:class:`Evictable`).
 """
 
 import asyncio
@@ -9,10 +10,10 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
-from barnabas_broker.quotas.connections import ConnectionQuotas, Refused
-from barnabas_broker.server.folded import Folded
+from barnabas_broker.quotas.connections import ALL, ConnectionQuotas, Refused
 
 log = logger("server")
 
@@ -26,20 +27,72 @@ _NOTHING_LEFT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, err
 
 
 class Place:
-    """The place of a connection in the counts, until :meth:`leave`; called again, that does nothing."""
+    """The place of a connection in the counts, until :meth:`leave`; called again, that does nothing.
 
-    __slots__ = ("_address", "_listener", "_quotas")
+    Attributes:
+        listener: the listener that has accepted the connection.
+        address: of the client.
+    """
 
-    def __init__(self, quotas: ConnectionQuotas, listener: str, address: str) -> None:
+    __slots__ = ("_evictable", "_quotas", "address", "listener")
+
+    def __init__(self, quotas: ConnectionQuotas, listener: str, address: str, evictable: "Evictable") -> None:
         self._quotas: ConnectionQuotas | None = quotas
-        self._listener = listener
-        self._address = address
+        self._evictable = evictable
+        self.listener = listener
+        self.address = address
 
     def leave(self) -> None:
         """The connection is closed."""
+        self._evictable.keep(self)
         quotas, self._quotas = self._quotas, None
         if quotas is not None:
-            quotas.close(self._listener, self._address)
+            quotas.close(self.listener, self.address)
+
+    def offer(self, close: Callable[[], None]) -> None:
+        """Until :meth:`keep`, the connection may be closed by `close` when there is no place for another one."""
+        if self._quotas is not None:
+            self._evictable.offer(self, close)
+
+    def keep(self) -> None:
+        """The connection is needed."""
+        self._evictable.keep(self)
+
+
+class Evictable:
+    """Connections that are closed when there is no place for another one, the oldest first.
+
+    Those whose clients have not proved yet who they are, for instance: they must not keep out those that can. A client
+    that is honest and quick has logged in long before its turn comes.
+    """
+
+    def __init__(self) -> None:
+        self._closing: dict[Place, Callable[[], None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._closing)
+
+    def offer(self, place: Place, close: Callable[[], None]) -> None:
+        """From now on it is the newest one."""
+        self._closing.pop(place, None)
+        self._closing[place] = close
+
+    def keep(self, place: Place) -> None:
+        """It must not be closed any more."""
+        self._closing.pop(place, None)
+
+    def evict(self, listener: str) -> Place | None:
+        """Close the oldest one of a listener, or of :data:`~barnabas_broker.quotas.connections.ALL`.
+
+        Returns:
+            Its place, which it has left; None if there is none.
+        """
+        for place, close in self._closing.items():
+            if listener in (ALL, place.listener):
+                place.leave()
+                close()
+                return place
+        return None
 
 
 class RefusedConnections:
@@ -52,17 +105,28 @@ class RefusedConnections:
 
     def __init__(self, traffic: Traffic, now: Callable[[], float]) -> None:
         self._traffic = traffic
-        self._lines = Folded("connection refused", "connections refused", now)
+        self._lines = Folded(log.warning, "connection refused", "connections refused", now)
+        self._waits = Folded(log.warning, "connections wait", "connections waited", now)
 
     def add(self, host: str, port: int, reason: str) -> None:
-        """Count a refused connection, and log it if it is the first of its kind."""
+        """Count a connection that was refused, and log it."""
         self._traffic.accepted += 1
         self._traffic.refused += 1
-        self._lines.add(host, port, reason)
+        self._lines.add(host, f"{host}:{port}", reason=reason)
+
+    def evicted(self, place: Place, reason: str) -> None:
+        """Count a connection that was closed for another one, and log it."""
+        self._traffic.evicted += 1
+        self._lines.add(place.address, reason=f"{reason}: it was not in use, and another one needed its place")
+
+    def wait(self, error: OSError) -> None:
+        """Log that connections wait, because the system has no descriptors or memory left."""
+        self._waits.add("", reason=str(error))
 
     def tick(self) -> None:
         """Log what was repeated. To be called every few seconds."""
         self._lines.tick()
+        self._waits.tick()
 
 
 class Acceptor:
@@ -73,6 +137,7 @@ class Acceptor:
         name: of the listener.
         quotas: the limits.
         refused: logs what is over them.
+        evictable: connections that are closed when there is no place for another one.
         now: a monotonic clock, in seconds.
         begin: gets each connection that is accepted, the name of its peer and its place.
         backlog: connections that may wait to be accepted.
@@ -84,6 +149,7 @@ class Acceptor:
         name: str,
         quotas: ConnectionQuotas,
         refused: RefusedConnections,
+        evictable: Evictable,
         now: Callable[[], float],
         begin: Callable[[socket.socket, str, Place], None],
         backlog: int,
@@ -92,6 +158,7 @@ class Acceptor:
         self._name = name
         self._quotas = quotas
         self._refused = refused
+        self._evictable = evictable
         self._now = now
         self._begin = begin
         self._loop = asyncio.get_running_loop()
@@ -142,17 +209,22 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _NOTHING_LEFT:
                     raise
-                log.warning("connections wait", reason=str(error))
+                self._refused.wait(error)
                 self._wait(PAUSE_SECONDS)
                 return
             accepted.setblocking(False)
             host, port = address[0], address[1]
             decision = self._quotas.open(self._name, host, self._now())
+            if isinstance(decision, Refused) and decision.full is not None:
+                evicted = self._evictable.evict(decision.full)
+                if evicted is not None:
+                    self._refused.evicted(evicted, decision.reason)
+                    decision = self._quotas.open(self._name, host, self._now())
             if isinstance(decision, Refused):
                 self._refused.add(host, port, decision.reason)
                 self._close_later(accepted, decision.wait)
                 continue
-            place = Place(self._quotas, self._name, host)
+            place = Place(self._quotas, self._name, host, self._evictable)
             if decision.wait > 0:
                 self._next = accepted, f"{host}:{port}", place
                 self._wait(decision.wait)

@@ -259,6 +259,7 @@ class ConnectionOwner(Protocol):
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
+        direct: counts the second descriptors of sockets.
         identified: called with a client whose certificate says who it is.
     """
 
@@ -272,6 +273,7 @@ class ConnectionOwner(Protocol):
     requests: Budget
     responses: Budget
     turns: Turns
+    direct: Budget
     identified: Callable[[Peer], None]
 
     def admit(self, connection: "Connection") -> None:
@@ -324,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: deque[DeferredResponse] = deque()
         #: The rest of a large response and what follows it, while the peer has not read what was sent before.
         self._unsent: deque[Buffer | Unread] = deque()
-        #: A second descriptor of the socket, to send from files past the transport; opened when first needed.
+        #: A second descriptor of the socket, to send from files past the transport, while there is something to send.
         self._socket: socket.socket | None = None
         #: Bytes of large requests that wait, or are being carried out.
         self._large = 0
@@ -363,6 +365,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(str(error))
                 self._transport.abort()
                 return
+        if self._place is not None and self._login is None:
+            self._place.keep()
+        elif self._place is not None:
+            self._place.offer(self.abort)
         if self._login is not None:
             self._gate = self._dispatch = self._login.begin(self, self.server.dispatch)
             self._framer.max_bytes = self._login.max_receive_size
@@ -384,9 +390,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._pending.clear()
         self._unsent.clear()
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_writer(self._socket.fileno())
-            self._socket.close()
+        self._close_direct()
         self._large = self._ready = self._sending = 0
         self._count()
         self.server.requests.give(self._charged)
@@ -635,21 +639,32 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             # The frame's length has been sent, so the connection can carry nothing else.
             self._drop(transport, f"a response cannot be completed: {error}")
-        if self._closing and not unsent:
-            transport.close()
+        if not unsent:
+            self._close_direct()
+            if self._closing:
+                transport.close()
 
     def _direct_socket(self, transport: asyncio.Transport) -> socket.socket | None:
         """The socket, if a file may be sent straight into it: no TLS, and the transport's buffer is empty."""
         if self._socket is None:
             given = transport.get_extra_info("socket")
-            if given is None or transport.get_extra_info("sslcontext") is not None:
+            if given is None or transport.get_extra_info("sslcontext") is not None or not self.server.direct.left:
                 return None
             # A descriptor of our own: the loop watches the transport's for the transport alone.
             try:
                 self._socket = socket.socket(fileno=os.dup(given.fileno()))
             except OSError:
                 return None  # too many are open; the transport sends it instead
+            self.server.direct.add(1)
         return None if transport.get_write_buffer_size() else self._socket
+
+    def _close_direct(self) -> None:
+        """Close the second descriptor, if there is one: files and other connections need descriptors, too."""
+        direct, self._socket = self._socket, None
+        if direct is not None:
+            asyncio.get_running_loop().remove_writer(direct.fileno())
+            direct.close()
+            self.server.direct.give(1)
 
     def _push(self, direct: socket.socket) -> int:
         """Write the first unsent part past the transport; how many bytes of it."""
@@ -734,6 +749,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def authenticated(self, *, again: bool) -> None:
         """The client has proved who it is: serve its requests. With `again` its gate stays, and passes them on."""
+        if self._place is not None:
+            self._place.keep()
         if not again:
             self._gate, self._dispatch = None, self.server.dispatch
         self._framer.max_bytes = self.server.max_request_bytes

@@ -16,18 +16,19 @@ from barnabas_broker.config.keys import (
     QUEUED_MAX_REQUEST_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
-from barnabas_broker.server.acceptor import Acceptor, Place, RefusedConnections
+from barnabas_broker.server.acceptor import Acceptor, Evictable, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
-from barnabas_broker.server.folded import Folded
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeSteps, TlsListener
 from barnabas_broker.server.turns import Turns
+from barnabas_broker.shortages import share_of_descriptors
 from barnabas_protocol.framing import ROOM
 
 log = logger("server")
@@ -38,6 +39,9 @@ BACKLOG: Final = 1024
 SWEEP_SECONDS: Final = 5.0
 #: Connections that are closed before others get their turn.
 _CLOSES: Final = 64
+#: Second descriptors of sockets, and TLS handshakes: a part of all descriptors each, and how many at least and at most.
+DIRECT: Final = 32, 8, 1024
+HANDSHAKES: Final = 32, 8, 512
 #: Seconds for the rest of a request while others wait for memory.
 FRAME_SECONDS: Final = 10.0
 
@@ -74,6 +78,7 @@ class SocketServer:
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
+        direct: counts the second descriptors of sockets.
     """
 
     def __init__(
@@ -97,16 +102,18 @@ class SocketServer:
         self.requests = Budget(config[QUEUED_MAX_REQUEST_BYTES])
         self.responses = responses
         self.turns = Turns(ALL_TURNS)
+        self.direct = Budget(share_of_descriptors(*DIRECT))
         self._quotas = quotas
+        self._evictable = Evictable()
         self._refused = RefusedConnections(self.traffic, now)
-        self._failed_handshakes = Folded("TLS handshake failed", "TLS handshakes failed", now)
+        self._failed_handshakes = Folded(log.warning, "TLS handshake failed", "TLS handshakes failed", now)
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
         self._acceptors: list[Acceptor] = []
         self._tls: list[TlsListener] = []
         #: Connections that are being made.
         self._beginning: set[asyncio.Task[None]] = set()
-        self._handshakes = HandshakeSteps()
+        self._handshakes = HandshakeSteps(share_of_descriptors(*HANDSHAKES))
         #: The connection that goes on while others wait for memory, and since when.
         self._ahead: Waiter | None = None
         self._ahead_since = 0.0
@@ -138,7 +145,8 @@ class SocketServer:
             shaking = TlsListener(tls, make, self.traffic, self._handshakes, self._failed_handshakes, protocol)
             self._tls.append(shaking)
             begin = shaking.begin
-        self._acceptors.append(Acceptor(listener, name, self._quotas, self._refused, self.now, begin, BACKLOG))
+        acceptor = Acceptor(listener, name, self._quotas, self._refused, self._evictable, self.now, begin, BACKLOG)
+        self._acceptors.append(acceptor)
         if self._sweeper is None:
             self._sweep_again()
 

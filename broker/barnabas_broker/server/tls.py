@@ -5,9 +5,14 @@ event loop does nothing else. A hundred clients that take their steps at once wo
 them. So a connection is not read during its handshake, except when its step has its turn (:class:`HandshakeSteps`);
 whatever else is ready comes between the steps.
 
+A handshake takes 60 KB and a second descriptor, so few are done at a time. It begins when the client has sent
+something; until then, and while it waits for its place, a connection is hardly more than its socket. While others wait,
+a handshake ends whose client has sent nothing for :data:`PATIENCE_SECONDS`: clients that begin handshakes and do not
+end them cannot keep others out.
+
 The first byte shows what is not TLS. A connection that does not get through its handshake causes a log line with
 the peer and the reason, once a minute for a host and a reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in
-``max.connections`` meanwhile.
+``max.connections`` meanwhile; if there is no place for another connection, the oldest of them is closed.
 """
 
 import asyncio
@@ -17,18 +22,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Final, cast
 
+from barnabas_broker.folded import Folded
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.server.folded import Folded
 
 #: Seconds from the connection to the end of the handshake.
 HANDSHAKE_SECONDS: Final = 10.0
+#: Seconds for a client to answer while other handshakes wait for their place.
+PATIENCE_SECONDS: Final = 1.0
 #: Seconds for the peer to confirm the end of a connection.
 SHUTDOWN_SECONDS: Final = 1.0
 #: Steps of handshakes in a turn of the event loop.
 AT_ONCE: Final = 2
+#: Bytes that are read of what is not TLS.
+_LEFT: Final = 64 * 1024
 #: The first byte of a TLS handshake.
 _HANDSHAKE: Final = b"\x16"
 
@@ -46,19 +55,41 @@ _REASONS: Final = {
 
 
 class HandshakeSteps:
-    """Bounds the steps of handshakes in a turn of the event loop; the others wait in the order in which they ask.
+    """Bounds the handshakes at a time, and their steps in a turn of the event loop; the others wait in the order in
+    which they ask.
 
     A step ends with its turn, whether the peer has sent all of its message or not, so that peers which are slow or
     never end their handshakes cannot keep others out.
+
+    Args:
+        most: handshakes at a time.
+
+    Attributes:
+        waiting: handshakes that wait for others to end.
     """
 
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(AT_ONCE)
+    def __init__(self, most: int) -> None:
+        self.waiting = 0
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(most)
+
+    @asynccontextmanager
+    async def handshake(self) -> AsyncIterator[None]:
+        """Wait for the place of a handshake, which it has in the context."""
+        self.waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            self._places.release()
 
     @asynccontextmanager
     async def step(self) -> AsyncIterator[None]:
         """Wait for the turn of a step; what is ready to be read from a socket in the context is read before its end."""
-        async with self._places:
+        async with self._turns:
             yield
             await _turn()
 
@@ -88,6 +119,10 @@ class _Opening(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.heard.set()
+
+
+class _Silent(Exception):
+    """A client has not answered while others wait for the place of its handshake."""
 
 
 class TlsListener:
@@ -129,6 +164,11 @@ class TlsListener:
     def begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
         """Make a connection of an accepted socket, or close it."""
         task = self._loop.create_task(self._begin(accepted, peer, place))
+
+        def drop() -> None:
+            task.cancel()
+
+        place.offer(drop)
         self.pending.add(task)
         task.add_done_callback(self.pending.discard)
 
@@ -138,43 +178,61 @@ class TlsListener:
             task.cancel()
 
     async def _begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
-        connection = self._make(place)
+        connection: Connection | None = None
         try:
-            await self._connect(accepted, peer, connection)
+            async with asyncio.timeout(self._seconds):
+                first = await self._first(accepted)
+                if first == _HANDSHAKE:
+                    async with self._steps.handshake():
+                        connection = self._make(place)
+                        await self._connect(accepted, peer, connection)
+                # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
+                elif first:
+                    accepted.recv(_LEFT)  # closing a socket with unread bytes would reset the connection
+                    self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
+        except TimeoutError:
+            self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
+        except _Silent:
+            self._refuse(peer, f"it has sent nothing for {PATIENCE_SECONDS:g} s while other handshakes waited")
+        except OSError as error:
+            self._refuse(peer, reason_of(error))
         finally:
+            if connection is None:
+                accepted.close()
             # Otherwise it leaves its place when it is lost.
-            if not connection.made:
+            if connection is None or not connection.made:
                 place.leave()
 
+    async def _first(self, accepted: socket.socket) -> bytes:
+        """Wait for the first byte, which stays in the socket; b"" if the peer has closed the connection."""
+        heard = asyncio.Event()
+        self._loop.add_reader(accepted.fileno(), heard.set)
+        try:
+            await heard.wait()
+        finally:
+            self._loop.remove_reader(accepted.fileno())
+        return accepted.recv(1, socket.MSG_PEEK)
+
     async def _connect(self, accepted: socket.socket, peer: str, connection: Connection) -> None:
-        # The loop closes the socket of a failed handshake at once, and the peer still has to learn why.
-        with closing(accepted.dup()) as spare:
-            raw: asyncio.Transport | None = None
-            try:
-                raw, opening = await self._loop.connect_accepted_socket(_Opening, accepted)
-                async with asyncio.timeout(self._seconds):
+        raw: asyncio.Transport | None = None
+        try:
+            # The loop closes the socket of a failed handshake at once, and the peer still has to learn why.
+            with closing(accepted.dup()) as spare:
+                try:
+                    raw, opening = await self._loop.connect_accepted_socket(_Opening, accepted)
                     await opening.heard.wait()
-                    if opening.first.startswith(_HANDSHAKE):
-                        await self._shake_hands(raw, spare, opening.first, connection)
-                        return
-                # Without a byte it was a port scan, or a load balancer that looks whether the port is open.
-                if opening.first:
-                    self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
-            except HandshakeFailed as failed:
-                with suppress(OSError):
-                    spare.send(failed.alert)
-                self._refuse(peer, reason_of(failed.error))
-            except TimeoutError:
-                self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
-            except OSError as error:
-                self._refuse(peer, reason_of(error))
-            finally:
-                if connection.made:
-                    pass
-                elif raw is not None:
-                    raw.abort()
-                else:
-                    accepted.close()
+                    await self._shake_hands(raw, spare, opening.first, connection)
+                except HandshakeFailed as failed:
+                    with suppress(OSError):
+                        spare.send(failed.alert)
+                    self._refuse(peer, reason_of(failed.error))
+        finally:
+            if connection.made:
+                pass
+            elif raw is not None:
+                raw.abort()
+            else:
+                accepted.close()
 
     async def _shake_hands(
         self, raw: asyncio.Transport, spare: socket.socket, first: bytes, connection: Connection
@@ -224,18 +282,28 @@ class TlsListener:
             _feed(connection, opening.first)  # with the end of the handshake, the first request may have arrived
 
     async def _readable(self, spare: socket.socket, wake: asyncio.Event) -> None:
-        """Wait until the peer has sent something, or `wake` is set."""
+        """Wait until the peer has sent something, or `wake` is set.
+
+        Raises:
+            _Silent: others have waited for the place of this handshake meanwhile.
+        """
         self._loop.add_reader(spare.fileno(), wake.set)
         try:
-            await wake.wait()
+            while not wake.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await wake.wait()
+                        return
+                if self._steps.waiting:
+                    raise _Silent
         finally:
             wake.clear()
             self._loop.remove_reader(spare.fileno())
 
     def _refuse(self, peer: str, reason: str) -> None:
         self._traffic.dropped += 1
-        host, _, port = peer.rpartition(":")
-        self._failed.add(host, int(port), reason)
+        host = peer.rpartition(":")[0]
+        self._failed.add(host, peer, reason=reason)
 
 
 def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:

@@ -104,8 +104,9 @@ async def serving(
                 _wall_ms,
                 hosts,
                 login,
+                listener,
             )
-            await serves.start(listener)
+            await serves.start()
             try:
                 yield
             finally:

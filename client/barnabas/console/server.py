@@ -30,10 +30,10 @@ from barnabas_broker.http.responses import (
     page_or_paths,
     plainly,
     records_query,
-    runner,
     send,
     unchanged,
 )
+from barnabas_broker.http.serving import HttpServer
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.logs import logger
@@ -65,6 +65,8 @@ _CHART_MS: Final = 3_600_000
 _PATIENCE: Final = 1.5
 #: Charts that are kept to answer further requests for them.
 _CHARTS: Final = 16
+#: Connections at a time.
+_MOST_CONNECTIONS: Final = 100
 #: Bytes of a request body at most.
 _MOST_BYTES: Final = 256 * 1024
 #: The status when no broker answers, or one refuses: the console does what a gateway does.
@@ -86,6 +88,7 @@ class Console:
         wall_ms: the time of day, in ms since 1970.
         hosts: the names that requests may be for.
         login: what requests need.
+        listener: a bound socket.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Console:
         wall_ms: Callable[[], int],
         hosts: AllowedHosts,
         login: Login,
+        listener: socket.socket,
     ) -> None:
         self._cluster, self._histories, self._resets = cluster, histories, resets
         self._survey, self._records, self._hidden = survey, records, hidden
@@ -128,18 +132,17 @@ class Console:
             app.router.add_get(path, handler)
         if resets is not None:
             app.router.add_post(RESET_PATH, self._reset)
-        self._runner = runner(app)
+        self._server = HttpServer(app, listener, None, _MOST_CONNECTIONS, "connections of the console")
 
-    async def start(self, listener: socket.socket) -> None:
-        """Start to answer on a bound socket."""
-        await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
+    async def start(self) -> None:
+        """Start to answer."""
+        await self._server.start()
 
     async def stop(self) -> None:
         """Stop to answer."""
         for task in self._charts.values():
             task.cancel()
-        await self._runner.cleanup()
+        await self._server.stop()
 
     # Paths
 

@@ -5,44 +5,13 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.security import audit
-from barnabas_broker.security.audit import WINDOW, Audit, Client, LoginFailed, Refused, Repeated
+from barnabas_broker.folded import WINDOW
+from barnabas_broker.security.audit import Audit
 from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import AclOperation, AclResourceType
 
 OF_ADA = Principal("User", "ada"), "10.0.0.7"
 OF_BOB = Principal("User", "bob"), "10.0.0.8"
-ADA, BOB = Client(*OF_ADA), Client(*OF_BOB)
-READ, WRITE = Refused("READ", "TOPIC", "orders"), Refused("WRITE", "TOPIC", "orders")
-
-
-def test_the_first_of_each_is_written_and_the_others_are_counted() -> None:
-    repeated = Repeated()
-    assert [repeated.add(ADA, READ, 0), repeated.add(ADA, READ, 1), repeated.add(ADA, WRITE, 2)] == [True, False, True]
-    assert repeated.add(BOB, READ, 3)
-    assert not repeated.add(ADA, READ, 4)
-    assert list(repeated.ended(WINDOW - 0.1)) == []
-    assert list(repeated.ended(WINDOW)) == [(ADA, READ, 2)]
-    assert len(repeated) == 1
-    assert repeated.add(ADA, READ, WINDOW)
-    assert list(repeated.ended(WINDOW + 3)) == []
-    assert len(repeated) == 1
-
-
-def test_a_client_that_tries_many_names_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MOST_OF_CLIENT", 3)
-    repeated = Repeated()
-    written = [repeated.add(ADA, READ._replace(name=f"t{number}"), 0) for number in range(10)]
-    assert written == [True] * 3 + [False] * 7
-    assert list(repeated.ended(WINDOW)) == [(ADA, Refused, 7)]
-
-
-def test_many_clients_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MOST_CLIENTS", 3)
-    repeated = Repeated()
-    for number in range(10):
-        assert repeated.add(ADA._replace(host=f"10.0.0.{number}"), READ, number)
-        assert len(repeated) <= 3
 
 
 def test_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,12 +68,3 @@ def test_logins_and_failed_ones_are_folded(caplog: pytest.LogCaptureFixture) -> 
     levels = {record.msg["event"]: record.levelno for record in caplog.records}  # type: ignore[index]
     assert levels["authenticated"] == levels["offsets set"] == logging.INFO
     assert levels["authentication failed"] == levels["wrong token"] == logging.WARNING
-
-
-def test_many_users_that_are_tried_do_not_hide_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MOST_OF_CLIENT", 3)
-    repeated = Repeated()
-    tried = [LoginFailed("OUTSIDE", "wrong", f"user-{number}") for number in range(10)]
-    assert [repeated.add(ADA, each, 0) for each in tried] == [True] * 3 + [False] * 7
-    assert repeated.add(ADA, READ, 0)
-    assert list(repeated.ended(WINDOW)) == [(ADA, LoginFailed, 7)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker import folded
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ListenerLimits
-from barnabas_broker.server import folded
 from barnabas_broker.server.acceptor import RefusedConnections
 from barnabas_broker.server.limits import Limits
 from barnabas_protocol.errors import ErrorCode
@@ -322,6 +322,6 @@ def test_refused_connections_are_logged_once_and_counted(caplog: pytest.LogCaptu
     now = folded.WINDOW
     lines.tick()
     assert refused(caplog)[-1]["repeated"] == 999
-    for host in range(2 * folded.MOST_COUNTED):
+    for host in range(2 * folded.MOST_CLIENTS):
         lines.add(str(host), 1, "max.connections=1")
-    assert len(lines._lines) == folded.MOST_COUNTED
+    assert len(lines._lines) == folded.MOST_CLIENTS

@@ -113,6 +113,31 @@ async def test_without_a_descriptor_for_it_the_transport_sends_it(
         assert await reader.readexactly(len(expected)) == expected
 
 
+async def test_it_is_sent_by_the_transport_when_others_have_the_second_descriptors(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (broker, reader, writer):
+        broker.server.direct.add(broker.server.direct.left)
+        writer.write(framed(b"file") + framed(b"c"))
+        expected = broker.expected() + b"<c>"
+        assert await reader.readexactly(len(expected)) == expected
+        assert broker.server.direct.left == 0
+
+
+async def test_the_second_descriptor_is_closed_with_the_response(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (broker, reader, writer):
+        left = broker.server.direct.left
+        before = descriptors()
+        writer.write(framed(b"file"))
+        assert await reader.readexactly(4) == b"head"
+        (connection,) = broker.server._connections
+        await until(lambda: not connection._writable)
+        assert broker.server.direct.left == left - 1
+        rest = broker.expected()[4:]
+        assert await reader.readexactly(len(rest)) == rest
+        await until(lambda: broker.server.direct.left == left)
+        broker.parts.clear()
+        assert descriptors() == before
+
+
 async def test_a_peer_that_does_not_read_leaves_it_in_the_file(tmp_path: Path) -> None:
     async with connected(tmp_path) as (broker, reader, writer):
         writer.write(framed(b"file"))

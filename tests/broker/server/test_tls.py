@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import random
 import shutil
 import socket
@@ -17,11 +18,12 @@ from typing import Any
 import pytest
 import uvloop
 
+from barnabas_broker import folded
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
 from barnabas_broker.security.tls import _Connection
-from barnabas_broker.server import folded
+from barnabas_broker.server import server, tls
 from barnabas_broker.server.connection import Connection, Peer
 from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps, TlsListener
 from barnabas_protocol.codec import encode_request
@@ -343,7 +345,11 @@ def test_a_failed_handshake_leaves_nothing_for_the_collector(
             if said:
                 wire = await Wire.connect(port(broker))
                 wire.writer.write(said)
-                await until(lambda: bool(connections))
+                if said.startswith(b"\x16"):
+                    await until(lambda: bool(connections))
+                else:
+                    assert await wire.closed()
+                    assert not connections
                 await wire.close()
             else:
                 assert await rejected(broker, trusting(authority)) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
@@ -361,23 +367,77 @@ def test_a_failed_handshake_leaves_nothing_for_the_collector(
         gc.enable()
 
 
-async def test_pending_handshakes_count_as_connections(
+async def test_pending_handshakes_count_as_connections_and_make_room_for_others(
     start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await start_tls(max_connections="2")
-    silent = [await Wire.connect(port(broker)) for _ in range(2)]
-    async with await Wire.connect(port(broker)) as third:
-        assert await third.closed()
-    (line,) = failures(caplog)
-    assert (line["event"], line["reason"]) == ("connection refused", "max.connections=2")
-    for each in silent:
+    oldest = await Wire.connect(port(broker))
+    await until(lambda: broker.server.handshakes == 1)
+    newer = await Wire.connect(port(broker))
+    await until(lambda: broker.server.handshakes == 2)
+    async with await connect(broker, trusting(authority)) as client:
+        await client.ask(ASK, 3, ApiVersionsResponse)
+        assert await oldest.closed()
+        (line,) = failures(caplog)
+        assert (line["event"], line["host"]) == ("connection refused", "127.0.0.1")
+        assert line["reason"] == "max.connections=2: it was not in use, and another one needed its place"
+        async with await connect(broker, trusting(authority)) as another:
+            await another.ask(ASK, 3, ApiVersionsResponse)
+            assert await newer.closed()
+            # Those that are served stay.
+            async with await Wire.connect(port(broker)) as refused:
+                assert await refused.closed()
+            assert failures(caplog)[-1]["reason"] == "max.connections=2"
+            await client.ask(ASK, 3, ApiVersionsResponse)
+    for each in oldest, newer:
         await each.close()
-    await until(lambda: not broker.server.handshakes)
+    await until(lambda: not broker.server.connections)
     assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
 
 
+def hello(context: ssl.SSLContext) -> bytes:
+    """The first message of a handshake."""
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+async def test_handshakes_that_are_not_ended_take_few_descriptors_and_make_room_for_others(
+    start_tls: StartTls, authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKES", (1, 3, 3))
+    monkeypatch.setattr(tls, "PATIENCE_SECONDS", 0.05)
+    broker = await start_tls()
+    made, first = 0, hello(trusting(authority))
+    make = Connection.__init__
+
+    def counted(connection: Connection, *args: Any, **named: Any) -> None:
+        nonlocal made
+        made += 1
+        make(connection, *args, **named)
+
+    before = len(os.listdir("/proc/self/fd"))
+    silent = [await Wire.connect(port(broker)) for _ in range(20)]
+    await until(lambda: broker.server.handshakes == 20)
+    assert len(os.listdir("/proc/self/fd")) == before + 40
+    monkeypatch.setattr(Connection, "__init__", counted)
+    for each in silent[:10]:
+        each.writer.write(first)
+    # Three at a time, which give way to the others.
+    assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
+    assert made >= 9
+    assert len(os.listdir("/proc/self/fd")) <= before + 40 + 3 + 2
+    reasons = {line["reason"] for line in failures(caplog)}
+    assert reasons == {"it has sent nothing for 0.05 s while other handshakes waited"}
+    for each in silent:
+        await each.close()
+    await until(lambda: not broker.server.handshakes)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 async def test_few_steps_of_handshakes_are_done_together() -> None:
-    steps, inside, most = HandshakeSteps(), 0, 0
+    steps, inside, most = HandshakeSteps(1), 0, 0
 
     async def step() -> None:
         nonlocal inside, most
@@ -393,7 +453,7 @@ async def test_few_steps_of_handshakes_are_done_together() -> None:
 
 
 async def test_a_step_that_gives_up_does_not_keep_its_place() -> None:
-    steps, never = HandshakeSteps(), asyncio.Event()
+    steps, never = HandshakeSteps(1), asyncio.Event()
 
     async def step() -> None:
         async with steps.step():
@@ -408,7 +468,7 @@ async def test_a_step_that_gives_up_does_not_keep_its_place() -> None:
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         for _ in range(AT_ONCE):
             await stack.enter_async_context(steps.step())
-        assert steps._places.locked()
+        assert steps._turns.locked()
 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])

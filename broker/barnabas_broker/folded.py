@@ -1,0 +1,123 @@
+"""Log lines that clients may cause without end: each is written at once, and after :data:`WINDOW` seconds how often it
+was repeated.
+
+Text that a client chooses stands in many lines, so that no two of them are alike. Of one client and kind of line,
+:data:`MOST_OF_CLIENT` different ones are written in that time at most; the others are only counted.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, Generic, TypeVar
+
+#: Seconds for which what a client repeats is counted.
+WINDOW: Final = 60.0
+#: Different lines of one client and kind that are written within that time; the others are only counted.
+MOST_OF_CLIENT: Final = 100
+#: Clients and kinds that are counted at a time.
+MOST_CLIENTS: Final = 1_000
+
+ClientT = TypeVar("ClientT", bound=Hashable)
+SaidT = TypeVar("SaidT", bound=Hashable)
+
+
+class _Counts(Generic[SaidT]):
+    """What a client has done of one kind since `since`: how often each was repeated, and how many were others."""
+
+    __slots__ = ("others", "repeated", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.repeated: dict[SaidT, int] = {}
+        self.others = 0
+
+
+class Repeated(Generic[ClientT, SaidT]):
+    """Counts what clients repeat. The kind of what is counted is its type. Pure: the time is an argument."""
+
+    def __init__(self) -> None:
+        #: The oldest come first.
+        self._clients: dict[tuple[ClientT, type[SaidT]], _Counts[SaidT]] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def add(self, client: ClientT, said: SaidT, now: float) -> bool:
+        """Count it; whether it is to be written, because it is new."""
+        counts = self._clients.get((client, type(said)))
+        if counts is None:
+            if len(self._clients) >= MOST_CLIENTS:
+                del self._clients[next(iter(self._clients))]
+            counts = self._clients[client, type(said)] = _Counts(now)
+        if said in counts.repeated:
+            counts.repeated[said] += 1
+            return False
+        if len(counts.repeated) >= MOST_OF_CLIENT:
+            counts.others += 1
+            return False
+        counts.repeated[said] = 0
+        return True
+
+    def ended(self, now: float) -> Iterator[tuple[ClientT, SaidT | type[SaidT], int]]:
+        """Forget what was counted for long enough.
+
+        Returns:
+            What was repeated, and how often; a kind stands for all of it that was counted, but not written.
+        """
+        while self._clients:
+            (client, kind), counts = next(iter(self._clients.items()))
+            if now < counts.since + WINDOW:
+                return
+            del self._clients[client, kind]
+            yield from ((client, said, times) for said, times in counts.repeated.items() if times)
+            if counts.others:
+                yield client, kind, counts.others
+
+
+class Folded:
+    """Lines of one kind.
+
+    Args:
+        write: writes a line, for instance ``log.warning``.
+        event: of the first line.
+        repeated: of the line that says how often.
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, write: Callable[..., object], event: str, repeated: str, now: Callable[[], float]) -> None:
+        self._write = write
+        self._event = event
+        self._repeated = repeated
+        self._now = now
+        self._counted: Repeated[str, tuple[tuple[str, Hashable], ...]] = Repeated()
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def add(self, host: str, peer: str = "", **pairs: Hashable) -> None:
+        """Write the line, or count it.
+
+        Args:
+            host: the client; "" if it is not known.
+            peer: the address that the first line has instead of the host, with the port.
+            pairs: what makes the line differ from others of the host.
+        """
+        if self._counted.add(host, tuple(pairs.items()), self._now()):
+            self._write(self._event, **({"peer": peer} if peer else _of(host)), **pairs)
+
+    def tick(self) -> None:
+        """Write how often lines were repeated whose time is over. To be called every few seconds."""
+        self._end(self._now())
+
+    def close(self) -> None:
+        """Write what is counted."""
+        self._end(float("inf"))
+
+    def _end(self, now: float) -> None:
+        for host, said, times in self._counted.ended(now):
+            if isinstance(said, type):
+                self._write(self._repeated, **_of(host), others=times)
+            else:
+                self._write(self._repeated, **_of(host), **dict(said), repeated=times)
+
+
+def _of(host: str) -> dict[str, str]:
+    return {"host": host} if host else {}
