@@ -72,7 +72,6 @@ from barnabas_broker.config.keys import (
     SUPER_USERS,
 )
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
-from barnabas_broker.durations import seconds
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offload import Offloaded
@@ -123,6 +122,7 @@ from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.watchdog import Watchdog
+from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse

@@ -4,11 +4,11 @@ rebuilds those of groups from ``__consumer_offsets`` where brokers do not record
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from barnabas_broker.groups.events.events import EventRecord, Partition, decode_event, encode_event
-from barnabas_broker.groups.events.explain import explain
-from barnabas_broker.groups.events.rebuild.history import RebuiltMember
-from barnabas_broker.groups.events.rebuild.rebuilder import GroupRebuilder, LogRecord
-from barnabas_broker.transactions import events as transactions
+from barnabas_explain import transactions
+from barnabas_explain.explain import explain
+from barnabas_explain.rebuild.history import RebuiltMember
+from barnabas_explain.rebuild.rebuilder import GroupRebuilder, LogRecord
+from barnabas_explain.records import EventRecord, Partition, decode_event, encode_event
 
 
 class DescribedMember(Protocol):

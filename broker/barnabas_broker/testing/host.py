@@ -13,8 +13,6 @@ from barnabas_broker.config import BROKER_KEYS, PLAINTEXT, Config, Listener
 from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.groups.events.events import EventRecord
-from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.permissions import read_acls
@@ -22,6 +20,8 @@ from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
+from barnabas_explain.explain import explain
+from barnabas_explain.records import EventRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.events.chart import chart
-from barnabas_broker.groups.events.events import VERSION, decode_event, encode_event
-from barnabas_broker.groups.events.score import Score, StormScore
-from barnabas_broker.groups.events.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.history import History, Newest, PolledHistory, find_history
 from barnabas_client.cli.plugins import ExplainEvents
 from barnabas_client.logs import logger
+from barnabas_explain.catalog import EventType
+from barnabas_explain.chart import chart
+from barnabas_explain.records import VERSION, decode_event, encode_event
+from barnabas_explain.storm_score import Score, StormScore
+from barnabas_explain.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
 from barnabas_protocol.errors import KafkaError
 
 log = logger("barnabas_client.console")

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.console.views import Observed, one_group, positions_of
-from barnabas_broker.groups.events.chart import chart
-from barnabas_broker.groups.events.events import EventRecord, decode_event
-from barnabas_broker.groups.events.score import Score, storm_score
 from barnabas_broker.http.report import report
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
@@ -20,6 +17,9 @@ from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import look
+from barnabas_explain.chart import chart
+from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.storm_score import Score, storm_score
 from barnabas_protocol.counts import counted
 
 #: A rebalance may begin so much earlier than the time of --since.

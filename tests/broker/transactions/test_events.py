@@ -7,8 +7,10 @@ import pytest
 
 from barnabas_broker.cli.explain_events import explain_events
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.events import (
+from barnabas_broker.transactions.transaction import Ended, Metadata, TransactionState
+from barnabas_explain.transactions import (
     MOST_PARTITIONS,
+    Cause,
     EventRecord,
     decode_event,
     encode_event,
@@ -16,7 +18,6 @@ from barnabas_broker.transactions.events import (
     explain,
     slow_event,
 )
-from barnabas_broker.transactions.transaction import Cause, Ended, Metadata, TransactionState
 
 START = 1_000_000
 

@@ -24,12 +24,12 @@ from barnabas_broker.groups.coordinator.responses import (
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller
 from barnabas_broker.groups.offsets.offsets import OpenTransaction, TransactionalCommit
-from barnabas_broker.groups.records import Committed, offset_key, offset_key_head, offset_value
-from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_broker.steps import Steps, each, finish
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,6 +44,7 @@ from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from barnabas_protocol.subscriptions import CONSUMER
 
 #: Groups that one step of the expiry checks.
 _GROUPS_PER_STEP: Final = 200
