@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from barnabas_explain.catalog import NOT_PROVIDED, EventType
-from barnabas_explain.records import NOT_RECORDED, EventRecord, by_topic
+from barnabas_explain.records import NOT_RECORDED, EventRecord, by_topic, decode_event
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS, name_of
 from barnabas_protocol.counts import counted
 
@@ -44,9 +44,27 @@ class Explanation:
     details: list[str] = field(default_factory=list)
     data: list[EventRecord] = field(default_factory=list)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> "ExplanationData":
         """The explanation, ready for JSON."""
         return asdict(self)
+
+
+#: An explanation as data: the fields of :class:`Explanation`. Those of transactions have the same.
+ExplanationData = dict[str, Any]
+
+
+def explain_values(
+    values: Iterable[bytes], *, since: int | None = None, generation: int | None = None
+) -> list[ExplanationData]:
+    """Explain the events of a group, oldest first.
+
+    Args:
+        values: the values of its records in ``__group_events``, oldest first; values that are not events are left out.
+        since: only events at or after this time, in ms since 1970.
+        generation: only the rebalance that led to this generation.
+    """
+    events = [event for event in map(decode_event, values) if event is not None]
+    return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]
 
 
 @dataclass(slots=True)

@@ -137,6 +137,18 @@ def partitions_of(event: EventRecord) -> list[Partition]:
     return [(topic, number) for topic, numbers in event["partitions"].items() for number in numbers]
 
 
+def explain_values(
+    values: Iterable[bytes],
+    *,
+    since: int | None = None,
+    transactional_ids: Collection[str] | None = None,
+    partitions: Collection[Partition] | None = None,
+) -> list[dict[str, Any]]:
+    """Explain the values of records of ``__transaction_events``, as :func:`explain`; others are left out."""
+    events = [event for event in map(decode_event, values) if event is not None]
+    return explain(events, since=since, transactional_ids=transactional_ids, partitions=partitions)
+
+
 def explain(
     events: Iterable[EventRecord],
     *,

@@ -10,7 +10,6 @@ from barnabas_broker.http.report import report
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import checked
-from barnabas_client.cli.events import require_explainer
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.history import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_client.cli.output import Output
@@ -73,7 +72,7 @@ async def _events(
     arguments: Namespace, admin: Admin, output: Output, since: int, until: int
 ) -> tuple[list[EventRecord], History, int]:
     """The events until a time, where they come from, and how many older ones are left out."""
-    history = await find_history(arguments, admin, require_explainer(), since, _MARGIN_MS)
+    history = await find_history(arguments, admin, since, _MARGIN_MS)
     if isinstance(history, PolledHistory):
         raise CommandError(
             "the past of a group is in __group_events or __consumer_offsets, and neither may be read here. To do: "
