@@ -25,7 +25,15 @@ from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
-from barnabas_broker.cluster.controller import IsrChange, LogEnd, add_users, alter_isr, report_log_ends
+from barnabas_broker.cluster.controller import (
+    IsrChange,
+    LogEnd,
+    Withdrawal,
+    add_users,
+    alter_isr,
+    report_log_ends,
+    withdraw,
+)
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
@@ -763,6 +771,9 @@ def _start_following(
     async def report(ends: Sequence[LogEnd]) -> None:
         await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
+    async def leave(withdrawals: Sequence[Withdrawal]) -> None:
+        await cluster.change(lambda image: (withdraw(image, node_id, lifecycle.epoch, withdrawals), None))
+
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
     fetchers = ReplicaFetcherManager(
@@ -776,9 +787,10 @@ def _start_following(
         security,
     )
     stack.push_async_callback(fetchers.close)
-    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, leave, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+    lifecycle.lost = replicas.lost
     fetchers.image_changed(cluster.image, cluster.image.snapshot())
     cluster.subscribe(fetchers.image_changed)
 

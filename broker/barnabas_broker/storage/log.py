@@ -742,7 +742,7 @@ class Log:
         self.mark_lost()
 
     def made_whole(self) -> None:
-        """Remove the mark: the log has fetched again what it had lost, or nobody has more records than it.
+        """Remove the mark: the log has fetched again what it had lost, or no replica has more records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
