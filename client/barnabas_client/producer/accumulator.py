@@ -120,6 +120,7 @@ class PartitionQueue:
         leader: the node id of the last known leader.
         moved: whether the leader has changed since a batch was last acknowledged.
         limit: the size of records in bytes that the broker may accept in one batch.
+        unreachable: how often in succession its leader was not known, or could not be reached.
     """
 
     __slots__ = (
@@ -134,6 +135,7 @@ class PartitionQueue:
         "next_sequence",
         "retry_at",
         "tp",
+        "unreachable",
     )
 
     def __init__(self, tp: TopicPartition, accumulator: "Accumulator") -> None:
@@ -148,6 +150,7 @@ class PartitionQueue:
         self.leader: int | None = None
         self.moved = False
         self.limit = min(accumulator.config.batch_size, accumulator.config.max_request_size)
+        self.unreachable = 0
 
     def led_by(self, node: int) -> None:
         """Note the partition's leader. A new leader may be sent to at once, but not if the leader keeps changing while
