@@ -4,9 +4,11 @@ The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`
 :mod:`barnabas_broker.transactions.ports`, and import nothing of them.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
@@ -38,6 +40,10 @@ class CoordinatorTopicLog:
         self._topic = topic
         self._replicas = replicas
         self._wall_ms = wall_ms
+        event = f"{topic} cannot be written"
+        #: Requests of clients cause these without end while replicas are missing, or are too large to be written.
+        self._refused = Folded(log.info, event, event, time.monotonic)
+        self._failed = Folded(log.error, event, event, time.monotonic)
 
     def append(
         self,
@@ -60,8 +66,8 @@ class CoordinatorTopicLog:
             info = replica.append(batch, self._wall_ms(), internal=True, verification=verification)
             conditions = replica.unacknowledged(info.last_offset, acks_all=True)
         except KafkaError as error:
-            report = log.info if error.code in _REFUSALS else log.error
-            report(f"{self._topic} cannot be written", partition=partition, error=error.code.name, reason=str(error))
+            lines = self._refused if error.code in _REFUSALS else self._failed
+            lines.add("", partition=partition, error=error.code.name, reason=str(error))
             done(error.code)
             return
         if conditions:
