@@ -281,7 +281,12 @@ class Log:
         """
         self.disk.check()
         self.producers.check_marker(
-            producer_id, producer_epoch, coordinator_epoch, transaction_version, producer_id_limit
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            transaction_version,
+            producer_id_limit,
+            commit=commit,
         )
         key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
         batch = build_batch(

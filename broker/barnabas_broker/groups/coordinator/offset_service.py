@@ -320,7 +320,8 @@ class OffsetService:
             if error != NONE:
                 self._refused(request, caller, error)
             if not future.done():
-                future.set_result(response if error == NONE else _failed(response, error, version))
+                known = _verification_error(error, version)
+                future.set_result(response if error == NONE else _failed(response, known, version))
 
         def verified(error: ErrorCode) -> None:
             if error == NONE:
@@ -686,6 +687,8 @@ def _append_error(error: ErrorCode) -> ErrorCode:
     """The error of a commit whose append has failed."""
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+        return ErrorCode.TRANSACTION_ABORTABLE  # Its coordinator has lost an older transaction, which an abort ends.
     return APPEND_ERRORS.get(error, error)
 
 
