@@ -4,11 +4,9 @@ The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`
 :mod:`barnabas_broker.transactions.ports`, and import nothing of them.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
@@ -40,10 +38,6 @@ class CoordinatorTopicLog:
         self._topic = topic
         self._replicas = replicas
         self._wall_ms = wall_ms
-        event = f"{topic} cannot be written"
-        #: Requests of clients cause these without end while replicas are missing, or are too large to be written.
-        self._refused = Folded(log.info, event, event, time.monotonic)
-        self._failed = Folded(log.error, event, event, time.monotonic)
 
     def append(
         self,
@@ -66,8 +60,8 @@ class CoordinatorTopicLog:
             info = replica.append(batch, self._wall_ms(), internal=True, verification=verification)
             conditions = replica.unacknowledged(info.last_offset, acks_all=True)
         except KafkaError as error:
-            lines = self._refused if error.code in _REFUSALS else self._failed
-            lines.add("", partition=partition, error=error.code.name, reason=str(error))
+            report = log.info if error.code in _REFUSALS else log.error
+            report(f"{self._topic} cannot be written", partition=partition, error=error.code.name, reason=str(error))
             done(error.code)
             return
         if conditions:
@@ -103,8 +97,7 @@ class CoordinatorTopicLog:
         return self._replicas.find(self._topic, partition).log.log_start_offset
 
     async def read(self, partition: int, offset: int) -> Buffer:
-        """Whole batches from `offset` on, about a megabyte; b"" at the end. Damage is reported and skipped,
-        unless another replica in sync has the records and takes over.
+        """Whole batches from `offset` on, about a megabyte; b"" at the end. Damage is reported and skipped.
 
         On a new leader this waits until the high watermark covers the records of earlier leaders: the coordinator must
         not answer with records that another election could remove. It does not wait while fewer replicas are in sync
@@ -120,9 +113,6 @@ class CoordinatorTopicLog:
             try:
                 return joined(replica.log.read(offset, _CHUNK, end, min_one=True))
             except DamagedLog as error:
-                if len(replica.info.isr) > 1:
-                    # Another replica in sync has the records and leads soon: no client may be answered without them.
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
                 damage = error.damage
                 log.error(
                     f"records of {self._topic} are damaged and skipped: what they say is lost",

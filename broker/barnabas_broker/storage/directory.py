@@ -27,19 +27,17 @@ from barnabas_broker.storage.checkpoints import (
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
-    format_segments,
+    format_partition_metadata,
     id_bytes,
     new_id,
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
-    parse_segments,
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
 from barnabas_broker.storage.copies import read_with_copy, with_copy
-from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
-from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file
+from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file, write_file
 from barnabas_broker.storage.flush import SyncFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
@@ -122,13 +120,14 @@ class LogDirectory:
         self._checkpointing_due = _Interval(disk.now)
         self._expiration_due = _Interval(disk.now)
         self._cleaning_due = _Interval(disk.now)
+        #: The topic configuration that was used last, as the log reads it.
+        self._settings: tuple[TopicConfig, LogSettings] | None = None
+        self._syncing_names = self._names_changed = False
         self._checkpointing = False
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_number = self._checkpoint_written = 0
         #: Deleted partitions that the checkpoints on the disk still name.
         self._stale: set[TopicPartition] = set()
-        #: Partitions that the checkpoints name, without a directory: the offset up to which they had records.
-        self._missing: dict[TopicPartition, int] = {}
         #: The recovery points in the checkpoint on the disk.
         self._trusted: dict[TopicPartition, int] = {}
         self._cleaner = Cleaner(disk, lambda: Throttle(config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND]))
@@ -248,7 +247,6 @@ class LogDirectory:
         self._trusted = dict(points)
         self._cleaner.offsets = self._read_offsets(names.CLEANER_OFFSETS)
         watermarks = self._read_offsets(names.HIGH_WATERMARKS)
-        segments = self._read_segments()
         config = TopicConfig(self._config, {}, TOPIC_KEYS)
         settings = LogSettings.of(config)
         for name in files.names(path):
@@ -273,15 +271,13 @@ class LogDirectory:
                 self._cleaner.offsets.get(partition, 0),
                 self.was_clean,
                 self._copied,
-                None if segments is None else segments.get(partition),
             )
             recovered = Recovery(files, where, settings, known, now_ms).load()
-            self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, recovered)
+            self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, settings, recovered)
             self._disk.opened(self.logs[partition].segments.active)
         # At once: on a full disk this makes room.
         self._disk.empty_trash()
         self._stale = {*points, *starts} - self.logs.keys()
-        self._missing = {where: max(points.get(where, 0), watermarks.get(where, 0)) for where in self._stale}
         if files.exists(marker):
             # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
@@ -308,24 +304,11 @@ class LogDirectory:
             log.warning("checkpoint is corrupt", file=str(self.path / name), reason=str(error))
             return {}
 
-    def _read_segments(self) -> dict[TopicPartition, dict[int, int]] | None:
-        """The segments of all logs at the last clean shutdown; None if they are not known."""
-        if not self.was_clean or not self._copied:
-            return None
-        content = read_with_copy(self._disk.files, self.path / names.SEGMENTS, copied=True)
-        if content is None:
-            return None  # of an earlier version
-        try:
-            return parse_segments(content.decode(errors="replace"))
-        except BadCheckpoint as error:
-            log.warning("checkpoint is corrupt", file=str(self.path / names.SEGMENTS), reason=str(error))
-            return None
-
     def _topic_id(self, path: Path) -> bytes:
         try:
-            return parse_partition_metadata(
-                read_all(self._disk.files, path / names.PARTITION_METADATA).decode(errors="replace")
-            )
+            content = read_all(self._disk.files, path / names.PARTITION_METADATA)
+            # A power failure may leave an empty file, of a partition that never had a record.
+            return parse_partition_metadata(content.decode(errors="replace")) if content else _NO_TOPIC_ID
         except FileNotFoundError:
             return _NO_TOPIC_ID
         except BadCheckpoint as error:
@@ -349,8 +332,7 @@ class LogDirectory:
             if existing.topic_id == _NO_TOPIC_ID:
                 existing.identify(topic_id)
             if topic_id in (existing.topic_id, _NO_TOPIC_ID):
-                existing.configure(config)
-                existing.close_gaps()
+                existing.configure(config, self._settings_of(config))
                 return existing
             # Of a deleted topic of that name whose directory a crash left, or the metadata are damaged or older.
             self.set_stray(topic_partition)
@@ -363,27 +345,23 @@ class LogDirectory:
         try:
             if topic_partition in self._stale:
                 self._checkpoint_now()
-            new = not files.exists(path)
-            files.make_directory(path)
-            recovery = Recovery(files, path, LogSettings.of(config), Checkpointed(), now_ms)
-            recovered = recovery.empty(0) if new else recovery.load()
+            new = files.make_directory(path)
+            recovery = Recovery(files, path, self._settings_of(config), Checkpointed(), now_ms)
+            recovered = recovery.empty(0, new_directory=True) if new else recovery.load()
+            # Not synced: see barnabas_broker.storage.flush.
+            write_file(files, path / names.PARTITION_METADATA, format_partition_metadata(topic_id), sync=False)
         except OSError as error:
             raise self._disk.fail(f"creation of {topic_partition}", error) from error
-        created = Log(self._disk, path, topic_partition, topic_id, config, recovered)
+        created = Log(self._disk, path, topic_partition, topic_id, config, self._settings_of(config), recovered)
         self._disk.opened(created.segments.active)
-        created.flusher.created()
         self.logs[topic_partition] = created
         return created
 
-    def missing(self, topic_partition: TopicPartition) -> Damage:
-        """What a replica has lost whose directory is missing: everything."""
-        path = self.path / names.partition_directory(topic_partition)
-        end = self._missing.get(topic_partition, 0)
-        return Damage(0, 0, 0, end, path, "the directory of the partition is missing")
-
-    def on_damage(self, found: Callable[[TopicPartition, Damage], None]) -> None:
-        """Call `found` when a read of a log runs into damage."""
-        self._disk.damage_found = found
+    def _settings_of(self, config: TopicConfig) -> LogSettings:
+        """The settings of a topic. Its partitions are created one after another, and share them."""
+        if self._settings is None or self._settings[0] is not config:
+            self._settings = config, LogSettings.of(config)
+        return self._settings[1]
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: rename its directory now, remove its files later.
@@ -433,11 +411,21 @@ class LogDirectory:
             self._disk.files.rename(each.path, self.path / target)
         except OSError as error:
             raise self._disk.fail(f"renaming of {where}", error) from error
-        self._disk.background.run(lambda: self._disk.files.sync_directory(self.path), self._renamed)
+        self._sync_names()
 
-    def _renamed(self, result: Exception | None) -> None:
+    def _sync_names(self) -> None:
+        """Sync the names in the directory, in the background. Those that change meanwhile share the next sync."""
+        self._names_changed = True
+        if not self._syncing_names:
+            self._syncing_names, self._names_changed = True, False
+            self._disk.background.run(lambda: self._disk.files.sync_directory(self.path), self._names_synced)
+
+    def _names_synced(self, result: Exception | None) -> None:
+        self._syncing_names = False
         if result is not None:
             self._disk.fail("deletion", result)
+        elif self._names_changed:
+            self._sync_names()
 
     def maintain(self, now_ms: int) -> None:
         """Run what is due: flushes, retention, compaction, expiration of producers, checkpoints. Called by a timer.
@@ -532,38 +520,29 @@ class LogDirectory:
         """A function that writes the present checkpoints, unless newer ones were written meanwhile."""
         self._checkpoint_number += 1
         number = self._checkpoint_number
-        points = {where: each.recovery_point for where, each in self.logs.items()}
-        contents = self._checkpoints(points)
+        logs = self.logs
+        points = {where: each.recovery_point for where, each in logs.items()}
+        offsets = {
+            names.RECOVERY_POINTS: points,
+            # Kafka leaves out those of which the first segment tells. But until its name is synced, a crash may bring
+            # back the segments before that one.
+            names.LOG_STARTS: {tp: each.log_start_offset for tp, each in logs.items() if each.log_start_offset},
+            names.HIGH_WATERMARKS: {tp: each.high_watermark for tp, each in logs.items()},
+            names.CLEANER_OFFSETS: {tp: offset for tp, offset in self._cleaner.offsets.items() if tp in logs},
+        }
         files, path = self._disk.files, self.path
 
         def write() -> None:
             with self._checkpoint_lock:
                 if number > self._checkpoint_written:
-                    for name, content in contents:
-                        for target, data in with_copy(path / name, content):
+                    for name, each in offsets.items():
+                        for target, data in with_copy(path / name, format_offsets(each)):
                             put_file(files, target, data)
                     files.sync_directory(path)
                     self._checkpoint_written = number
                     self._trusted = points
 
         return write
-
-    def _checkpoints(self, points: dict[TopicPartition, int]) -> list[tuple[str, bytes]]:
-        logs = self.logs
-        return [
-            (names.RECOVERY_POINTS, format_offsets(points)),
-            (
-                names.LOG_STARTS,
-                # Kafka leaves out those of which the first segment tells. But until its name is synced, a crash may
-                # bring back the segments before that one.
-                format_offsets({tp: each.log_start_offset for tp, each in logs.items() if each.log_start_offset}),
-            ),
-            (names.HIGH_WATERMARKS, format_offsets({tp: each.high_watermark for tp, each in logs.items()})),
-            (
-                names.CLEANER_OFFSETS,
-                format_offsets({tp: offset for tp, offset in self._cleaner.offsets.items() if tp in logs}),
-            ),
-        ]
 
     def close(self, now_ms: int) -> None:
         """Flush all logs, write the checkpoints and the marker of a clean shutdown, unlock. It waits for the disk."""
@@ -574,27 +553,11 @@ class LogDirectory:
             self._close_logs()
             if self._disk.failure is None:
                 self._checkpoint_now()
-                self._save_segments()
                 replace_file(files, self.path / names.CLEAN_SHUTDOWN, format_clean_shutdown(self.intact))
         except (OSError, SyncFailed) as error:
             self._disk.fail("close", error)  # without the marker the next start recovers
         finally:
             files.close(self._lock)
-
-    def _save_segments(self) -> None:
-        """Write which segments each log has, so that the next start notices if some are missing or shorter.
-
-        Raises:
-            OSError: the disk failed.
-        """
-        found = (
-            (where, segment.base_offset, segment.size)
-            for where, each in sorted(self.logs.items())
-            for segment in each.segments
-        )
-        for target, data in with_copy(self.path / names.SEGMENTS, format_segments(found)):
-            put_file(self._disk.files, target, data)
-        self._disk.files.sync_directory(self.path)
 
     def _close_logs(self) -> None:
         """Sync and close all logs. After a failure of the disk, nothing is written.

@@ -12,9 +12,7 @@ from typing import Final, Protocol, TypeVar
 from barnabas_broker.logs import logger
 from barnabas_broker.shortages import is_shortage, lacks_descriptors, most_descriptors
 from barnabas_broker.storage.allowance import Allowance
-from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.files import Files
-from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segment import Segment
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
@@ -136,7 +134,6 @@ class Disk:
         checkpoint_due: a recovery point has moved since the last checkpoint.
         inspections: the time for looking inside batches.
         checkpoint_now: writes the checkpoints before it returns; OSError if that fails.
-        damage_found: called when a read of a log runs into damage, with the partition.
     """
 
     def __init__(
@@ -158,7 +155,6 @@ class Disk:
         self.now = now
         self.inspections = Allowance(now)
         self.checkpoint_now: Callable[[], None] = _nothing
-        self.damage_found: Callable[[TopicPartition, Damage], None] = _ignore
         self._trash: list[tuple[float, Path]] = []
         self._open = _Recent(OPEN_SEGMENTS)
         #: Active segments: a partition need not have a descriptor. A quarter of all, half is for connections.
@@ -317,10 +313,6 @@ class _Recent:
 
 def _nothing() -> None:
     """Write no checkpoints."""
-
-
-def _ignore(where: TopicPartition, damage: Damage) -> None:
-    """A single broker can only report damage: no other one has the records."""
 
 
 def remove_tree(files: Files, path: Path) -> None:

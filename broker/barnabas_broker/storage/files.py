@@ -73,8 +73,8 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool:
         """Whether `path` exists."""
 
-    def make_directory(self, path: Path) -> None:
-        """Create a directory, and its parents."""
+    def make_directory(self, path: Path) -> bool:
+        """Create a directory, and its parents; False if it exists."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file or directory; an existing target file is replaced atomically."""
@@ -180,8 +180,16 @@ class RealFiles:
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
-    def make_directory(self, path: Path) -> None:
-        os.makedirs(path, self._mode, exist_ok=True)
+    def make_directory(self, path: Path) -> bool:
+        try:
+            os.mkdir(path, self._mode)
+        except FileNotFoundError:
+            os.makedirs(path, self._mode)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            return False
+        return True
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -226,14 +234,16 @@ def read_all(files: Files, path: Path) -> bytes:
         files.close(handle)
 
 
-def write_file(files: Files, path: Path, content: bytes) -> None:
-    """Write a whole file and sync it. A crash may leave only a part of it."""
+def write_file(files: Files, path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write a whole file, and sync it unless `sync` is false. A crash may leave only a part of it."""
     handle = files.open(path, create=True)
     try:
-        files.truncate(handle, 0)
+        if files.size(handle):
+            files.truncate(handle, 0)
         if content:
             files.write(handle, [content], 0)
-        files.sync(handle)
+        if sync:
+            files.sync(handle)
     finally:
         files.close(handle)
 

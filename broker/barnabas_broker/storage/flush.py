@@ -5,6 +5,10 @@ By default nothing waits for the disk: the page cache survives the process, and 
 during a call shares the next one. Two marks follow the log's end: :attr:`Flusher.synced`, which acknowledgements wait
 for, and :attr:`Flusher.recovery_point`, up to which indexes, snapshots, file names and leader epochs are synced as
 well.
+
+Nothing is synced for a partition that never had a record: if a power failure takes its directory, the next start
+creates it again. Its first record begins the sync of the directory and of ``partition.metadata``, so that records do
+not outlive the id of the topic that they belong to.
 """
 
 import asyncio
@@ -138,15 +142,11 @@ class Flusher:
 
     # Called by the log after a change
 
-    def created(self) -> None:
-        """The partition is new: sync its directory and its metadata, beginning now."""
+    def identified(self, topic_id: bytes) -> None:
+        """The partition has got a topic id: write its metadata, and sync them and the directory, beginning now."""
+        self._topic_id = topic_id
         self._new_directory = self._new_names = True
         self._begin(full=True)
-
-    def identified(self, topic_id: bytes) -> None:
-        """The partition has got a topic id: write its metadata."""
-        self._topic_id = topic_id
-        self.created()
 
     def appended(self, end_offset: int, records: int) -> None:
         """`records` records were appended; the log ends at `end_offset`."""
@@ -158,6 +158,8 @@ class Flusher:
             self._wanted = end_offset
             if not self._running:
                 self._begin()
+        elif self._new_directory and not self._running:
+            self._begin_directory()
 
     def rolled(self) -> None:
         """A new segment was begun, or the log was cut: move the recovery point to the log's end."""
@@ -236,8 +238,8 @@ class Flusher:
 
     @property
     def settled(self) -> bool:
-        """Whether everything is on the disk."""
-        return self.recovery_point == self._end and not self._dirty() and not self._new_directory
+        """Whether everything that must not be lost is on the disk."""
+        return self._unused or (self.recovery_point == self._end and not self._dirty() and not self._new_directory)
 
     def sync_all(self) -> Callable[[], None]:
         """A function that syncs everything, for any thread; :meth:`all_synced` is called when it has returned.
@@ -253,20 +255,35 @@ class Flusher:
 
     # Background work
 
+    @property
+    def _unused(self) -> bool:
+        """Whether the partition never had a record: neither its directory nor its leader epochs need to be synced."""
+        return self._new_directory and not self._end and not self._new_names
+
     def _dirty(self) -> bool:
-        return self._new_names or bool(self._paths) or self._leader_epochs.dirty
+        return self._new_names or bool(self._paths) or (self._leader_epochs.dirty and not self._unused)
 
     def _begin(self, full: bool = False) -> None:
         if self._disk.failure is not None:
             return
         if full:
             self._full_wanted = False
-        target, generation = self._end, self._generation
+        target = self._end
         try:
             work = self._collect(full)
         except OSError as error:
-            self._finished(error, target, generation, full)
+            self._finished(error, target, self._generation, full)
             return
+        self._run(work, target, full)
+
+    def _begin_directory(self) -> None:
+        """Sync the directory and ``partition.metadata``, but no records."""
+        if self._disk.failure is None:
+            replaced, directories = self._collect_names()
+            self._run(_Work(self._gate, self._disk.files, [], replaced, directories), self.synced, full=False)
+
+    def _run(self, work: _Work, target: int, full: bool) -> None:
+        generation = self._generation
         self._running = True
         self._disk.background.run(work.run, lambda result: self._finished(result, target, generation, full))
 
@@ -275,7 +292,6 @@ class Flusher:
         files = self._disk.files
         paths = [segment.path(names.LOG) for segment in self._segments.since(self.synced) if segment.size]
         replaced: list[tuple[Path, bytes]] = []
-        directories: list[Path] = []
         if full:
             # The segment that ends at the recovery point too: sealing it has added an entry to its time index.
             for segment in self._segments.since(self.recovery_point, closed_at=True):
@@ -288,14 +304,22 @@ class Flusher:
             if self._leader_epochs.dirty:
                 replaced += with_copy(self._path / names.EPOCH_CHECKPOINT, format_epochs(self._leader_epochs.entries()))
                 self._leader_epochs.dirty = False
+        of_directory, directories = self._collect_names(changed=bool(replaced))
+        return _Work(self._gate, files, paths, replaced + of_directory, directories)
+
+    def _collect_names(self, *, changed: bool = False) -> tuple[list[tuple[Path, bytes]], list[Path]]:
+        """Files to replace and directories to sync, so that the names in the partition's directory and its own name are
+        on the disk. `changed` says that other work changes some names in it."""
+        replaced: list[tuple[Path, bytes]] = []
+        directories: list[Path] = []
         if self._new_directory and any(self._topic_id):
             replaced.append((self._path / names.PARTITION_METADATA, format_partition_metadata(self._topic_id)))
-        if self._new_names or replaced:
+        if self._new_names or self._new_directory or changed:
             directories.append(self._path)
         if self._new_directory:
             directories.append(self._path.parent)
         self._new_names = self._new_directory = False
-        return _Work(self._gate, files, paths, replaced, directories)
+        return replaced, directories
 
     def _finished(self, result: Exception | None, target: int, generation: int, full: bool) -> None:
         self._running = False

@@ -240,6 +240,8 @@ def _check_segment(
             except DecodeError as error:
                 problems.append(Problem(file, item.position, header.base_offset, str(error)))
     index_file, time_file = (names.offset_path(path, base, suffix) for suffix in (names.INDEX, names.TIME_INDEX))
+    if not batches and not files.exists(index_file):
+        return end, sparse  # the first append creates them
     try:
         report.files += 2
         index = OffsetIndex(base, memoryview(read_all(files, index_file)))

@@ -3,7 +3,8 @@ these three (Kafka's ``LogSegment``).
 
 Only the last segment of a log is written. Its indexes grow in memory, and are written to their files when the log is
 flushed, rolled or closed; recovery rebuilds them beyond the recovery point. The files of the other segments are opened
-and mapped when they are read.
+and mapped when they are read. A segment without batches has only its ``.log`` file: the first append creates the
+others, so that a new partition costs one file.
 """
 
 import struct
@@ -123,15 +124,19 @@ class Segment:
         self._verified_next: int | None = None
 
     @classmethod
-    def create(cls, files: Files, directory: Path, base_offset: int, now_ms: int) -> "Segment":
-        """Create an empty segment with its files; existing files of that name are overwritten."""
+    def create(
+        cls, files: Files, directory: Path, base_offset: int, now_ms: int, *, new_directory: bool = False
+    ) -> "Segment":
+        """Create an empty segment with its ``.log`` file; existing files of that name are emptied or removed. There are
+        none if the directory is new."""
         segment = cls(files, directory, base_offset, now_ms)
+        if not new_directory:
+            for suffix in names.INDEXES:
+                files.remove(segment.path(suffix))
         segment._file = OpenFile(files, files.open(segment.path(names.LOG), create=True))
-        files.truncate(segment.handle, 0)
+        if not new_directory and files.size(segment.handle):
+            files.truncate(segment.handle, 0)
         segment._index, segment._time_index = OffsetIndex(base_offset), TimeIndex(base_offset)
-        segment._rewrite_indexes()
-        files.remove(segment.path(names.TXN_INDEX))
-        segment._write_checksums()
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -159,6 +164,9 @@ class Segment:
             CorruptIndex: its indexes must be rebuilt.
         """
         self.size = self.files.size(self.handle)
+        if not self.size and not self.files.exists(self.path(names.CHECKSUMS)):
+            self._index, self._time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+            return  # nothing was ever appended
         self.has_aborted = self.files.exists(self.path(names.TXN_INDEX))
         self._verify_indexes()
         last_offset, last_position = self.index.last()
@@ -268,6 +276,8 @@ class Segment:
         """Write batches at the end, and return their position. Call :meth:`note` for each of them."""
         position = self.size
         try:
+            if self._summed is None and not position:
+                self._create_indexes()
             self.files.write(self.handle, buffers, position)
         except OSError as error:
             # What was written of it, to a disk that is full, must not be found behind a shorter batch.
@@ -313,6 +323,8 @@ class Segment:
 
     def save_indexes(self) -> None:
         """Write index entries that are not in the files yet."""
+        if self._summed is None and not self.size:
+            self._create_indexes()
         index, time_index, transactions = self.index, self.time_index, self.transactions
         now = (index.count, time_index.count, transactions.count)
         if now == self._saved == self._summed:
@@ -355,6 +367,11 @@ class Segment:
                 self.files.write(handle, [content], position)
         finally:
             self.files.close(handle)
+
+    def _create_indexes(self) -> None:
+        """Create the files of the indexes. From now on they tell of a ``.log`` file that is lost."""
+        self._rewrite_indexes()
+        self._write_checksums()
 
     def _rewrite_indexes(self) -> None:
         self._write(names.INDEX, self.index.content(), 0)

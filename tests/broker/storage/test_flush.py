@@ -53,11 +53,12 @@ class Queue:
 
 
 def queued(overrides: dict[str, str]) -> tuple[MemoryFiles, Queue, LogDirectory, Log]:
+    """An empty log whose directory is on the disk, so that only records are left to be synced."""
     files, queue = MemoryFiles(), Queue()
     clock.now = 0.0
     directory = LogDirectory.open(ROOT, broker_config(), node_id=1, now_ms=0, files=files, background=queue, now=clock)
     log = directory.create(TP, TOPIC_ID, topic_config(overrides), 0)
-    queue.close()
+    log.flush()
     return files, queue, directory, log
 
 
