@@ -14,7 +14,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from functools import cache
@@ -25,23 +25,20 @@ from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
-from barnabas_broker.cluster.controller import (
-    IsrChange,
-    LogEnd,
-    Withdrawal,
-    add_users,
-    alter_isr,
-    report_log_ends,
-    withdraw,
-)
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, add_users, alter_isr, report_log_ends
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
+    BrokerFenced,
     BrokerRegistered,
     Endpoints,
     Event,
     GroupConfigured,
     Image,
+    PartitionChanged,
+    PartitionsAdded,
+    TopicCreated,
     TopicDeleted,
+    TopicInfo,
 )
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
@@ -80,6 +77,7 @@ from barnabas_broker.config.keys import (
     SUPER_USERS,
 )
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
+from barnabas_broker.durations import seconds
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offload import Offloaded
@@ -130,7 +128,6 @@ from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.watchdog import Watchdog
-from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -338,9 +335,7 @@ class BrokerServer:
         async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
             timeout = config[REQUEST_TIMEOUT_MS] / 1000
-            answer = lane.run(
-                write_markers(replicas, groups, wall_ms(), request, timeout, transactions.refused_markers)
-            )
+            answer = lane.run(write_markers(replicas, groups, wall_ms(), request, timeout))
             if isinstance(answer, Work):
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
@@ -470,8 +465,9 @@ class BrokerServer:
             for event in events:
                 if isinstance(event, GroupConfigured):
                     groups.group_configured(event.name, event.configs)
-            counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
-            groups.topics_changed(counts, _topics_of(image))
+            changed = _changed_topics(image, events)
+            counts = {topic.name: len(topic.partitions) for topic in changed}
+            groups.topics_changed(counts, _topics_of(image, changed))
             transactions.topics_changed(counts)
             group_partitions.reconcile()
             transaction_partitions.reconcile()
@@ -682,17 +678,30 @@ def _client_quotas(config: Config, cluster: ClusterMetadata, connections: Connec
     return quotas
 
 
-def _topics_of(image: Image) -> Iterator[Topic]:
-    """The topics of an image, as the group coordinator sees them."""
+def _changed_topics(image: Image, events: Sequence[Event]) -> Collection[TopicInfo]:
+    """The topics that events have created or changed: with thousands of topics, a new one must not cost as much as all.
+    All topics if brokers come or go, which have racks."""
+    names = set()
+    for event in events:
+        match event:
+            case BrokerRegistered() | BrokerFenced():
+                return image.topics.values()
+            case TopicCreated() | PartitionsAdded() | PartitionChanged():
+                names.add(event.name)
+    return [image.topics[name] for name in names if name in image.topics]
+
+
+def _topics_of(image: Image, topics: Iterable[TopicInfo]) -> Iterator[Topic]:
+    """Topics of an image, as the group coordinator sees them."""
     racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
     some_rack = any(racks.values())
-    for name, topic in image.topics.items():
+    for topic in topics:
         of_partitions: tuple[tuple[str, ...], ...] = ()
         if some_rack:
             of_partitions = tuple(
                 tuple(rack for node_id in info.replicas if (rack := racks.get(node_id))) for info in topic.partitions
             )
-        yield Topic(topic.topic_id, name, len(topic.partitions), of_partitions)
+        yield Topic(topic.topic_id, topic.name, len(topic.partitions), of_partitions)
 
 
 async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
@@ -773,9 +782,6 @@ def _start_following(
     async def report(ends: Sequence[LogEnd]) -> None:
         await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
-    async def leave(withdrawals: Sequence[Withdrawal]) -> None:
-        await cluster.change(lambda image: (withdraw(image, node_id, lifecycle.epoch, withdrawals), None))
-
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
     fetchers = ReplicaFetcherManager(
@@ -789,10 +795,9 @@ def _start_following(
         security,
     )
     stack.push_async_callback(fetchers.close)
-    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, leave, time.monotonic)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
-    lifecycle.lost = replicas.lost
     fetchers.image_changed(cluster.image, cluster.image.snapshot())
     cluster.subscribe(fetchers.image_changed)
 

@@ -6,7 +6,7 @@ Source: Kafka's ``TransactionCoordinator``, ``TransactionStateManager`` and ``Ad
 import asyncio
 from asyncio import Future
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
@@ -25,15 +25,17 @@ from barnabas_broker.coordinators.loading import replay_partition, report_failur
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
-from barnabas_broker.folded import Folded
+from barnabas_broker.durations import seconds
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.events import EventRecord, encode_event, ended_event, slow_event
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
 from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
     NONE,
     SERVER_VERSION,
+    Cause,
     Completed,
     Effect,
     Ended,
@@ -48,9 +50,7 @@ from barnabas_broker.transactions.transaction import (
     TransactionState,
     fresh_metadata,
 )
-from barnabas_explain.transactions import Cause, EventRecord, encode_event, ended_event, slow_event
 from barnabas_protocol.codec import decode_response
-from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC, partition_for
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -204,8 +204,7 @@ class TransactionCoordinator:
         self._unwritten: list[EventRecord] = []
         self._now = now
         self._wall_ms = wall_ms
-        self._configured_partitions = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
-        self._partition_count = self._configured_partitions
+        self._partition_count = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
         self._timers = Timers(self._loop, now)
         #: Seconds that an append and a request to another broker may take.
         self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
@@ -213,11 +212,6 @@ class TransactionCoordinator:
         self.markers = MarkerSender(node_id, leader, write, peers, self._timeout)
         self.partitions: dict[int, HostedPartition] = {}
         self.metrics = TransactionMetrics()
-        #: Logs markers that are not written.
-        self.refused_markers = Folded(
-            log.info, "transaction marker is not written", "transaction markers are not written", now
-        )
-        self._lines: dict[str, Folded] = {}
         #: Calls that wait for a producer id or for another broker.
         self._tasks: set[asyncio.Task[None]] = set()
         #: The transactional ids with requests that are held.
@@ -234,8 +228,8 @@ class TransactionCoordinator:
         return partition_for(transactional_id, self._partition_count)
 
     def topics_changed(self, partitions: Mapping[str, int]) -> None:
-        """Set the number of partitions of each topic, when the cluster image has changed; leaders may have, too."""
-        self._partition_count = partitions.get(TRANSACTIONS_TOPIC, self._configured_partitions)
+        """Set the number of partitions of new and changed topics; leaders may have changed, too."""
+        self._partition_count = partitions.get(TRANSACTIONS_TOPIC, self._partition_count)
         self.markers.leaders_changed()
 
     def _home(self, transactional_id: str) -> HostedPartition:
@@ -697,28 +691,18 @@ class TransactionCoordinator:
             self._publish(ended_event(hosted.machine.transactional_id, effect, hosted.client, self._wall_ms()))
         if effect.committed:
             return
-        facts = self._facts(hosted, effect.before)
-        if effect.cause is Cause.TIMEOUT:
-            log.warning(_ABORTED[effect.cause], **facts)
-        else:
-            self._fold(_ABORTED[effect.cause], facts)
+        report = log.warning if effect.cause is Cause.TIMEOUT else log.info
+        report(_ABORTED[effect.cause], **self._facts(hosted, effect.before))
 
     def _refused(self, hosted: HostedTransaction, effect: Refused) -> None:
         self.metrics.refused[effect.error.name] += 1
-        facts: dict[str, Hashable] = {
-            "transactional_id": hosted.machine.transactional_id,
-            "state": effect.state.value,
-            "error": effect.error.name,
-            "client_id": hosted.client,
-        }
-        self._fold(f"a client asks to {effect.asked} a transaction, which its state does not allow", facts)
-
-    def _fold(self, event: str, facts: dict[str, Hashable]) -> None:
-        """Log what a client may repeat without end."""
-        lines = self._lines.get(event)
-        if lines is None:
-            lines = self._lines[event] = Folded(log.info, event, event, self._now, "client_id")
-        lines.add(str(facts.pop("client_id") or ""), **facts)
+        log.info(
+            f"a client asks to {effect.asked} a transaction, which its state does not allow",
+            transactional_id=hosted.machine.transactional_id,
+            state=effect.state.value,
+            error=effect.error.name,
+            client_id=hosted.client,
+        )
 
     def _publish(self, event: EventRecord) -> None:
         """Write an event, with the others of this iteration of the loop."""
@@ -732,7 +716,7 @@ class TransactionCoordinator:
         if records:
             self._events.append(build_batch(records))
 
-    def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, Hashable]:
+    def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, object]:
         """A transaction, for a log line."""
         return {
             "transactional_id": hosted.machine.transactional_id,
@@ -765,8 +749,6 @@ class TransactionCoordinator:
 
     def _check_open(self) -> Iterator[None]:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""
-        for lines in self.refused_markers, *self._lines.values():
-            lines.tick()
         opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
         for number, hosted in enumerate(opened, 1):
             machine, open_ms = hosted.machine, self._open_ms(hosted)

@@ -46,17 +46,30 @@ class TopicCatalog:
         self._group_hash = group_hash
         self._hashes: dict[str, int] = {}
 
-    def replace(self, topics: Iterable[Topic]) -> bool:
-        """Set the topics; returns whether one of them has changed."""
-        by_name = {topic.name: topic for topic in topics}
-        if by_name == self.by_name:
+    def update(self, changed: Iterable[Topic], deleted: Iterable[str] = ()) -> bool:
+        """Add or replace some topics, and remove others; returns whether one of them has changed.
+
+        Args:
+            changed: topics as they are now. Those that are not given stay as they are.
+            deleted: names of topics that do not exist any more.
+        """
+        before = self.by_name
+        new = {topic.name: topic for topic in changed if before.get(topic.name) != topic}
+        gone = [name for name in deleted if name in before and name not in new]
+        if not new and not gone:
             return False
-        self._hashes = {name: each for name, each in self._hashes.items() if by_name.get(name) == self.by_name[name]}
+        by_name, by_id = before | new, self.by_id.copy()
+        for name in (*new, *gone):
+            self._hashes.pop(name, None)
+            if name in before:
+                del by_id[before[name].topic_id]
+        for name in gone:
+            del by_name[name]
+        by_id.update((topic.topic_id, topic) for topic in new.values())
         self.version += 1
-        if not by_name.keys() <= self.by_name.keys():
+        if not new.keys() <= before.keys():
             self.names_version = self.version
-        self.by_name = by_name
-        self.by_id = {topic.topic_id: topic for topic in by_name.values()}
+        self.by_name, self.by_id = by_name, by_id
         return True
 
     def ids_of(self, names: frozenset[str]) -> frozenset[bytes]:

@@ -12,32 +12,37 @@ from typing import Any, Final
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer, make_batch
-from barnabas_broker.folded import Folded
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import Effect, Persist, PersistRecords, Reply
+from barnabas_broker.groups.effects import (
+    CoordinatorRecord,
+    Effect,
+    EventType,
+    GroupEvent,
+    Persist,
+    PersistRecords,
+    Reply,
+)
 from barnabas_broker.groups.errors import failed
+from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
+from barnabas_broker.groups.records import group_record, offset_key, offset_key_head
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_explain.log_lines import GroupLines, sentence_of
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
-    CoordinatorRecord,
     GroupMetadataKey,
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
-from barnabas_protocol.group_records import group_record, offset_key, offset_key_head
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
@@ -247,9 +252,6 @@ class HostedGroups:
         self.offload = offload
         self._patterns = patterns
         self.now = now
-        self._too_large = Folded(
-            log.warning, "group records cannot be encoded", "group records could not be encoded", now
-        )
         self.wall_ms = wall_ms
         self.loop = loop
         self.by_id: dict[str, HostedGroup] = {}
@@ -637,7 +639,7 @@ class HostedGroups:
         try:
             records = [group_record(each) for each in self._records_of(group.group_id, effect)]
         except EncodeError as error:
-            self._too_large.add("", group=group.group_id, reason=str(error))
+            log.warning("group records cannot be encoded", group=group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0

@@ -74,22 +74,21 @@ from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Reply
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
-from barnabas_broker.groups.journal import Journal
-from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
-from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog
-from barnabas_broker.groups.requests import (
+from barnabas_broker.groups.events.journal import Journal
+from barnabas_broker.groups.events.requests import (
     GroupRequest,
     GroupRequests,
     MemberRequest,
     MemberResponse,
     changes_group,
 )
+from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
+from barnabas_broker.groups.offsets.offsets import GroupOffsets
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
@@ -167,7 +166,6 @@ class GroupCoordinator:
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
         self._max_session_timeout = config[GROUP_MAX_SESSION_TIMEOUT_MS]
         self._commit_timeout = config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000
-        self._configured_partitions = config[OFFSETS_TOPIC_NUM_PARTITIONS]
         self._catalog = TopicCatalog(topic_hash, group_hash)
         self._config = config
         #: Timeouts and intervals of the consumer groups that have their own, by group id.
@@ -194,7 +192,7 @@ class GroupCoordinator:
         self._hosted_groups = HostedGroups(
             settings,
             offsets_log,
-            self._configured_partitions,
+            config[OFFSETS_TOPIC_NUM_PARTITIONS],
             self._commit_timeout,
             now,
             wall_ms,
@@ -780,18 +778,25 @@ class GroupCoordinator:
     # Topics
 
     def topics_changed(self, partitions: Mapping[str, int], topics: Iterable[Topic] = ()) -> None:
-        """Set the number of partitions of each topic. Groups that subscribe to a new or grown topic get an event.
+        """Set the number of partitions of some topics. Groups that subscribe to a new or grown topic get an event.
 
         Groups of the consumer protocol get a new epoch with the next heartbeat of a member.
 
         The partitions that ``__consumer_offsets`` has decide which of them a group belongs to; the configured number
         applies only until the topic exists (Kafka's ``GroupCoordinatorService.startup``).
+
+        Args:
+            partitions: the numbers of partitions of new and changed topics; of all topics the first time.
+            topics: the same topics, for groups of the consumer protocol.
         """
-        self._hosted_groups.partition_count = partitions.get(OFFSETS_TOPIC, self._configured_partitions)
-        grown = {name: count for name, count in partitions.items() if count > self._topics.get(name, 0)}
-        before, self._topics = self._topics, dict(partitions)
-        self._catalog.replace(topics)
-        self._offsets.topics = self._topics
+        hosted_groups = self._hosted_groups
+        hosted_groups.partition_count = partitions.get(OFFSETS_TOPIC, hosted_groups.partition_count)
+        known = self._topics
+        before = {name: known.get(name, 0) for name in partitions} if known else {}
+        grown = {name: count for name, count in partitions.items() if count > before.get(name, 0)}
+        known.update(partitions)
+        self._catalog.update(topics)
+        self._offsets.topics = known
         if not before or not grown:
             return
         for group_id, hosted in self.groups.items():
@@ -838,6 +843,7 @@ class GroupCoordinator:
         deleted = set(names)
         for name in deleted:
             self._topics.pop(name, None)
+        self._catalog.update((), deleted)
         self._offsets.topics_deleted(deleted)
 
     # Time

@@ -12,10 +12,8 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSe
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
-from barnabas_broker.groups.effects import Caller, PersistRecords, Reply
+from barnabas_broker.groups.effects import Caller, CoordinatorRecord, EventType, GroupEvent, PersistRecords, Reply
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -45,8 +43,15 @@ def spread(spec: GroupSpec) -> dict[str, dict[bytes, list[int]]]:
 def catalog(**topics: int) -> TopicCatalog:
     """Topics by name, with their number of partitions; the id is sixteen times the first letter."""
     made = TopicCatalog(lambda topic: topic.partitions * 31 + topic.topic_id[0], lambda hashes: sum(hashes.values()))
-    made.replace(Topic(name[0].encode() * 16, name, partitions) for name, partitions in topics.items())
+    replace_topics(made, topics)
     return made
+
+
+def replace_topics(topics: TopicCatalog, sizes: Mapping[str, int]) -> None:
+    """From now on these topics exist, with these numbers of partitions, and no others."""
+    topics.update(
+        (Topic(name[0].encode() * 16, name, size) for name, size in sizes.items()), topics.by_name.keys() - sizes
+    )
 
 
 @dataclass

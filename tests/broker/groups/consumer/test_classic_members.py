@@ -12,14 +12,11 @@ from barnabas_broker.groups.consumer.classic_members import (
     read_subscription,
 )
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
+from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
-from barnabas_protocol.coordinator_records import (
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    MemberState,
-)
+from barnabas_broker.groups.effects import EventType
+from barnabas_protocol.coordinator_records import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions
 from tests.broker.groups.support import assignment, owned_subscription, subscription
@@ -375,7 +372,7 @@ def test_without_members_of_the_consumer_protocol_time_computes_targets() -> Non
     machine.rebalance("b")
     machine.after(1.0)
     # A topic grows: no leader looks at it.
-    machine.topics.replace([Topic(T, "t", 6), Topic(U, "u", 2)])
+    machine.topics.update([Topic(T, "t", 6), Topic(U, "u", 2)])
     assert machine.classic_beat("b") == NONE
     machine.after(1.0)
     assert machine.classic_beat("b") == REBALANCE

@@ -6,8 +6,9 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
 from barnabas_broker.groups.consumer.group import GroupTimes
+from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_broker.groups.effects import EventType
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -16,7 +17,6 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
-    MemberState,
 )
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -283,7 +283,7 @@ def test_a_static_member_leaves_for_good() -> None:
 
 def test_a_topic_grows() -> None:
     machine = two_members()
-    machine.topics.replace([Topic(T, "t", 6)])
+    machine.topics.update([Topic(T, "t", 6)])
     assert machine.beat("a").member_epoch == 4
     machine.settle()
     assert machine.owners().keys() == {(T, number) for number in range(6)}
@@ -292,7 +292,7 @@ def test_a_topic_grows() -> None:
 
 def test_a_deleted_topic_is_revoked() -> None:
     machine = two_members()
-    machine.topics.replace([])
+    machine.topics.update([], ["t"])
     machine.settle()
     assert machine.owners() == {}
     assert machine.state() is ConsumerGroupState.STABLE
@@ -300,7 +300,7 @@ def test_a_deleted_topic_is_revoked() -> None:
 
 def test_topics_that_the_group_does_not_subscribe_to_change_nothing() -> None:
     machine = two_members()
-    machine.topics.replace([Topic(T, "t", 4), Topic(U, "u", 4)])
+    machine.topics.update([Topic(T, "t", 4), Topic(U, "u", 4)])
     assert machine.beat("a").member_epoch == 3
 
 
@@ -536,7 +536,7 @@ def test_a_static_member_is_replaced_while_its_target_is_computed() -> None:
     machine = Machine(compute=False)
     machine.join("a", instance_id="one", token="a1")
     machine.computed()
-    machine.topics.replace([Topic(T, "t", 6)])
+    machine.topics.update([Topic(T, "t", 6)])
     machine.send("a", 2, token="a2")
     machine.send("a", -2, instance_id="one", token="a3")
     assert machine.join("b", instance_id="one") is None

@@ -8,13 +8,12 @@ import re
 from random import Random
 from typing import Any
 
-from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.consumer.machine import Machine, catalog, partitions
+from tests.broker.groups.consumer.machine import Machine, catalog, partitions, replace_topics
 from tests.lots import in_lots
 
 TOPICS = ("t", "u", "v")
@@ -144,7 +143,7 @@ def test_a_history(seed: int) -> None:
             del clients[client.name]
         elif act < 0.87:
             sizes[random.choice(TOPICS)] += 1
-            machine.topics.replace(Topic(name[0].encode() * 16, name, size) for name, size in sizes.items())
+            replace_topics(machine.topics, sizes)
         elif act < 0.93:
             machine.after(random.choice((0.5, 2.0, 6.0)))
         elif act < 0.95:

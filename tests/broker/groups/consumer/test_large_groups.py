@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import NewTargets
 from barnabas_broker.groups.consumer.assignors import UniformAssignor
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_broker.groups.effects import EventType
 from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 V = TypeVar("V")
@@ -124,7 +124,7 @@ def test_the_epoch_grows_if_a_topic_does_whose_hash_is_remembered() -> None:
     machine.join("a")
     machine.join("b")
     before = machine.group.epoch
-    machine.topics.replace([each._replace(partitions=6) for each in machine.topics.by_name.values()])
+    machine.topics.update([each._replace(partitions=6) for each in machine.topics.by_name.values()])
     machine.beat("a")
     assert machine.group.epoch == before + 1
     machine.settle(4)

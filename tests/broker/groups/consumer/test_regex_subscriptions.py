@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import Caller, PersistRecords
-from barnabas_explain.catalog import EventType
+from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
+from barnabas_broker.groups.records import group_record, read_consumer_record
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
@@ -17,8 +16,7 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupRegularExpressionValue,
 )
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.group_records import group_record, read_consumer_record
-from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions
+from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions, replace_topics
 
 ORDERS = b"o" * 16
 
@@ -40,7 +38,7 @@ def join(machine: Machine, member_id: str, regex: str | None, *names: str, **fie
 
 
 def set_topics(machine: Machine, **topics: int) -> None:
-    machine.topics.replace(Topic(name[0].encode() * 16, name, count) for name, count in topics.items())
+    replace_topics(machine.topics, topics)
 
 
 def regex_records(machine: Machine) -> list[tuple[str, list[str] | None]]:

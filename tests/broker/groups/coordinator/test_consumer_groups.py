@@ -8,11 +8,10 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import Caller, PersistRecords
+from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
+from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -357,6 +356,7 @@ async def test_matches_that_come_after_the_group_is_gone_are_ignored() -> None:
 async def test_many_topics_are_hashed_in_steps() -> None:
     service = await started()
     topics = [Topic(number.to_bytes(16, "big"), f"t{number}", 1) for number in range(1_000)]
+    service.groups.topics_deleted(["t"])
     service.groups.topics_changed({each.name: 1 for each in topics}, topics)
     await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="t.*")
     group = service.groups.groups["g"].group

@@ -10,13 +10,13 @@ from itertools import islice
 from typing import Final
 
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.durations import seconds
+from barnabas_broker.groups.effects import EventType, GroupEvent
+from barnabas_broker.groups.events.events import UNRECORDED, EventRecord, encode_event, record_of
+from barnabas_broker.groups.events.score import Score, StormScore
+from barnabas_broker.groups.events.storms import StormDetector
 from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.logs import logger
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_explain.records import UNRECORDED, EventRecord, encode_event, record_of
-from barnabas_explain.storm_score import Score, StormScore
-from barnabas_explain.storms import StormDetector
-from barnabas_protocol.durations import seconds
 from barnabas_protocol.records import build_batch
 
 log = logger("coordinator")

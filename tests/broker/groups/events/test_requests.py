@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups import requests as module
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.requests import ALIKE, GROUPS, MOST, GroupRequest, GroupRequests, changes_group
+from barnabas_broker.groups.events import requests as module
+from barnabas_broker.groups.events.requests import ALIKE, GROUPS, MOST, GroupRequest, GroupRequests, changes_group
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
