@@ -67,8 +67,7 @@ def stateful_set() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sources() -> str:
-    folders = (ROOT / "broker", ROOT / "explain")
-    return "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    return "".join(path.read_text("utf-8") for path in (ROOT / "broker").rglob("*.py"))
 
 
 def test_the_unit_has_only_what_systemd_knows() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from barnabas_broker.cluster.controller import IsrChange, LogEnd, Withdrawal, alter_isr, report_log_ends, withdraw
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, alter_isr, report_log_ends
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
@@ -43,8 +43,7 @@ CLUSTER_ID: Final = "simulation-of-brokers"
 LISTENER: Final = "PLAINTEXT"
 #: The name of the only topic.
 TOPIC: Final = "t"
-#: The data directory of each broker.
-ROOT: Final = Path("/data")
+_ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
     key: route for key, route in join().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -147,7 +146,6 @@ class Node:
         ends: the log end offsets at the end of the last run.
         lost_epoch: the broker epoch in which the machine last lost power, and perhaps data.
         directory: the id of its data directory, once it has one.
-        damaged: whether files of it were damaged, and it may not be whole again.
         retired: whether another machine has replaced this one, so that it is not started again.
     """
 
@@ -174,7 +172,6 @@ class Node:
         self.ends: dict[TopicPartition, int] = {}
         self.lost_epoch = -2
         self.directory = ""
-        self.damaged = False
         self.retired = False
         self.image_changed = image_changed
 
@@ -278,10 +275,10 @@ class Running:
         node = self.node
         config, node_id, now = node.config, node.node_id, node.now
         connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now, node.wall_ms)
-        known = CLUSTER_ID if node.lives > 1 and node.files.exists(ROOT / "meta.properties") else None
+        known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
         cluster_id = await connection.cluster_id(known, CLUSTER_ID)
         directory = self.directory = LogDirectory.open(
-            ROOT,
+            _ROOT,
             config,
             node_id=node_id,
             now_ms=node.wall_ms(),
@@ -312,9 +309,6 @@ class Running:
         async def report(ends: Sequence[LogEnd]) -> None:
             await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
-        async def leave(withdrawals: Sequence[Withdrawal]) -> None:
-            await cluster.change(lambda image: (withdraw(image, node_id, lifecycle.epoch, withdrawals), None))
-
         fetchers = self._fetchers = ReplicaFetcherManager(
             config,
             node_id,
@@ -324,11 +318,8 @@ class Running:
             directory.directory_id,
             node.wall_ms,
         )
-        isr = self._isr = AlterPartitionManager(
-            replicas, config, lambda: cluster.image.brokers, propose, report, leave, now
-        )
+        isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
-        lifecycle.lost = replicas.lost
         fetchers.image_changed(cluster.image, cluster.image.snapshot())
         cluster.subscribe(fetchers.image_changed)
         cluster.subscribe(replicas.image_changed)

@@ -176,7 +176,6 @@ class ControllerRunner:
             self._unclean,
             self._min_isr,
             lifecycle.live.leaving(),
-            lifecycle.live.lost(),
         )
         return events, bool(events)
 

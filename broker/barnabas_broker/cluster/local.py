@@ -149,7 +149,7 @@ class LocalStore:
             return False
         self._sequence += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._append, tuple(self._files), _lines(events))
+            await asyncio.get_running_loop().run_in_executor(None, self._append, tuple(self._files), events)
         except OSError as error:
             self._failed, self._sequence = not isinstance(error, _Undone), expected
             raise StoreError(f"{self.path}: {error.strerror}") from error
@@ -165,7 +165,8 @@ class LocalStore:
         yield EventBatch(0, ())
 
     @staticmethod
-    def _append(files: Sequence[int], data: bytes) -> None:
+    def _append(files: Sequence[int], events: Sequence[Event]) -> None:
+        data = _lines(events)
         sizes = [os.fstat(file).st_size for file in files]
         for file in files:
             try:

@@ -6,8 +6,8 @@ Apache Kafka lets them: deleting it deletes every committed offset, growing it m
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicCreated, TopicInfo
@@ -65,7 +65,12 @@ from barnabas_protocol.messages.delete_topics import (
 )
 from barnabas_protocol.registry import ApiKey
 
+T = TypeVar("T")
+K = TypeVar("K")
+
 _NO_ID = bytes(16)
+#: How a client names a topic that it deletes: by name, or by id.
+_Named = tuple[str | None, bytes]
 #: The versions from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599); before that, they only wait.
 _STRICT_CREATE: Final = 6
 _STRICT_DELETE: Final = 5
@@ -149,6 +154,58 @@ def check_stays_compacted(config: Config, name: str, overrides: Mapping[str, str
         )
 
 
+#: Makes the event that creates a topic, or raises KafkaError.
+_Create = Callable[[Image, controller.TopicNames], TopicCreated]
+#: The most topics, and the most partitions unless it is one topic, that are created or deleted by one change of the
+#: metadata: a change holds the event loop.
+_TOPICS_AT_ONCE: Final = 100
+_PARTITIONS_AT_ONCE: Final = 1000
+
+
+async def _create_all(
+    context: RequestContext, wanted: Mapping[str, _Create], *, validate_only: bool = False
+) -> dict[str, TopicInfo | KafkaError]:
+    """Create topics with one change of the metadata; each succeeds or fails on its own.
+
+    Args:
+        context: of the request.
+        wanted: by name, in order. They may be called several times.
+        validate_only: only say what would happen.
+
+    Returns:
+        The topic or the error by name.
+    """
+    services = context.services
+    outcomes: dict[str, TopicInfo | KafkaError] = {}
+
+    def decide(image: Image) -> tuple[Sequence[Event], None]:
+        names, events, first = controller.TopicNames(image), [], None
+        for name, create in wanted.items():
+            try:
+                event = create(image, names)
+            except KafkaError as error:
+                first = first or error
+                # Its traceback has this frame, and so the error would be in a reference cycle.
+                outcomes[name] = error.with_traceback(None)
+            else:
+                events.append(event)
+                outcomes[name] = TopicInfo(event.name, event.topic_id, event.partitions, event.configs)
+        if first is not None and not events:
+            raise first  # on an image that is out of date it is decided again
+        return [] if validate_only else events, None
+
+    try:
+        await services.cluster.change(decide)
+    except KafkaError as error:
+        return {
+            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.with_traceback(None)
+            for name in wanted
+        }
+    if not validate_only:
+        await services.replicas.changed()
+    return outcomes
+
+
 async def create_automatically(context: RequestContext, names: Sequence[str]) -> dict[str, KafkaError]:
     """Create topics that a client uses and that do not exist, if the configuration allows it.
 
@@ -156,37 +213,55 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
         The error of each topic that could not be created, by name.
     """
     services = context.services
-    refused: dict[str, KafkaError] = {}
+    wanted: dict[str, _Create] = {}
     for name in names:
         if name not in _HOLDS and (name in _RESERVED or not services.config[AUTO_CREATE_TOPICS_ENABLE]):
             continue
 
         count = _count_once(context, context.mutation_quota(0))
 
-        def decide(
-            image: Image, name: str = name, count: Callable[[int], None] = count
-        ) -> tuple[Sequence[Event], TopicCreated | None]:
-            if name in image.topics:  # another request was first
-                return [], None
-            event = _automatic_topic(services.config, image, name)
+        def create(
+            image: Image, taken: controller.TopicNames, name: str = name, count: Callable[[int], None] = count
+        ) -> TopicCreated:
+            event = _automatic_topic(services.config, image, name, taken)
             if name not in _HOLDS:
                 count(len(event.partitions))
-            return [event], event
+            return event
 
-        try:
-            created = await services.cluster.change(decide)
-        except KafkaError as error:
-            if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                continue  # it is unknown until the client asks again
-            refused[name] = error.with_traceback(None)  # which would have this frame, and so be in a reference cycle
-        else:
-            if created is not None:
-                await services.replicas.changed()
-                _log_created(context, created, automatic=True)
+        wanted[name] = create
+    refused: dict[str, KafkaError] = {}
+    for some in _in_turns(wanted, lambda name: services.config[NUM_PARTITIONS]):
+        for name, outcome in (await _create_all(context, some)).items():
+            if isinstance(outcome, TopicInfo):
+                _log_created(context, outcome, automatic=True)
+            # Another request was first, or it is unknown until the client asks again.
+            elif outcome.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
+                refused[name] = outcome
+        await asyncio.sleep(0)
     return refused
 
 
-def _log_created(context: RequestContext, topic: TopicCreated | TopicInfo, *, automatic: bool) -> None:
+def _in_turns(wanted: Mapping[K, T], partitions: Callable[[K], int]) -> Iterator[dict[K, T]]:
+    """Divide topics into those that one change creates or deletes.
+
+    Args:
+        wanted: the topics.
+        partitions: the number of partitions of a topic.
+    """
+    turn: dict[K, T] = {}
+    total = 0
+    for name, each in wanted.items():
+        more = partitions(name)
+        if turn and (len(turn) == _TOPICS_AT_ONCE or total + more > _PARTITIONS_AT_ONCE):
+            yield turn
+            turn, total = {}, 0
+        turn[name] = each
+        total += more
+    if turn:
+        yield turn
+
+
+def _log_created(context: RequestContext, topic: TopicInfo, *, automatic: bool) -> None:
     """Audit a new topic. It is automatic if the client only used its name."""
     context.changed(
         Change.TOPIC_CREATED,
@@ -204,7 +279,7 @@ _TRANSACTION_EVENTS_PARTITIONS: Final = 8
 _EVENTS_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
-def _automatic_topic(config: Config, image: Image, name: str) -> TopicCreated:
+def _automatic_topic(config: Config, image: Image, name: str, taken: controller.TopicNames) -> TopicCreated:
     partitions, key = config[NUM_PARTITIONS], DEFAULT_REPLICATION_FACTOR
     configs = {}
     if name == TRANSACTIONS_TOPIC:
@@ -234,27 +309,54 @@ def _automatic_topic(config: Config, image: Image, name: str) -> TopicCreated:
         # A factor that was configured is kept: creation then waits for enough brokers, as in Kafka.
         factor = min(factor, max(len(image.brokers), 1))
     return controller.create_topic(
-        image, name, topic_id=new_topic_id(), partitions=partitions, replication_factor=factor, configs=configs
+        image,
+        name,
+        topic_id=new_topic_id(),
+        partitions=partitions,
+        replication_factor=factor,
+        configs=configs,
+        names=taken,
     )
 
 
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Answer CreateTopics, each topic on its own."""
+    services = context.services
     times = Counter(topic.name for topic in request.topics)
-    results: list[CreatableTopicResult] = []
     quota = context.mutation_quota(_STRICT_CREATE)
     any_topic = context.allows_on_cluster(acls.CREATE, audit=False)
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    asked = {topic.name: topic for topic in request.topics}
+    results: dict[str, CreatableTopicResult] = {}
+    wanted: dict[str, _Create] = {}
+    for topic in asked.values():
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             if not any_topic:
                 _require(context, acls.CREATE, topic.name)
-            results.append(await _create(context, topic, request.validate_only, quota))
+            wanted[topic.name] = _creation(context, topic, quota)
         except KafkaError as error:
-            results.append(_not_created(topic.name, error))
+            results[topic.name] = _not_created(topic.name, error)
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
-    return CreateTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), topics=results)
+
+    def partitions(name: str) -> int:
+        topic = asked[name]
+        given = len(topic.assignments) or topic.num_partitions
+        return services.config[NUM_PARTITIONS] if given == -1 else given
+
+    for some in _in_turns(wanted, partitions):
+        for name, outcome in (await _create_all(context, some, validate_only=request.validate_only)).items():
+            if isinstance(outcome, KafkaError):
+                results[name] = _not_created(name, outcome)
+                continue
+            if not request.validate_only:
+                _log_created(context, outcome, automatic=False)
+            results[name] = _created(context, outcome)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return CreateTopicsResponse(
+        throttle_time_ms=quota.throttle_ms(services.now()), topics=[results[name] for name in asked]
+    )
 
 
 def _require(context: RequestContext, operation: AclOperation, name: str) -> None:
@@ -276,9 +378,12 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     )
 
 
-async def _create(
-    context: RequestContext, topic: CreatableTopic, validate_only: bool, quota: MutationQuota
-) -> CreatableTopicResult:
+def _creation(context: RequestContext, topic: CreatableTopic, quota: MutationQuota) -> _Create:
+    """Check what a client wants of a topic, as far as that can be done without the cluster image.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, INVALID_CONFIG.
+    """
     services = context.services
     assignments = {a.partition_index: a.broker_ids for a in topic.assignments}
     if assignments and (topic.num_partitions != -1 or topic.replication_factor != -1):
@@ -290,7 +395,7 @@ async def _create(
     partitions, factor = topic.num_partitions, topic.replication_factor
     count = _count_once(context, quota)
 
-    def decide(image: Image) -> tuple[Sequence[Event], TopicInfo]:
+    def create(image: Image, taken: controller.TopicNames) -> TopicCreated:
         if topic.name in _RESERVED and topic.name not in image.topics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         event = controller.create_topic(
@@ -301,15 +406,15 @@ async def _create(
             replication_factor=services.config[DEFAULT_REPLICATION_FACTOR] if factor == -1 else factor,
             configs=overrides,
             assignments=assignments,
+            names=taken,
         )
         count(len(event.partitions))
-        info = TopicInfo(event.name, event.topic_id, event.partitions, event.configs)
-        return [] if validate_only else [event], info
+        return event
 
-    info = await services.cluster.change(decide)
-    if not validate_only:
-        await services.replicas.changed()
-        _log_created(context, info, automatic=False)
+    return create
+
+
+def _created(context: RequestContext, info: TopicInfo) -> CreatableTopicResult:
     if not context.allows(acls.DESCRIBE_CONFIGS, acls.TOPIC, info.name, audit=False):
         return CreatableTopicResult(
             name=info.name,
@@ -318,7 +423,7 @@ async def _create(
             error_message=None,
             topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-    config = TopicConfig(services.config, info.configs, TOPIC_KEYS)
+    config = TopicConfig(context.services.config, info.configs, TOPIC_KEYS)
     return CreatableTopicResult(
         name=info.name,
         topic_id=info.topic_id,
@@ -348,16 +453,33 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     else:
         asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
     times = Counter((topic.name, topic.topic_id) for topic in asked)
-    responses = []
+    responses: dict[_Named, DeletableTopicResult] = {}
+    wanted: dict[_Named, DeleteTopicState] = {}
     quota = context.mutation_quota(_STRICT_DELETE)
-    for topic in {(one.name, one.topic_id): one for one in asked}.values():
-        if times[topic.name, topic.topic_id] > 1:
+    for named, topic in {(one.name, one.topic_id): one for one in asked}.items():
+        refused = _may_not_delete(context, topic)
+        if times[named] > 1:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
-            responses.append(_not_deleted(topic, error))
+            responses[named] = _not_deleted(topic, error)
+        elif refused is not None:
+            responses[named] = refused
         else:
-            responses.append(await _delete(context, topic, quota))
+            wanted[named] = topic
         await asyncio.sleep(0)
-    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), responses=responses)
+
+    def partitions(named: _Named) -> int:
+        name, topic_id = named
+        image = context.services.cluster.image
+        topic = image.topics.get(image.names.get(topic_id, "") if name is None else name)
+        return 0 if topic is None else len(topic.partitions)
+
+    for some in _in_turns(wanted, partitions):
+        responses |= await _delete_all(context, some, quota)
+        await asyncio.sleep(0)
+    return DeleteTopicsResponse(
+        throttle_time_ms=quota.throttle_ms(context.services.now()),
+        responses=[responses[named] for named in times],
+    )
 
 
 def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
@@ -388,38 +510,75 @@ def _may_not_delete(context: RequestContext, asked: DeleteTopicState) -> Deletab
 _TELLS_DISABLED: Final = 3
 
 
-async def _delete(context: RequestContext, asked: DeleteTopicState, quota: MutationQuota) -> DeletableTopicResult:
-    services, version = context.services, context.version
-    count = _count_once(context, quota)
+async def _delete_all(
+    context: RequestContext, wanted: Mapping[_Named, DeleteTopicState], quota: MutationQuota
+) -> dict[_Named, DeletableTopicResult]:
+    """Delete topics with one change of the metadata; each succeeds or fails on its own."""
+    counts = {named: _count_once(context, quota) for named in wanted}
+    outcomes: dict[_Named, TopicInfo | KafkaError] = {}
 
-    refused = _may_not_delete(context, asked)
-    if refused is not None:
-        return refused
-
-    def decide(image: Image) -> tuple[Sequence[Event], tuple[str, bytes]]:
-        if asked.name is not None and asked.topic_id != _NO_ID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-        if asked.name is None and asked.topic_id == _NO_ID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-        if not services.config[DELETE_TOPIC_ENABLE]:
-            code = ErrorCode.TOPIC_DELETION_DISABLED if version >= _TELLS_DISABLED else ErrorCode.INVALID_REQUEST
-            raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
-        name = image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
-        if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        if name in image.topics:
-            _check_not_internal(name, "deleted", "Delete groups, or their offsets, instead.")
-        event = controller.delete_topic(image, name)
-        count(len(image.topics[name].partitions))
-        return [event], (name, image.topics[name].topic_id)
+    def decide(image: Image) -> tuple[Sequence[Event], None]:
+        events: dict[str, Event] = {}
+        first = None
+        for named in wanted:
+            try:
+                topic = _to_delete(context, image, *named, events.keys())
+                counts[named](len(topic.partitions))
+            except KafkaError as error:
+                first = first or error
+                outcomes[named] = error.with_traceback(None)
+            else:
+                events[topic.name] = controller.delete_topic(image, topic.name)
+                outcomes[named] = topic
+        if first is not None and not events:
+            raise first
+        return [*events.values()], None
 
     try:
-        name, topic_id = await services.cluster.change(decide)
+        await context.services.cluster.change(decide)
     except KafkaError as error:
-        return _not_deleted(asked, error)
-    await services.replicas.changed()
-    context.changed(Change.TOPIC_DELETED, topic=name)
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE, error_message=None)
+        for named in wanted:
+            if not isinstance(outcomes.get(named), KafkaError):
+                outcomes[named] = error.with_traceback(None)
+    else:
+        await context.services.replicas.changed()
+    results = {}
+    for named, asked in wanted.items():
+        outcome = outcomes[named]
+        if isinstance(outcome, KafkaError):
+            results[named] = _not_deleted(asked, outcome)
+            continue
+        context.changed(Change.TOPIC_DELETED, topic=outcome.name)
+        results[named] = DeletableTopicResult(
+            name=outcome.name, topic_id=outcome.topic_id, error_code=ErrorCode.NONE, error_message=None
+        )
+    return results
+
+
+def _to_delete(
+    context: RequestContext, image: Image, name: str | None, topic_id: bytes, deleted: Collection[str]
+) -> TopicInfo:
+    """The topic that a client wants to delete, by name or by id; `deleted` are those that the same change deletes.
+
+    Raises:
+        KafkaError: the code and message for DeleteTopics.
+    """
+    if name is not None and topic_id != _NO_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is None and topic_id == _NO_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if not context.services.config[DELETE_TOPIC_ENABLE]:
+        disabled = context.version >= _TELLS_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
+    found = image.names.get(topic_id) if topic_id != _NO_ID else name
+    if found is None or (name is None and found in deleted):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    topic = image.topics.get(found)
+    if topic is None or found in deleted:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    _check_not_internal(found, "deleted", "Delete groups, or their offsets, instead.")
+    return topic
 
 
 async def handle_create_partitions(

@@ -102,29 +102,23 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp_ms
         since = timestamp_ms - self._base_timestamp
         varints = VARINTS
-        key_head = value_head = b"\x01"
+        parts: list[Buffer] = [
+            b"\x00",
+            varints[since] if 0 <= since < SMALL else long_varint(since),
+            varints[delta] if delta < SMALL else long_varint(delta),
+        ]
         if key is None:
-            key = b""
+            parts.append(b"\x01")
         else:
             size = len(key)
-            key_head = varints[size] if size < SMALL else long_varint(size)
+            parts += (varints[size] if size < SMALL else long_varint(size), key)
         if value is None:
-            value = b""
+            parts.append(b"\x01")
         else:
             size = len(value)
-            value_head = varints[size] if size < SMALL else long_varint(size)
-        body = b"".join(
-            (
-                b"\x00",
-                varints[since] if 0 <= since < SMALL else long_varint(since),
-                varints[delta] if delta < SMALL else long_varint(delta),
-                key_head,
-                key,
-                value_head,
-                value,
-                encode_headers(headers) if headers else b"\x00",
-            )
-        )
+            parts += (varints[size] if size < SMALL else long_varint(size), value)
+        parts.append(encode_headers(headers) if headers else b"\x00")
+        body = b"".join(parts)
         size = len(body)
         length = varints[size] if size < SMALL else long_varint(size)
         buffer = self._buffer

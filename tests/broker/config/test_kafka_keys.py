@@ -29,7 +29,6 @@ OURS: Final = {
     "etcd.ssl.keyfile",
     "etcd.user",
     "event.loop.watchdog.ms",
-    "http.max.connections",
     "http.ssl.cafile",
     "http.ssl.certfile",
     "http.ssl.keyfile",

@@ -1,8 +1,12 @@
 """CreateTopics, Metadata, CreatePartitions and DeleteTopics, with Kafka's errors."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster.image import Event
+from barnabas_broker.cluster.local import LocalStore
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -157,6 +161,67 @@ async def test_topics_are_deleted_by_name_and_by_id(wire: Wire) -> None:
     new = await wire.ask(DeleteTopicsRequest(topics=states, timeout_ms=0), 6, DeleteTopicsResponse)
     assert [(r.name, r.error_code) for r in new.responses] == [("b", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert (await wire.ask(MetadataRequest(topics=None), 12, MetadataResponse)).topics == []
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The events of each write of the metadata, by their names."""
+    written: list[list[str]] = []
+    append = LocalStore.append
+
+    async def noted(self: LocalStore, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
+        written.append([type(event).__name__ for event in events])
+        return await append(self, events, expected, as_controller=as_controller)
+
+    monkeypatch.setattr(LocalStore, "append", noted)
+    return written
+
+
+async def test_the_topics_of_a_request_are_created_and_deleted_by_one_write(
+    wire: Wire, written: list[list[str]]
+) -> None:
+    """Each topic succeeds or fails on its own, and the metadata is synced once."""
+    await create(wire, topic("there"))
+    asked = ["a", "a.b", "a_b", "bad name", "there", "c", "twice", "twice"]
+    results = await create(wire, *(topic(name, 0 if name == "c" else 2) for name in asked))
+    assert [(result.name, result.error_code) for result in results] == [
+        ("a", ErrorCode.NONE),
+        ("a.b", ErrorCode.NONE),
+        ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("there", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("c", ErrorCode.INVALID_PARTITIONS),
+        ("twice", ErrorCode.INVALID_REQUEST),
+    ]
+    assert [each.error_code for each in await create(wire, topic("a"), topic("bad name"))] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert [each.error_code for each in await create(wire, topic("d"), topic("a"), dry=True)] == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    ]
+    named = [("a", ZERO), (None, results[0].topic_id), ("a.b", ZERO), ("none", ZERO), (None, b"x" * 16)]
+    states = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in named]
+    request = DeleteTopicsRequest(topics=states, timeout_ms=0)
+    deleted = (await wire.ask(request, 6, DeleteTopicsResponse)).responses
+    assert [(each.name, each.error_code) for each in deleted] == [
+        ("a", ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("a.b", ErrorCode.NONE),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert written == [["TopicCreated"], ["TopicCreated"] * 2, ["TopicDeleted"] * 2]
+
+
+async def test_many_topics_are_created_and_deleted_by_few_writes(wire: Wire, written: list[list[str]]) -> None:
+    names = [f"t{number}" for number in range(250)]
+    assert {each.error_code for each in await create(wire, *map(topic, names))} == {ErrorCode.NONE}
+    deleted = await wire.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=0), 5, DeleteTopicsResponse)
+    assert {each.error_code for each in deleted.responses} == {ErrorCode.NONE}
+    assert {each.error_code for each in await create(wire, topic("x", 600), topic("y", 600))} == {ErrorCode.NONE}
+    assert [len(each) for each in written] == [100, 100, 50, 100, 100, 50, 1, 1]
 
 
 async def test_a_recreated_topic_is_empty_and_has_a_new_id(wire: Wire) -> None:

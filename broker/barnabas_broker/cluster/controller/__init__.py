@@ -29,6 +29,7 @@ from barnabas_broker.cluster.controller.quotas import QuotaAlteration, alter_quo
 from barnabas_broker.cluster.controller.reassignment import is_reassigning, reassign
 from barnabas_broker.cluster.controller.topics import (
     MAX_PARTITIONS,
+    TopicNames,
     add_partitions,
     allocate_producer_ids,
     check_topic_name,
@@ -48,6 +49,7 @@ __all__ = [
     "MinIsrRule",
     "QuotaAlteration",
     "Recovery",
+    "TopicNames",
     "UncleanRule",
     "Upsertion",
     "Withdrawal",

@@ -54,22 +54,34 @@ def _place(image: Image, count: int, replication_factor: int, first: int, topic_
             f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered.",
         )
     start = int.from_bytes(topic_id[:4])
+    #: A topic may have thousands of partitions, but there are few ways to place one.
+    known: dict[tuple[int, int], PartitionInfo] = {}
     placed = []
     for index in range(first, first + count):
         leader = (start + index) % len(brokers)
         # Shift the followers after each round of leaders, so that several brokers take over from a failed one.
         shift = (index // len(brokers)) % max(len(brokers) - 1, 1)
-        others = [
-            brokers[(leader + 1 + (shift + n) % (len(brokers) - 1)) % len(brokers)] for n in range(len(brokers) - 1)
-        ]
-        replicas = [brokers[leader]]
-        while len(replicas) < replication_factor:
-            used = {image.brokers[node].rack for node in replicas}
-            node = next((node for node in others if image.brokers[node].rack not in used), others[0])
-            others.remove(node)
-            replicas.append(node)
-        placed.append(PartitionInfo(replicas[0], 0, tuple(replicas), tuple(replicas)))
+        info = known.get((leader, shift))
+        if info is None:
+            replicas = _replicas(image, brokers, leader, shift, replication_factor)
+            info = known[leader, shift] = PartitionInfo(replicas[0], 0, replicas, replicas)
+        placed.append(info)
     return tuple(placed)
+
+
+def _replicas(
+    image: Image, brokers: Sequence[int], leader: int, shift: int, replication_factor: int
+) -> tuple[int, ...]:
+    """The replicas of a partition, the leader first: `leader` is its place among `brokers`, and `shift` how far after
+    it the followers begin."""
+    others = [brokers[(leader + 1 + (shift + n) % (len(brokers) - 1)) % len(brokers)] for n in range(len(brokers) - 1)]
+    replicas = [brokers[leader]]
+    while len(replicas) < replication_factor:
+        used = {image.brokers[node].rack for node in replicas}
+        node = next((node for node in others if image.brokers[node].rack not in used), others[0])
+        others.remove(node)
+        replicas.append(node)
+    return tuple(replicas)
 
 
 def _rack_by_rack(image: Image) -> list[int]:
@@ -81,6 +93,49 @@ def _rack_by_rack(image: Image) -> list[int]:
     return [node for _, _, node in turns]
 
 
+class TopicNames:
+    """The names of all topics, for the checks of new ones; the new topics of a batch share it.
+
+    Args:
+        image: the present cluster image.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._topics = image.topics
+        self._new: set[str] = set()
+        #: Every name by how metrics show it; None until a new name needs that.
+        self._flat: dict[str, str] | None = None
+
+    def check(self, name: str) -> None:
+        """Check that a new topic can have a name.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS.
+        """
+        check_topic_name(name)
+        if name in self._topics or name in self._new:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        flat = _flat(name)
+        if "_" in flat:
+            if self._flat is None:
+                self._flat = {_flat(each): each for each in (*self._topics, *self._new)}
+            if (other := self._flat.get(flat)) is not None:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
+
+    def add(self, name: str) -> None:
+        """A new topic has this name."""
+        self._new.add(name)
+        if self._flat is not None:
+            self._flat[_flat(name)] = name
+
+
+def _flat(name: str) -> str:
+    """A topic's name as metrics show it."""
+    return name.replace(".", "_")
+
+
 def create_topic(
     image: Image,
     name: str,
@@ -90,6 +145,7 @@ def create_topic(
     replication_factor: int,
     configs: Mapping[str, str],
     assignments: Mapping[int, Sequence[int]] | None = None,
+    names: TopicNames | None = None,
 ) -> TopicCreated:
     """Create a topic.
 
@@ -101,19 +157,23 @@ def create_topic(
         replication_factor: replicas of each, at least 1.
         configs: overrides, validated.
         assignments: node ids by partition, instead of the two numbers.
+        names: of all topics, if the topic is one of a batch.
 
     Raises:
         KafkaError: the code and message for CreateTopics.
     """
-    check_topic_name(name)
-    if name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    flat = name.replace(".", "_")
-    collision = next((t for t in image.topics if t.replace(".", "_") == flat), None) if "_" in flat else None
-    if collision is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {collision}")
+    names = names or TopicNames(image)
+    names.check(name)
     if assignments:
-        return TopicCreated(name, topic_id, _assigned(image, assignments, 0), configs)
+        placed = _assigned(image, assignments, 0)
+    else:
+        _check_numbers(partitions, replication_factor)
+        placed = _place(image, partitions, replication_factor, 0, topic_id)
+    names.add(name)
+    return TopicCreated(name, topic_id, placed, configs)
+
+
+def _check_numbers(partitions: int, replication_factor: int) -> None:
     if not 0 < partitions <= MAX_PARTITIONS:
         reason = (
             "Number of partitions was set to an invalid non-positive value."
@@ -126,7 +186,6 @@ def create_topic(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    return TopicCreated(name, topic_id, _place(image, partitions, replication_factor, 0, topic_id), configs)
 
 
 def _assigned(image: Image, assignments: Mapping[int, Sequence[int]], first: int) -> tuple[PartitionInfo, ...]:

@@ -1,11 +1,14 @@
-"""Rebuilt events as values of records of ``__group_events``, for readers that also read those of a broker. Pure."""
+"""The entry point of the group ``barnabas.explainers``: explains events of groups and of transactions, and
+rebuilds those of groups from ``__consumer_offsets`` where brokers do not record them."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Protocol
 
-from barnabas_explain.rebuild.history import RebuiltMember
-from barnabas_explain.rebuild.rebuilder import GroupRebuilder, LogRecord
-from barnabas_explain.records import EventRecord, Partition, encode_event
+from barnabas_broker.groups.events.events import EventRecord, Partition, decode_event, encode_event
+from barnabas_broker.groups.events.explain import explain
+from barnabas_broker.groups.events.rebuild.history import RebuiltMember
+from barnabas_broker.groups.events.rebuild.rebuilder import GroupRebuilder, LogRecord
+from barnabas_broker.transactions import events as transactions
 
 
 class DescribedMember(Protocol):
@@ -96,3 +99,46 @@ class RebuiltEvents:
 
 def _encoded(events: Iterable[EventRecord]) -> list[bytes]:
     return [encode_event(event) for event in events]
+
+
+class EventExplainer:
+    """Explains events, and rebuilds them."""
+
+    def __call__(
+        self, values: Iterable[bytes], *, since: int | None = None, generation: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Explain the events of a group.
+
+        Args:
+            values: the values of its records, oldest first; values that are not events are left out.
+            since: only events at or after this time, in ms since 1970.
+            generation: only the rebalance that led to this generation.
+        """
+        events = [event for event in map(decode_event, values) if event is not None]
+        return [explanation.as_data() for explanation in explain(events, since=since, generation=generation)]
+
+    def transactions(
+        self,
+        values: Iterable[bytes],
+        *,
+        since: int | None = None,
+        transactional_ids: Collection[str] | None = None,
+        partitions: Collection[Partition] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Explain the events of transactions.
+
+        Args:
+            values: the values of records of ``__transaction_events``; values that are not events are left out.
+            since: only events at or after this time, in ms since 1970.
+            transactional_ids: only events of these ids; None for all.
+            partitions: only events of transactions with one of these partitions; None for all.
+        """
+        events = [event for event in map(transactions.decode_event, values) if event is not None]
+        return transactions.explain(events, since=since, transactional_ids=transactional_ids, partitions=partitions)
+
+    def rebuild(self, group: str, topic_name: Callable[[bytes], str | None]) -> RebuiltEvents:
+        """Rebuild the events of a group; `topic_name` returns the name of a topic by its id, None if not known."""
+        return RebuiltEvents(group, topic_name)
+
+
+explain_events: Final = EventExplainer()
