@@ -25,7 +25,15 @@ from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
-from barnabas_broker.cluster.controller import IsrChange, LogEnd, add_users, alter_isr, report_log_ends
+from barnabas_broker.cluster.controller import (
+    IsrChange,
+    LogEnd,
+    Withdrawal,
+    add_users,
+    alter_isr,
+    report_log_ends,
+    withdraw,
+)
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
@@ -103,6 +111,7 @@ from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, Gr
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.retreat import Retreat
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.security.audit import Audit
 from barnabas_broker.security.authorizer import Authorizer, parse_super_users
@@ -140,8 +149,6 @@ log = logger("broker")
 
 #: Seconds between two runs of storage's maintenance: retention, checkpoints, flushes that are due.
 MAINTENANCE_SECONDS: Final = 1.0
-#: Seconds after which a broker of a cluster stops because its disk is full.
-SHORT_SECONDS: Final = 10.0
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE_SECONDS: Final = 5.0
 
@@ -453,7 +460,7 @@ class BrokerServer:
         if member is None:
             replicas.start(cluster.image)
         else:
-            _start_following(stack, config, node_id, member, replicas, security)
+            _start_following(stack, config, node_id, member, replicas, security, conditions)
         stack.callback(group_partitions.close)
         stack.callback(transaction_partitions.close)
 
@@ -480,19 +487,12 @@ class BrokerServer:
 
         failed = asyncio.Event()
 
-        short, shortages, lacked = 0, 0, ""
-
         def maintain() -> None:
-            nonlocal short, shortages, lacked
             directory.maintain(wall_ms())
             audit.tick()
             quotas.tick(time.monotonic())
-            # A small write may succeed where large ones fail again and again.
-            short = 0 if directory.shortage is None and directory.shortages == shortages else short + 1
-            shortages, lacked = directory.shortages, directory.shortage or lacked
-            reason = directory.failure if short * MAINTENANCE_SECONDS < SHORT_SECONDS else lacked
-            if member is not None and reason is not None and not failed.is_set():
-                log.error("broker stops, so that others lead its partitions", reason=reason)
+            if member is not None and directory.failure is not None and not failed.is_set():
+                log.error("broker stops, so that others lead its partitions", reason=directory.failure)
                 failed.set()
 
         def stopping() -> None:
@@ -755,6 +755,7 @@ def _start_following(
     member: ClusterMember,
     replicas: ReplicaManager,
     security: BrokerSecurity,
+    conditions: Conditions,
 ) -> None:
     """Host partitions in a cluster: follow their leaders, and keep the ISR of the partitions that are led here."""
     cluster, lifecycle = member.cluster, member.lifecycle
@@ -782,6 +783,14 @@ def _start_following(
     async def report(ends: Sequence[LogEnd]) -> None:
         await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
+    async def leave(withdrawals: Sequence[Withdrawal]) -> None:
+        def decide(image: Image) -> tuple[Sequence[Event], bool]:
+            events = withdraw(image, node_id, lifecycle.epoch, withdrawals)
+            return events, bool(events)
+
+        while await cluster.change(decide):
+            pass
+
     check_listener(cluster.image, cluster.image.snapshot())
     cluster.subscribe(check_listener)
     fetchers = ReplicaFetcherManager(
@@ -793,13 +802,26 @@ def _start_following(
         lifecycle.me.directory,
         wall_ms,
         security,
+        may_fetch=lambda: not retreat.active,
     )
     stack.push_async_callback(fetchers.close)
+    retreat = Retreat(
+        replicas.directory,
+        node_id,
+        lambda: cluster.image,
+        member.min_isr,
+        leave,
+        fetchers.resume,
+        time.monotonic,
+    )
+    stack.push_async_callback(retreat.close)
     isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
     fetchers.image_changed(cluster.image, cluster.image.snapshot())
     cluster.subscribe(fetchers.image_changed)
+    cluster.subscribe(retreat.image_changed)
+    conditions.add(retreat.conditions)
 
 
 def _cluster_of(path: Path) -> str | None:

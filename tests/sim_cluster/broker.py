@@ -2,12 +2,14 @@
 files in memory, a drifting clock and the simulated network."""
 
 import asyncio
+import errno
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from barnabas_broker.cluster.controller import IsrChange, LogEnd, alter_isr, report_log_ends
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, Withdrawal, alter_isr, report_log_ends, withdraw
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.lifecycle import MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
@@ -23,10 +25,11 @@ from barnabas_broker.quotas.rates import Window
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
 from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.retreat import Retreat
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
-from barnabas_broker.storage import Inline, LogDirectory, TopicPartition
+from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.registry import ApiKey
@@ -222,6 +225,17 @@ class Node:
         running.kv.died()
         self.files = self.files.crash(self.world.chance) if power else self.files.kill()
 
+    def fill(self, seconds: float) -> None:
+        """Let the disk be full for some time, or until the broker is killed."""
+        files = self.files
+
+        def full(doing: str, path: Path) -> None:
+            if doing.startswith(("write", "create")):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        files.fault = full
+        self.world.after(seconds, setattr, files, "fault", None)
+
     def wipe(self) -> None:
         """Give the machine, which is down, an empty disk."""
         self.world.note("broker %d gets an empty disk", self.node_id)
@@ -260,13 +274,14 @@ class Running:
         self.stopping = False
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: AlterPartitionManager | None = None
+        self._retreat: Retreat | None = None
         self._background = _Background(node.world)
 
     async def start(self) -> None:
         """What ``Broker.start`` does."""
         try:
             await self._start()
-        except (MembershipError, StoreError) as error:
+        except (MembershipError, StoreError, LogDirectoryError) as error:
             self.node.world.note("broker %d gives up: %s", self.node.node_id, error)
             self.node.kill()
             self.node.world.after(1.0, self.node.start)
@@ -309,6 +324,14 @@ class Running:
         async def report(ends: Sequence[LogEnd]) -> None:
             await cluster.change(lambda image: (report_log_ends(image, node_id, lifecycle.epoch, ends), None))
 
+        async def leave(withdrawals: Sequence[Withdrawal]) -> None:
+            def decide(image: Image) -> tuple[Sequence[Event], bool]:
+                events = withdraw(image, node_id, lifecycle.epoch, withdrawals)
+                return events, bool(events)
+
+            while await cluster.change(decide):
+                pass
+
         fetchers = self._fetchers = ReplicaFetcherManager(
             config,
             node_id,
@@ -317,11 +340,16 @@ class Running:
             lambda: lifecycle.epoch,
             directory.directory_id,
             node.wall_ms,
+            may_fetch=lambda: not retreat.active,
+        )
+        retreat = self._retreat = Retreat(
+            directory, node_id, lambda: cluster.image, member.min_isr, leave, fetchers.resume, now
         )
         isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
         fetchers.image_changed(cluster.image, cluster.image.snapshot())
         cluster.subscribe(fetchers.image_changed)
+        cluster.subscribe(retreat.image_changed)
         cluster.subscribe(replicas.image_changed)
         sessions = FetchSessionCache(100, 10_000, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
@@ -379,6 +407,8 @@ class Running:
         await self.member.leave()
         if self._isr is not None:
             await self._isr.close()
+        if self._retreat is not None:
+            await self._retreat.close()
         if self._fetchers is not None:
             await self._fetchers.close()
         if self.replicas is not None:

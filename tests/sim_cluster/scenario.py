@@ -54,6 +54,8 @@ _FAULTS: Final = (
     "grow",
     "restore",
     "restore",
+    "full disk",
+    "full disk",
 )
 
 
@@ -238,6 +240,8 @@ class Scenario:
             case "refuse" if running is not None:
                 self.checker.refused.add(running.life)
                 self.network.refuse(running.life, world.between(0.3, 2.5 * session))
+            case "full disk" if running is not None:
+                node.fill(world.between(0.3, 2.5 * session))
             case "cut etcd":
                 self.network.cut(node.name, ETCD, world.between(0.3, 2.5 * session))
             case "cut clients":
@@ -392,6 +396,7 @@ class Scenario:
         for replaced in self.checker.replaced:
             replaced.kill()
         for node in self.nodes:
+            node.files.fault = None
             if node.up is not None and node.up.life.frozen:
                 node.up.life.thaw()
             node.start()

@@ -84,6 +84,7 @@ class ReplicaFetcherManager:
         directory: the id of this broker's data directory.
         wall_ms: the time of day, in ms.
         security: the certificates of this broker, and by what it logs in.
+        may_fetch: whether this broker can write what it fetches; :meth:`resume` when it can again.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class ReplicaFetcherManager:
         directory: str,
         wall_ms: Callable[[], int],
         security: BrokerSecurity = PLAIN_TEXT,
+        may_fetch: Callable[[], bool] = lambda: True,
     ) -> None:
         self.config = config
         self.node_id = node_id
@@ -105,6 +107,7 @@ class ReplicaFetcherManager:
         self.directory = id_bytes(directory)
         self.wall_ms = wall_ms
         self.security = security
+        self.may_fetch = may_fetch
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._closed = False
@@ -119,6 +122,11 @@ class ReplicaFetcherManager:
             return
         self._leaders[where] = leader
         self._fetcher(leader).add(where, replica)
+
+    def resume(self) -> None:
+        """Fetch again."""
+        for fetcher in self._fetchers.values():
+            fetcher.look()
 
     def image_changed(self, image: Image, events: Sequence[Event]) -> None:
         """Connect to brokers that were registered, or registered again."""
@@ -175,7 +183,7 @@ class _ReplicaFetcher:
         self._wake(where)
 
     def look(self) -> None:
-        """The broker is registered: connect to it, if there is no connection."""
+        """Connect to the broker, if there is no connection, and fetch from it."""
         self._changed.set()
 
     def drop(self, where: TopicPartition) -> None:
@@ -207,7 +215,9 @@ class _ReplicaFetcher:
         self._changed.set()
 
     def _states(self) -> dict[TopicIdPartition, tuple[TopicPartition, Replica, PartitionFetchState]]:
-        states = {}
+        states: dict[TopicIdPartition, tuple[TopicPartition, Replica, PartitionFetchState]] = {}
+        if not self._manager.may_fetch():
+            return states
         for where, replica in self._partitions.items():
             if where not in self._paused:
                 replica_log = replica.log

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
@@ -35,8 +36,8 @@ log = logger("replication")
 #: Replicas that are created and deleted in one turn of the event loop, and seconds that this may take.
 CHANGED_AT_ONCE: Final = 100
 CHANGING_SECONDS: Final = 0.005
-#: Seconds until replicas are created for which there was no space.
-RETRY_SECONDS: Final = 1.0
+#: Seconds until replicas are created for which there was no space: the first time, and at most.
+RETRY_SECONDS: Final = (1.0, 10.0)
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
 Follows = Callable[[Replica, int], None]
 #: Called with a replica when one of its followers may join the ISR, and when the cluster needs to hear of it for
@@ -85,6 +86,7 @@ class ReplicaManager:
         #: How many of them are to be created.
         self._to_create: Counter[str] = Counter()
         self._changing = False
+        self._backoff = jittered(*RETRY_SECONDS, seed=f"replicas {node_id}")
         #: Whether nothing is left, or only what waits for space.
         self._idle = True
         self._changed: list[asyncio.Future[None]] = []
@@ -105,9 +107,14 @@ class ReplicaManager:
         self._follows, self._caught_up = follows or _follow_none, caught_up or _keep_isr
         for orphan in [where for where in self.directory.logs if not self._is_assigned(image, where)]:
             self.directory.set_stray(orphan)
+        configs: dict[str, TopicConfig] = {}
         for topic in image.topics.values():
-            missing = self._update(topic, range(len(topic.partitions)))
-            self._create(topic, missing, self._topic_config(topic))
+            for index in self._update(topic, range(len(topic.partitions))):
+                self._to_create[topic.name] += 1
+                if not self._create_queued(topic.name, index, configs):
+                    self._to_change.append((topic.name, index))
+        if self._to_change:
+            self._change_some()
 
     def _is_assigned(self, image: Image, where: TopicPartition) -> bool:
         topic = image.topics.get(where.topic)
@@ -186,7 +193,7 @@ class ReplicaManager:
     def _change_some(self) -> None:
         """Create and delete some replicas, and the others in later turns of the event loop: each costs several file
         operations, other requests should not wait, and the lease must be renewed meanwhile."""
-        self._changing, short = False, False
+        self._changing = short = False
         end = self._now() + CHANGING_SECONDS
         configs: dict[str, TopicConfig] = {}
         try:
@@ -201,10 +208,12 @@ class ReplicaManager:
                     break
         finally:
             self._idle = short or not self._to_change
+            if not short:
+                self._backoff.succeeded()
             if self._to_change:
                 self._changing = True
                 loop = asyncio.get_running_loop()
-                loop.call_later(RETRY_SECONDS if short else 0, self._change_some)
+                loop.call_later(self._backoff.failed() if short else 0, self._change_some)
             if self._idle:
                 self._complete_changes()
 

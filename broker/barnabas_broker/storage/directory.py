@@ -51,6 +51,8 @@ log = logger("storage")
 #: Names that may exist in a new log directory.
 _HARMLESS: Final = {names.LOCK, "lost+found", ".DS_Store"}
 _NO_TOPIC_ID: Final = bytes(16)
+#: Bytes of a trial write: more than a batch of most producers.
+TRIAL_BYTES: Final = 1 << 20
 #: Milliseconds between checks for expired producers (``producer.id.expiration.check.interval.ms``).
 _EXPIRATION_CHECK_MS: Final = 600_000
 
@@ -217,6 +219,38 @@ class LogDirectory:
         """How many operations have failed for want of space or of descriptors."""
         return self._disk.shortages
 
+    @property
+    def on_trouble(self) -> Callable[[str], None]:
+        """Called with the reason after each operation on the disk that has failed."""
+        return self._disk.on_trouble
+
+    @on_trouble.setter
+    def on_trouble(self, call: Callable[[str], None]) -> None:
+        self._disk.on_trouble = call
+
+    async def can_write(self) -> bool:
+        """Whether a file of :data:`TRIAL_BYTES` can be written and synced; False when the directory is offline."""
+        if self.failure is not None:
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        files, path = self._disk.files, self.path / names.TRIAL
+
+        def write() -> None:
+            handle = files.open(path, create=True)
+            try:
+                files.write(handle, [bytes(TRIAL_BYTES)], 0)
+                files.sync(handle)
+            finally:
+                files.close(handle)
+                files.remove(path)
+
+        def written(result: Exception | None) -> None:
+            if not done.done():
+                done.set_result(result is None)
+
+        self._disk.background.run(write, written)
+        return await done
+
     def conditions(self) -> Iterable[Condition]:
         """What cannot be done with this directory now."""
         if self.shortage is not None:
@@ -277,6 +311,8 @@ class LogDirectory:
             self._disk.opened(self.logs[partition].segments.active)
         # At once: on a full disk this makes room.
         self._disk.empty_trash()
+        if files.exists(path / names.TRIAL):
+            files.remove(path / names.TRIAL)
         self._stale = {*points, *starts} - self.logs.keys()
         if files.exists(marker):
             # From now on the shutdown counts as unclean, until close().

@@ -134,6 +134,7 @@ class Disk:
         checkpoint_due: a recovery point has moved since the last checkpoint.
         inspections: the time for looking inside batches.
         checkpoint_now: writes the checkpoints before it returns; OSError if that fails.
+        on_trouble: called with the reason after each operation that has failed.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Disk:
         self.now = now
         self.inspections = Allowance(now)
         self.checkpoint_now: Callable[[], None] = _nothing
+        self.on_trouble: Callable[[str], None] = _ignore
         self._trash: list[tuple[float, Path]] = []
         self._open = _Recent(OPEN_SEGMENTS)
         #: Active segments: a partition need not have a descriptor. A quarter of all, half is for connections.
@@ -195,12 +197,14 @@ class Disk:
                 )
             self.shortage = f"{what}: {error}"
             self.shortages += 1
+            self.on_trouble(self.shortage)
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.shortage}. It may be tried again.")
         if self.failure is None:
             self.failure = f"{what}: {error}"
             log.error(
                 "log directory is offline, reads continue", directory=str(self.path), doing=what, reason=str(error)
             )
+            self.on_trouble(self.failure)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline: {self.failure}")
 
     def worked(self) -> None:
@@ -313,6 +317,10 @@ class _Recent:
 
 def _nothing() -> None:
     """Write no checkpoints."""
+
+
+def _ignore(reason: str) -> None:
+    """Do nothing about an operation that has failed."""
 
 
 def remove_tree(files: Files, path: Path) -> None:
