@@ -25,6 +25,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.kv import (
@@ -50,6 +51,7 @@ from barnabas_broker.cluster.store import (
     StoreUnavailable,
 )
 from barnabas_broker.logs import logger
+from barnabas_protocol.backoff import Backoff
 
 log = logger("cluster")
 
@@ -70,7 +72,8 @@ _TEXT_BYTES: Final = 256 * 1024 * 1024
 _PART_BYTES: Final = 1_000_000
 #: Batches or parts of a snapshot in one read.
 _PAGE: Final = 32
-_PAUSE_SECONDS: Final = 0.1
+#: Seconds between attempts while etcd does not answer: the first time, and at most.
+_PAUSE_SECONDS: Final = (0.1, 2.0)
 #: Digits of the number of a batch.
 _DIGITS: Final = 20
 
@@ -105,6 +108,9 @@ class EtcdStore:
         self._since_snapshot = self._bytes_since_snapshot = 0
         #: The last batch that was loaded, delivered or appended, and its first line; None if it is in a snapshot.
         self._last: tuple[int, str | None] = (0, None)
+
+    def _backoff(self) -> Backoff:
+        return jittered(*_PAUSE_SECONDS, seed=self._writer)
 
     def _log_key(self, sequence: int) -> str:
         return f"{self._prefix}log/{sequence:020}"
@@ -202,13 +208,14 @@ class EtcdStore:
             StoreError: etcd rejects the request.
         """
         head, restores = f"{self._prefix}head", f"{self._prefix}{HISTORY}"
+        backoff = self._backoff()
         while True:
             (sequence, line), key = self._last, self._log_key(self._last[0])
             try:
                 # All keys in one step, and as new as all that was ever acknowledged.
                 found = (await self._kv.txn([Created(head, 0)], [], [head, key, restores])).found
             except KvUnavailable:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.failed())
                 continue
             except KvError as error:
                 raise _store_error(error) from error
@@ -233,6 +240,7 @@ class EtcdStore:
 
     async def watch(self) -> AsyncIterator[EventBatch | LoadedMetadata]:
         start = f"{self._prefix}log/"
+        backoff = self._backoff()
         while True:
             try:
                 async for changes in follow(self._kv, start, prefix_end(start), self._revision):
@@ -248,8 +256,9 @@ class EtcdStore:
                 log.info("loading the metadata again: etcd has compacted the history that the watch missed")
             try:
                 yield await self.load()
+                backoff.succeeded()
             except StoreUnavailable:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.failed())
 
     # Write
 
@@ -269,7 +278,7 @@ class EtcdStore:
         head, key = f"{self._prefix}head", self._log_key(expected + 1)
         guards = self._guards(as_controller)
         first = Holds(head, str(expected).encode()) if expected else Created(head, 0)
-        deadline = self._now() + APPEND_SECONDS
+        deadline, backoff = self._now() + APPEND_SECONDS, self._backoff()
         unknown = False
         while True:
             known = self._last[0]  # before the request: the watch may deliver more meanwhile
@@ -283,7 +292,7 @@ class EtcdStore:
                 unknown = True
                 if self._now() >= deadline:
                     raise StoreUnavailable(f"{error}; it is unknown whether the change was made") from error
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.failed())
                 continue
             except KvError as error:
                 if unknown:

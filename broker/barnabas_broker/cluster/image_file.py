@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
@@ -32,6 +33,8 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 #: Seconds between two writes at least, and in proportion to the time that the last one took.
 _PAUSE_SECONDS: Final = 0.5
 _PAUSE_FACTOR: Final = 20
+#: The longest pause, in seconds, while it cannot be written.
+_LONGEST_PAUSE_SECONDS: Final = 30.0
 _MODE: Final = 0o600
 
 
@@ -165,11 +168,17 @@ class ImageKeeper:
 
     async def work(self) -> None:
         """Write the image after changes, until cancelled."""
+        backoff = jittered(_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, seed=str(self._path))
         while True:
             await self._changed.wait()
             began = self._now()
             await self.save()
-            await asyncio.sleep(max(_PAUSE_SECONDS, (self._now() - began) * _PAUSE_FACTOR))
+            pause = max(_PAUSE_SECONDS, (self._now() - began) * _PAUSE_FACTOR)
+            if self._failed:
+                pause = max(pause, backoff.failed())
+            else:
+                backoff.succeeded()
+            await asyncio.sleep(pause)
 
     async def save(self) -> None:
         """Write the image as it is now, if it has changed. A failure is logged, and the next change tries again."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster.controller.leaders import STEP
 from barnabas_broker.cluster.controller_runner import ControllerRunner
 from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
@@ -67,7 +68,14 @@ T = TypeVar("T")
 START_SECONDS: Final = 30.0
 #: Seconds that a controlled shutdown may take.
 LEAVE_SECONDS: Final = 5.0
-_RETRY_SECONDS: Final = 0.5
+#: Seconds between attempts while etcd does not answer: the first time, and at most.
+_RETRY_SECONDS: Final = (0.2, 2.0)
+#: Seconds between attempts of background work that fails unexpectedly: the first time, and at most; and seconds of work
+#: after which the pauses begin anew.
+_FAILED_SECONDS: Final = (0.5, 30.0)
+_STEADY_SECONDS: Final = 60.0
+#: Seconds between looks whether the controller has added this broker.
+_LOOK_SECONDS: Final = 0.5
 _NONE: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
 #: Leader epochs from here on were not reached by elections: half of those there are.
 _LARGEST_BELIEVED_EPOCH: Final = 1 << 30
@@ -115,6 +123,7 @@ class ClusterConnection:
             MembershipError: etcd did not answer for too long, or has rejected a request.
         """
         deadline = self.now() + START_SECONDS
+        backoff = jittered(*_RETRY_SECONDS, seed=self._incarnation)
         warned = False
         while True:
             try:
@@ -129,7 +138,7 @@ class ClusterConnection:
                 warned = True
             except KvError as error:
                 raise MembershipError(f"cannot {what}: {error}") from error
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(backoff.failed())
 
     async def cluster_id(self, known: str | None, proposed: str) -> str:
         """The id of the cluster; the first broker of a new cluster stores the proposed one.
@@ -337,7 +346,7 @@ class ClusterMember:
         while not lifecycle.may_serve() and connection.now() < deadline:
             sequence = cluster.sequence
             try:
-                async with asyncio.timeout(_RETRY_SECONDS):
+                async with asyncio.timeout(_LOOK_SECONDS):
                     await cluster.reached(sequence + 1)
             except TimeoutError:
                 pass
@@ -474,12 +483,16 @@ def _log_changes(image: Image, events: Sequence[Event]) -> None:
 
 async def _forever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Repeat a loop after an unexpected error, which must not end it for ever."""
+    backoff, loop = jittered(*_FAILED_SECONDS, seed=work.__qualname__), asyncio.get_running_loop()
     while True:
+        began = loop.time()
         try:
             await work()
         except Exception:
             log.exception("background work failed, starting again", work=work.__name__)
-        await asyncio.sleep(_RETRY_SECONDS)
+        if loop.time() - began >= _STEADY_SECONDS:
+            backoff.succeeded()
+        await asyncio.sleep(backoff.failed())
 
 
 def open_cluster(config: Config) -> ClusterConnection:

@@ -38,6 +38,8 @@ class CoordinatorTopicLog:
         self._topic = topic
         self._replicas = replicas
         self._wall_ms = wall_ms
+        #: Why the last append to a partition failed.
+        self._failing: dict[int, ErrorCode] = {}
 
     def append(
         self,
@@ -60,10 +62,16 @@ class CoordinatorTopicLog:
             info = replica.append(batch, self._wall_ms(), internal=True, verification=verification)
             conditions = replica.unacknowledged(info.last_offset, acks_all=True)
         except KafkaError as error:
-            report = log.info if error.code in _REFUSALS else log.error
+            report = log.info
+            if error.code not in _REFUSALS:
+                # Clients try again, for as long as replicas are missing for instance: the first failure is logged.
+                report = log.debug if self._failing.get(partition) is error.code else log.error
+                self._failing[partition] = error.code
             report(f"{self._topic} cannot be written", partition=partition, error=error.code.name, reason=str(error))
             done(error.code)
             return
+        if self._failing.pop(partition, None) is not None:
+            log.info(f"{self._topic} can be written again", partition=partition)
         if conditions:
             Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
         else:

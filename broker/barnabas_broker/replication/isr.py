@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster.controller import IsrChange, LogEnd
 from barnabas_broker.cluster.image import BrokerInfo
 from barnabas_broker.config import Config
@@ -30,8 +31,8 @@ log = logger("replication")
 Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]
 #: Reports the ends of logs to the cluster. Raises KafkaError.
 Report = Callable[[Sequence[LogEnd]], Awaitable[None]]
-#: Seconds until a report that has failed is repeated.
-_RETRY_SECONDS: Final = 1.0
+#: Seconds until a report that has failed is repeated: the first time, and at most.
+_RETRY_SECONDS: Final = (1.0, 10.0)
 
 
 class AlterPartitionManager:
@@ -61,6 +62,7 @@ class AlterPartitionManager:
         self._propose = propose
         self._report = report
         self._now = now
+        self._backoff = jittered(*_RETRY_SECONDS, seed=f"log ends {replicas.node_id}")
         self._joining: set[Replica] = set()
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="isr")
@@ -122,7 +124,10 @@ class AlterPartitionManager:
             await self._report(ends)
         except KafkaError as error:
             log.info("the ends of logs are not reported yet", error=error.code.name, reason=str(error))
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._again, list(replicas))
+            pause = self._backoff.failed()
+            asyncio.get_running_loop().call_later(pause, self._again, list(replicas))
+        else:
+            self._backoff.succeeded()
 
     def _again(self, replicas: Collection[Replica]) -> None:
         self._joining.update(replicas)

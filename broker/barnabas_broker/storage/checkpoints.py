@@ -15,6 +15,9 @@ from barnabas_broker.storage.names import TopicPartition
 
 _VERSION: Final = "0"
 
+#: Digits of an offset, and one more.
+_OFFSET_DIGITS: Final = 20
+
 
 class BadCheckpoint(ValueError):
     """The file does not have the expected format."""
@@ -191,3 +194,14 @@ def id_bytes(text: str) -> bytes:
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not an id of 16 bytes")
     return raw
+
+
+def format_compacted(offset: int) -> bytes:
+    """Format the note up to which offset compaction may have removed records."""
+    return f"{offset}\n".encode()
+
+
+def parse_compacted(content: bytes | None) -> int:
+    """Parse that note; 0 if there is none, or it is damaged: what is missing is reported then."""
+    digits = (content or b"").removesuffix(b"\n")
+    return int(digits) if digits.isdigit() and len(digits) < _OFFSET_DIGITS else 0

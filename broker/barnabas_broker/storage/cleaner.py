@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import names
+from barnabas_broker.storage.checkpoints import format_compacted
 from barnabas_broker.storage.compaction import MOST_KEYS, CleanedTransactions, collect, filter_batch
 from barnabas_broker.storage.disk import Disk
-from barnabas_broker.storage.files import Files, read_all, write_file
+from barnabas_broker.storage.files import Files, put_file, read_all, write_file
 from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset, format_checksums
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition
@@ -441,7 +442,13 @@ class Cleaner:
 
 
 def _mark_complete(files: Files, directory: Path, done: Cleaned) -> None:
-    """Rename finished files to ``.swap``, the last first: recovery undoes the swap if ``.cleaned`` files are left."""
+    """Rename finished files to ``.swap``, the last first: recovery undoes the swap if ``.cleaned`` files are left.
+
+    Before that, note up to where records may be missing: the checkpoint says so later, and a segment whose last batches
+    were removed looks as if they were lost.
+    """
+    put_file(files, directory / names.COMPACTED, format_compacted(done.end_offset))
+    files.sync_directory(directory)
     for _, base in reversed(done.groups):
         for suffix in names.SEGMENT_FILES:
             cleaned = names.offset_path(directory, base, suffix + names.CLEANED)

@@ -31,7 +31,12 @@ def parse_copy(data: bytes) -> bytes | None:
     return content if checksum == b"%08x" % crc32c(content) else None
 
 
-def _read(files: Files, path: Path) -> bytes | None:
+def read_if_any(files: Files, path: Path) -> bytes | None:
+    """The content of a file; None if it does not exist.
+
+    Raises:
+        OSError: the disk failed.
+    """
     try:
         return read_all(files, path)
     except FileNotFoundError:
@@ -49,8 +54,8 @@ def read_with_copy(files: Files, path: Path, *, copied: bool) -> bytes | None:
     Raises:
         OSError: the disk failed.
     """
-    content = _read(files, path)
-    data = _read(files, copy_path(path)) if copied else None
+    content = read_if_any(files, path)
+    data = read_if_any(files, copy_path(path)) if copied else None
     if data is None:
         return content
     kept = parse_copy(data)

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas_broker.storage import names
-from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs, parse_offsets, parse_partition_metadata
-from barnabas_broker.storage.copies import copy_path, parse_copy
+from barnabas_broker.storage.checkpoints import (
+    BadCheckpoint,
+    parse_compacted,
+    parse_epochs,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from barnabas_broker.storage.copies import copy_path, parse_copy, read_if_any
 from barnabas_broker.storage.files import Files, RealFiles, read_all
 from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex, parse_checksums
 from barnabas_broker.storage.producers import CorruptSnapshot, read_snapshot
@@ -155,11 +161,12 @@ def _check_partition(files: Files, path: Path, report: Report, records: bool) ->
     bases = sorted(parsed[0] for parsed in found.values() if parsed and parsed[1] == names.LOG)
     gaps: list[Problem] = []
     compacted = False
+    noted = parse_compacted(read_if_any(files, path / names.COMPACTED))
     for n, base in enumerate(bases):
         following = bases[n + 1] if n + 1 < len(bases) else None
         end, sparse = _check_segment(files, path, base, following, report, records)
         compacted = compacted or sparse
-        if following is not None and end < following:
+        if following is not None and end < following and following > noted:
             file = names.offset_path(path, base, names.LOG)
             gaps.append(Problem(file, 0, end, "the segment ends before the next one begins", following))
     # Compaction leaves such gaps as well.

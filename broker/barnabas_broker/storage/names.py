@@ -25,6 +25,8 @@ CLEANED: Final = ".cleaned"
 #: A file that the cleaner has finished, and that replaces the original.
 SWAP: Final = ".swap"
 
+#: In a partition's directory: the offset up to which compaction may have removed records.
+COMPACTED: Final = "compacted-up-to"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
-from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs
-from barnabas_broker.storage.copies import read_with_copy
+from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_compacted, parse_epochs
+from barnabas_broker.storage.copies import read_if_any, read_with_copy
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files
@@ -84,6 +84,8 @@ class Recovery:
         self._producers = Producers()
         self._epochs = LeaderEpochs()
         self._gaps: list[Damage] = []
+        #: Before this offset compaction may have removed records.
+        self._compacted = known.cleaned
 
     def load(self) -> Recovered:
         """Read, check and repair.
@@ -95,6 +97,7 @@ class Recovery:
         if (unused := self._unused()) is not None:
             return unused
         epochs = self._read_epochs()
+        self._compacted = max(known.cleaned, parse_compacted(read_if_any(files, path / names.COMPACTED)))
         bases = self._tidy()
         if not bases:
             return self.empty(max(known.log_start_offset, known.recovery_point, *(gap.offset for gap in self._gaps)))
@@ -331,7 +334,7 @@ class Recovery:
 
     def _check_end(self, segment: Segment, following: int) -> None:
         """Check that a trusted segment ends where the next one begins, unless compaction has removed records."""
-        if following <= self._known.cleaned:
+        if following <= self._compacted:
             return
         offset, compacted = segment.base_offset, False
         for start in (segment.position_before(LONG_MAX), 0):
@@ -380,6 +383,7 @@ class Recovery:
         if tail is not None:
             offset = max(tail.offset, segment.base_offset)
             self._cut(segment, tail)
+        compacted = compacted or (following is not None and following <= self._compacted)
         if following is not None and offset < following and (tail is not None or not compacted):
             self._gap(
                 segment,

@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.config import Config, Key
 from barnabas_broker.config.keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
@@ -65,7 +66,7 @@ from barnabas_protocol.wire import MAX_STRING
 log = logger("transactions")
 
 #: Seconds until the end of a transaction is appended again.
-_RETRY: Final = 0.5
+_RETRY_SECONDS: Final = (0.5, 10.0)
 #: Transactional ids that are restored in one turn of the event loop, and those that may be written in one.
 _STEP: Final = 1_000
 _WRITTEN_STEP: Final = 100
@@ -113,9 +114,10 @@ class HostedTransaction:
         warned: whether the open transaction was reported as slow.
         held: requests that wait until the change that is under way is done, in their order, by their answers; None if
             there are none.
+        failures: how often the end of its transaction could not be written, in a row.
     """
 
-    __slots__ = ("client", "held", "home", "machine", "opened", "warned")
+    __slots__ = ("client", "failures", "held", "home", "machine", "opened", "warned")
 
     def __init__(self, home: HostedPartition, machine: Transaction) -> None:
         self.home = home
@@ -123,6 +125,7 @@ class HostedTransaction:
         self.opened = 0.0
         self.client = ""
         self.warned = False
+        self.failures = 0
         self.held: dict[Future[Reply], HeldRequest] | None = None
 
 
@@ -217,6 +220,7 @@ class TransactionCoordinator:
         #: The transactional ids with requests that are held.
         self._holding: set[HostedTransaction] = set()
         self._closed = False
+        self._backoff = jittered(*_RETRY_SECONDS, seed=f"transactions {node_id}")
         self._handles: dict[str, asyncio.Handle] = {}
         self._every(TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS, self._check_open)
         self._every(TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS, self._expire)
@@ -641,7 +645,8 @@ class TransactionCoordinator:
             elif isinstance(effect, Completed):
                 log.debug("transaction complete", transactional_id=machine.transactional_id, state=machine.state.value)
             elif isinstance(effect, RetryPersist):
-                self._loop.call_later(_RETRY, self._complete, hosted)
+                hosted.failures += 1
+                self._loop.call_later(self._backoff.pause_after(hosted.failures), self._complete, hosted)
             elif isinstance(effect, Refused):
                 self._refused(hosted, effect)
         if machine.state is TransactionState.ONGOING:
@@ -659,9 +664,12 @@ class TransactionCoordinator:
         machine = hosted.machine
 
         def done(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                hosted.failures = 0
             self._act(hosted, machine.persisted(effect.ticket, error))
             if error is not ErrorCode.NONE and self._wanted(hosted):
-                log.info(
+                # The log of the partition says so once; clients and this coordinator try again.
+                log.debug(
                     "transaction state cannot be written",
                     transactional_id=machine.transactional_id,
                     state=machine.state.value,

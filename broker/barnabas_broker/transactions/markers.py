@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.ports import Leader, Peers, WriteMarkers
@@ -30,9 +31,8 @@ log = logger("transactions")
 _VERSION: Final = 2
 #: Partitions in one request, about; a single transaction may have more.
 _AT_ONCE: Final = 2_000
-#: Seconds until the first and the longest wait before another attempt.
-_FIRST_BACKOFF: Final = 0.05
-_LONGEST_BACKOFF: Final = 5.0
+#: Seconds before another attempt: the first time, and at most.
+_RETRY_SECONDS: Final = (0.05, 5.0)
 #: Attempts after which it is worth a warning: about ten seconds.
 _MANY: Final = 8
 #: Errors that say that the partition has no such transaction any more.
@@ -102,6 +102,7 @@ class MarkerSender:
         #: Parts that wait for another attempt.
         self._waiting: dict[_Part, asyncio.TimerHandle] = {}
         self._closed = False
+        self._backoff = jittered(*_RETRY_SECONDS, seed="markers")
 
     @property
     def pending(self) -> int:
@@ -163,7 +164,7 @@ class MarkerSender:
         """Try again later."""
         if self._closed:
             return
-        delay = min(_FIRST_BACKOFF * 2 ** min(part.attempts - 1, 10), _LONGEST_BACKOFF)
+        delay = self._backoff.pause_after(part.attempts)
         if part.attempts == _MANY:
             log.warning(
                 "markers cannot be written: the partitions' last stable offset does not advance until they are",

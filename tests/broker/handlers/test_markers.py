@@ -118,8 +118,7 @@ def state(broker: BrokerServer) -> str:
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short waits between attempts."""
-    monkeypatch.setattr("barnabas_broker.transactions.markers._FIRST_BACKOFF", 0.001)
-    monkeypatch.setattr("barnabas_broker.transactions.markers._LONGEST_BACKOFF", 0.01)
+    monkeypatch.setattr("barnabas_broker.transactions.markers._RETRY_SECONDS", (0.001, 0.01))
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def waiting(end: int = -1) -> PartitionInfo:
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(isr, "_RETRY_SECONDS", 0.01)
+    return lambda: monkeypatch.setattr(isr, "_RETRY_SECONDS", (0.01, 0.01))
 
 
 async def test_the_end_of_a_log_is_reported(tmp_path: Path) -> None:

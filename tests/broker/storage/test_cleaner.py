@@ -1,12 +1,14 @@
 """Compaction: which records are kept, when it runs, and interruptions."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition, names
+from barnabas_broker.storage.checkpoints import parse_compacted
 from barnabas_broker.storage.cleaner import Throttle
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
@@ -262,6 +264,32 @@ def test_a_crash_at_any_step_of_compaction_loses_no_key(part: int) -> None:
             assert state(log) == known, f"seed {SEED}, step {step}: {files.log[-1]}"
             offsets = [record.offset for record in read_records(log)]
             assert offsets == sorted(set(offsets))
+
+
+def test_a_kill_soon_after_compaction_leaves_no_false_damage(log_lines: list[MutableMapping[str, Any]]) -> None:
+    """Before the next checkpoint says what was compacted. The last batches of segments are gone, and no batch between
+    others, so that the segments do not look compacted."""
+    files = MemoryFiles()
+    directory, log = compacted(files)
+    for n in range(60):
+        append(log, ("same" if n % 10 >= 5 else f"key {n}", f"value {n} {'x' * 40}"))
+    known = state(log)
+    assert compact(directory)
+    assert log.size < 60 * 100
+    offsets = [record.offset for record in read_records(log)]
+    ends = [segment.base_offset - 1 for segment in log.segments.items[1:]]
+    assert any(end not in offsets for end in ends), "the last record of a segment was removed"
+    for after in (files.kill(), files.crash(random.Random(SEED))):
+        again = open_directory(after, CONFIG).logs[TP]
+        assert list(again.damage) == []
+        assert state(again) == known
+        assert check(directory.path, files=after).problems == []
+    assert not any(line["event"] == "records are missing" for line in log_lines)
+
+
+@pytest.mark.parametrize("content", [b"", b"x\n", b"-1\n", b"9" * 30, b"1" * 100_000, b"\xff"])
+def test_a_damaged_note_of_compaction_is_ignored(content: bytes) -> None:
+    assert parse_compacted(content) == 0
 
 
 def test_a_corrupt_log_is_not_compacted() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas_broker.transactions.coordinator import HostedTransaction
 from barnabas_broker.transactions.transaction import Effect, Reply, Transaction
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -306,7 +307,7 @@ async def test_markers_of_a_partition_that_has_moved_are_left_to_its_new_coordin
 async def test_the_end_that_cannot_be_written_is_tried_again(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.transactions.coordinator._RETRY", 0.001)
+    monkeypatch.setattr(coordinator.transactions, "_backoff", Backoff(0.001, 0.001))
     who = await coordinator.init()
     await coordinator.add(who)
     coordinator.brokers.release.clear()

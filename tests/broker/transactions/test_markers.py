@@ -39,8 +39,7 @@ class Case:
 
 @pytest.fixture
 async def case(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
-    monkeypatch.setattr("barnabas_broker.transactions.markers._FIRST_BACKOFF", 0.001)
-    monkeypatch.setattr("barnabas_broker.transactions.markers._LONGEST_BACKOFF", 0.01)
+    monkeypatch.setattr("barnabas_broker.transactions.markers._RETRY_SECONDS", (0.001, 0.01))
     made = Case()
     yield made
     await made.sender.close()

@@ -1,0 +1,43 @@
+"""What a coordinator's log says while replicas are missing."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionChanged, PartitionInfo, TopicCreated
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage import LogDirectory
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
+from barnabas_protocol.records.builder import build_batch
+
+
+async def test_an_append_that_waits_for_replicas_is_logged_once_and_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(BROKER_KEYS, {})
+    alone = PartitionInfo(1, 0, (1, 2), (1,))
+    topic = TopicCreated(TRANSACTIONS_TOPIC, bytes(range(16)), (alone,), {"min.insync.replicas": "2"})
+    image = Image("cluster").apply_all([BrokerRegistered(1, {}), BrokerRegistered(2, {}), topic])
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+    replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
+    replicas.start(image)
+    log = CoordinatorTopicLog(TRANSACTIONS_TOPIC, replicas, lambda: 0)
+    results: list[ErrorCode] = []
+
+    def append() -> None:
+        log.append(0, build_batch([(b"key", b"value", (), 0)]), results.append)
+
+    with caplog.at_level("INFO"):
+        for _ in range(20):  # as a client asks for two seconds
+            append()
+        assert results == [ErrorCode.NOT_ENOUGH_REPLICAS] * 20
+        assert caplog.text.count("cannot be written") == 1
+        change = PartitionChanged(TRANSACTIONS_TOPIC, 0, alone._replace(isr=(1, 2), partition_epoch=1))
+        replicas.image_changed(image.apply(change), [change])
+        append()
+        assert caplog.text.count("can be written again") == 1
+    replicas.wake_fetches()
+    directory.close(0)
