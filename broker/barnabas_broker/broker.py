@@ -342,7 +342,9 @@ class BrokerServer:
         async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
             timeout = config[REQUEST_TIMEOUT_MS] / 1000
-            answer = lane.run(write_markers(replicas, groups, wall_ms(), request, timeout))
+            answer = lane.run(
+                write_markers(replicas, groups, wall_ms(), request, timeout, transactions.refused_markers)
+            )
             if isinstance(answer, Work):
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer

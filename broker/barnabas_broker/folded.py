@@ -1,8 +1,9 @@
 """Log lines that clients may cause without end: each is written at once, and after :data:`WINDOW` seconds how often it
 was repeated.
 
-Text that a client chooses stands in many lines, so that no two of them are alike. Of one client and kind of line,
-:data:`MOST_OF_CLIENT` different ones are written in that time at most; the others are only counted.
+Text that a client chooses stands in many lines, so that no two of them are alike. Of one client and kind of line, at
+most :data:`MOST_OF_CLIENT` different ones are written in that time, and of all clients at most :data:`MOST_LINES`. The
+others are only counted.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -14,6 +15,8 @@ WINDOW: Final = 60.0
 MOST_OF_CLIENT: Final = 100
 #: Clients and kinds that are counted at a time.
 MOST_CLIENTS: Final = 1_000
+#: Lines of one kind that all clients together cause within that time; the others are only counted.
+MOST_LINES: Final = 1_000
 
 ClientT = TypeVar("ClientT", bound=Hashable)
 SaidT = TypeVar("SaidT", bound=Hashable)
@@ -80,44 +83,63 @@ class Folded:
         event: of the first line.
         repeated: of the line that says how often.
         now: a monotonic clock, in seconds.
+        who: the name of the pair that tells clients apart.
     """
 
-    def __init__(self, write: Callable[..., object], event: str, repeated: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        write: Callable[..., object],
+        event: str,
+        repeated: str,
+        now: Callable[[], float],
+        who: str = "host",
+    ) -> None:
         self._write = write
         self._event = event
         self._repeated = repeated
         self._now = now
+        self._who = who
         self._counted: Repeated[str, tuple[tuple[str, Hashable], ...]] = Repeated()
+        #: Since when lines are counted, those that were written, and those of other clients that were not.
+        self._since = now()
+        self._written = self._others = 0
 
     def __len__(self) -> int:
         return len(self._counted)
 
-    def add(self, host: str, peer: str = "", **pairs: Hashable) -> None:
+    def add(self, client: str, peer: str = "", /, **pairs: Hashable) -> None:
         """Write the line, or count it.
 
         Args:
-            host: the client; "" if it is not known.
-            peer: the address that the first line has instead of the host, with the port.
-            pairs: what makes the line differ from others of the host.
+            client: who causes it, its address for instance; "" if that is not known.
+            peer: the address that the first line has instead of the client, with the port.
+            pairs: what makes the line differ from others of the client.
         """
-        if self._counted.add(host, tuple(pairs.items()), self._now()):
-            self._write(self._event, **({"peer": peer} if peer else _of(host)), **pairs)
+        now = self._now()
+        self._end(now)
+        if not self._counted.add(client, tuple(pairs.items()), now):
+            return
+        if self._written >= MOST_LINES:
+            self._others += 1
+            return
+        self._written += 1
+        self._write(self._event, **({"peer": peer} if peer else self._of(client)), **pairs)
 
     def tick(self) -> None:
-        """Write how often lines were repeated whose time is over. To be called every few seconds."""
+        """Write how often lines were repeated whose time is over. To be called every few seconds, or they are written
+        with the next line."""
         self._end(self._now())
 
-    def close(self) -> None:
-        """Write what is counted."""
-        self._end(float("inf"))
-
     def _end(self, now: float) -> None:
-        for host, said, times in self._counted.ended(now):
+        for client, said, times in self._counted.ended(now):
             if isinstance(said, type):
-                self._write(self._repeated, **_of(host), others=times)
+                self._write(self._repeated, **self._of(client), others=times)
             else:
-                self._write(self._repeated, **_of(host), **dict(said), repeated=times)
+                self._write(self._repeated, **self._of(client), **dict(said), repeated=times)
+        if now >= self._since + WINDOW:
+            if self._others:
+                self._write(self._repeated, others=self._others)
+            self._since, self._written, self._others = now, 0, 0
 
-
-def _of(host: str) -> dict[str, str]:
-    return {"host": host} if host else {}
+    def _of(self, client: str) -> dict[str, str]:
+        return {self._who: client} if client else {}

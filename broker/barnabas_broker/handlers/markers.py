@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.config.keys import CLUSTER_URL, INTER_BROKER_LISTENER_NAME, REQUEST_TIMEOUT_MS
+from barnabas_broker.folded import Folded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
@@ -52,10 +53,11 @@ def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRe
         return (yield from _not_written(request))
     timeout = services.config[REQUEST_TIMEOUT_MS] / 1000
     now_ms, replicas, groups = services.wall_ms(), services.replicas, services.groups
+    refused = services.transactions.refused_markers
     if _is_broker(context):
-        return (yield from write_markers(replicas, groups, now_ms, request, timeout))
+        return (yield from write_markers(replicas, groups, now_ms, request, timeout, refused))
     limit = services.cluster.producer_id_limit(now_ms)
-    answer = yield from write_markers(replicas, groups, now_ms, request, timeout, limit)
+    answer = yield from write_markers(replicas, groups, now_ms, request, timeout, refused, limit)
     return extended(answer, partial(_audit, context, request))
 
 
@@ -108,6 +110,7 @@ def write_markers(
     now_ms: int,
     request: WriteTxnMarkersRequest,
     timeout: float,
+    refused: Folded,
     producer_id_limit: int = ANY_PRODUCER_ID,
 ) -> Steps[Answer]:
     """Append markers to partitions that this broker leads, and answer when they are as durable as acks=all asks for.
@@ -118,6 +121,7 @@ def write_markers(
         now_ms: the timestamp of the markers, in ms since 1970.
         request: the markers, of a coordinator on this broker or another one.
         timeout: seconds within which they must be replicated; those that are not get REQUEST_TIMED_OUT.
+        refused: logs markers that are not written.
         producer_id_limit: a number above all producer ids that the cluster has allocated, for an administrator's
             markers. A coordinator knows its ids.
     """
@@ -130,7 +134,7 @@ def write_markers(
             for index in topic.partition_indexes:
                 answer = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
                 of_topic[index] = answer
-                _append(replicas, groups, now_ms, marker, topic.name, answer, delayed, producer_id_limit)
+                _append(replicas, groups, now_ms, marker, topic.name, answer, delayed, producer_id_limit, refused)
                 yield
     response = WriteTxnMarkersResponse(
         markers=[
@@ -156,6 +160,7 @@ def _append(
     answer: WritableTxnMarkerPartitionResult,
     delayed: DelayedOperation[WriteTxnMarkersResponse],
     producer_id_limit: int,
+    refused: Folded,
 ) -> None:
     """Append a marker to a partition and complete its answer."""
     try:
@@ -172,8 +177,8 @@ def _append(
         )
         conditions = replica.unacknowledged(info.last_offset, acks_all=True)
     except KafkaError as error:
-        log.info(
-            "transaction marker is not written",
+        refused.add(
+            "",
             partition=f"{topic}-{answer.partition_index}",
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,

@@ -10,18 +10,24 @@ process, and those of files with them. So a server has few connections. It close
 """
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
+from barnabas_broker.folded import Folded
+from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server.acceptor import Acceptor, Evictable, Place, RefusedConnections
 from barnabas_broker.shortages import share_of_descriptors
+
+log = logger("http")
 
 #: Seconds from the connection to the end of its first request's head, TLS included.
 HEAD_SECONDS: Final = 10.0
@@ -64,11 +70,17 @@ class HttpServer:
     ) -> None:
         app.middlewares.insert(0, self._carry_out)
         self.traffic = Traffic()
+        self._loop = asyncio.get_running_loop()
+        self._malformed = Folded(log.warning, "HTTP request refused", "HTTP requests refused", self._loop.time)
         # Without a log of requests, and with long names of groups.
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=_GRACE, max_line_size=_LONGEST_LINE
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_GRACE,
+            max_line_size=_LONGEST_LINE,
+            logger=_Errors(self._malformed),
         )
-        self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._context = context
         limits = ConnectionLimits(connections=share_of_descriptors(*_SHARE, most), key=key)
@@ -105,6 +117,7 @@ class HttpServer:
 
     def _tick(self) -> None:
         self._refused.tick()
+        self._malformed.tick()
         self._ticks = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
@@ -141,6 +154,26 @@ class HttpServer:
             return await handler(request)
         finally:
             connection.end()
+
+
+class _Errors(logging.Logger):
+    """The logger of aiohttp. It would write a traceback for each request that cannot be read.
+
+    Args:
+        malformed: logs such requests.
+    """
+
+    def __init__(self, malformed: Folded) -> None:
+        super().__init__("barnabas_broker.http.protocol")
+        self.parent = logging.getLogger("barnabas_broker.http")
+        self._malformed = malformed
+
+    def handle(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError) and isinstance(record.args, tuple):
+            self._malformed.add(str(record.args[0]), reason=error.message.partition("\n")[0].rstrip(":"))
+        else:
+            super().handle(record)
 
 
 class _Connection(asyncio.Protocol):

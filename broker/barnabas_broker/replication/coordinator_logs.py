@@ -4,9 +4,11 @@ The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`
 :mod:`barnabas_broker.transactions.ports`, and import nothing of them.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from typing import Final
 
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
@@ -40,6 +42,8 @@ class CoordinatorTopicLog:
         self._wall_ms = wall_ms
         #: Why the last append to a partition failed.
         self._failing: dict[int, ErrorCode] = {}
+        event = f"{topic} cannot be written"
+        self._refused = Folded(log.info, event, event, time.monotonic)
 
     def append(
         self,
@@ -62,12 +66,14 @@ class CoordinatorTopicLog:
             info = replica.append(batch, self._wall_ms(), internal=True, verification=verification)
             conditions = replica.unacknowledged(info.last_offset, acks_all=True)
         except KafkaError as error:
-            report = log.info
-            if error.code not in _REFUSALS:
+            pairs: dict[str, Hashable] = {"partition": partition, "error": error.code.name, "reason": str(error)}
+            if error.code in _REFUSALS:
+                self._refused.add("", **pairs)
+            else:
                 # Clients try again, for as long as replicas are missing for instance: the first failure is logged.
                 report = log.debug if self._failing.get(partition) is error.code else log.error
                 self._failing[partition] = error.code
-            report(f"{self._topic} cannot be written", partition=partition, error=error.code.name, reason=str(error))
+                report(f"{self._topic} cannot be written", **pairs)
             done(error.code)
             return
         if self._failing.pop(partition, None) is not None:

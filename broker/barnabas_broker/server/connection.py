@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from barnabas_broker.config import PLAINTEXT
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
@@ -260,6 +261,8 @@ class ConnectionOwner(Protocol):
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
         direct: counts the second descriptors of sockets.
+        closed: logs connections that are closed because of their clients.
+        broken: logs connections that are closed because of a failure of the broker.
         identified: called with a client whose certificate says who it is.
     """
 
@@ -274,6 +277,8 @@ class ConnectionOwner(Protocol):
     responses: Budget
     turns: Turns
     direct: Budget
+    closed: Folded
+    broken: Folded
     identified: Callable[[Peer], None]
 
     def admit(self, connection: "Connection") -> None:
@@ -729,12 +734,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         if self._transport is not None and not self._closing:
-            log.warning("connection closed", peer=str(self.peer), reason=reason)
+            self.server.closed.add(self.peer.host, str(self.peer), reason=reason)
             self._traffic.dropped += 1
             self.close()
 
     def _drop(self, transport: asyncio.Transport, reason: str) -> None:
-        log.error("connection closed", peer=str(self.peer), reason=reason)
+        self.server.broken.add(self.peer.host, str(self.peer), reason=reason)
         self._traffic.dropped += 1
         self._closing = self._ending = True
         self._backlog.clear()

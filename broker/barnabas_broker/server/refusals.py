@@ -4,10 +4,13 @@ The protocol often has no field for the reason, and clients repeat what was refu
 time out. The warning says what was asked for, and what to change.
 """
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas_broker.folded import Repeated
 from barnabas_broker.logs import logger
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
@@ -79,10 +82,16 @@ def feature_of_bytes(start: bytes) -> Feature | None:
 class Refusals:
     """Warns about what clients ask for in vain, once for each client and feature.
 
-    Memory is bounded: after :data:`REMEMBERED` other warnings, one may be repeated.
+    Memory is bounded: after :data:`REMEMBERED` other warnings, one may be repeated. Of one host few are written in a
+    minute (:mod:`barnabas_broker.folded`), for clients invent their ids.
+
+    Args:
+        now: a monotonic clock, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._written: Repeated[str, tuple[str, Feature]] = Repeated()
         self._warned: OrderedDict[tuple[str, Feature], None] = OrderedDict()
 
     def warn(self, feature: Feature, host: str, client_id: str | None) -> None:
@@ -101,5 +110,13 @@ class Refusals:
         self._warned[key] = None
         if len(self._warned) > REMEMBERED:
             self._warned.popitem(last=False)
+        if not self._written.add(host, key, self._now()):
+            return
         by = {"client_id": client_id, "host": host} if client_id else {"host": host}
         log.warning(f"a client asks for {feature.name}, which this broker does not serve", **by, advice=feature.advice)
+
+    def tick(self, now: float) -> None:
+        """Write how many warnings were not written. To be called every few seconds."""
+        for host, said, times in self._written.ended(now):
+            if isinstance(said, type):
+                log.warning("clients ask for what this broker does not serve", host=host, others=times)

@@ -79,6 +79,8 @@ class SocketServer:
         responses: counts the bytes of responses that are not sent.
         turns: shares the event loop's time for large responses among all connections.
         direct: counts the second descriptors of sockets.
+        closed: logs connections that are closed because of their clients.
+        broken: logs connections that are closed because of a failure of the broker.
     """
 
     def __init__(
@@ -107,6 +109,9 @@ class SocketServer:
         self._evictable = Evictable()
         self._refused = RefusedConnections(self.traffic, now)
         self._failed_handshakes = Folded(log.warning, "TLS handshake failed", "TLS handshakes failed", now)
+        self.closed = Folded(log.warning, "connection closed", "connections closed", now)
+        self.broken = Folded(log.error, "connection closed", "connections closed", now)
+        self._idle = Folded(log.info, "connection closed", "connections closed", now)
         self._max_idle = config[CONNECTIONS_MAX_IDLE_MS] / 1000
         self._connections: set[Connection] = set()
         self._acceptors: list[Acceptor] = []
@@ -244,7 +249,9 @@ class SocketServer:
         """
         now = self.now()
         self._refused.tick()
-        self._failed_handshakes.tick()
+        for lines in self._failed_handshakes, self.closed, self.broken, self._idle:
+            lines.tick()
+        self.refusals.tick(now)
         self._quotas.tick(now)
         ahead = self.requests.ahead
         if ahead is not self._ahead:
@@ -254,16 +261,16 @@ class SocketServer:
             began = connection.began
             late = began is not None and connection.reading and began < limit
             if late or (connection is ahead and self._ahead_since < now - FRAME_SECONDS):
-                log.warning("connection closed", peer=str(connection.peer), reason="its request does not arrive")
+                self.closed.add(connection.peer.host, str(connection.peer), reason="its request does not arrive")
                 self.traffic.dropped += 1
                 connection.abort()
             elif connection.active >= limit:
                 continue
             elif connection.stalled:
-                log.warning("connection closed", peer=str(connection.peer), reason="the peer does not read")
+                self.closed.add(connection.peer.host, str(connection.peer), reason="the peer does not read")
                 connection.abort()
             elif not connection.busy:
-                log.info("connection closed", peer=str(connection.peer), reason="idle")
+                self._idle.add(connection.peer.host, str(connection.peer), reason="idle")
                 connection.close()
 
     def _sweep_again(self) -> None:

@@ -6,7 +6,7 @@ Source: Kafka's ``TransactionCoordinator``, ``TransactionStateManager`` and ``Ad
 import asyncio
 from asyncio import Future
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
@@ -27,6 +27,7 @@ from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.durations import seconds
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.events import EventRecord, encode_event, ended_event, slow_event
@@ -215,6 +216,11 @@ class TransactionCoordinator:
         self.markers = MarkerSender(node_id, leader, write, peers, self._timeout)
         self.partitions: dict[int, HostedPartition] = {}
         self.metrics = TransactionMetrics()
+        #: Logs markers that are not written.
+        self.refused_markers = Folded(
+            log.info, "transaction marker is not written", "transaction markers are not written", now
+        )
+        self._lines: dict[str, Folded] = {}
         #: Calls that wait for a producer id or for another broker.
         self._tasks: set[asyncio.Task[None]] = set()
         #: The transactional ids with requests that are held.
@@ -699,18 +705,28 @@ class TransactionCoordinator:
             self._publish(ended_event(hosted.machine.transactional_id, effect, hosted.client, self._wall_ms()))
         if effect.committed:
             return
-        report = log.warning if effect.cause is Cause.TIMEOUT else log.info
-        report(_ABORTED[effect.cause], **self._facts(hosted, effect.before))
+        facts = self._facts(hosted, effect.before)
+        if effect.cause is Cause.TIMEOUT:
+            log.warning(_ABORTED[effect.cause], **facts)
+        else:
+            self._fold(_ABORTED[effect.cause], facts)
 
     def _refused(self, hosted: HostedTransaction, effect: Refused) -> None:
         self.metrics.refused[effect.error.name] += 1
-        log.info(
-            f"a client asks to {effect.asked} a transaction, which its state does not allow",
-            transactional_id=hosted.machine.transactional_id,
-            state=effect.state.value,
-            error=effect.error.name,
-            client_id=hosted.client,
-        )
+        facts: dict[str, Hashable] = {
+            "transactional_id": hosted.machine.transactional_id,
+            "state": effect.state.value,
+            "error": effect.error.name,
+            "client_id": hosted.client,
+        }
+        self._fold(f"a client asks to {effect.asked} a transaction, which its state does not allow", facts)
+
+    def _fold(self, event: str, facts: dict[str, Hashable]) -> None:
+        """Log what a client may repeat without end."""
+        lines = self._lines.get(event)
+        if lines is None:
+            lines = self._lines[event] = Folded(log.info, event, event, self._now, "client_id")
+        lines.add(str(facts.pop("client_id") or ""), **facts)
 
     def _publish(self, event: EventRecord) -> None:
         """Write an event, with the others of this iteration of the loop."""
@@ -724,7 +740,7 @@ class TransactionCoordinator:
         if records:
             self._events.append(build_batch(records))
 
-    def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, object]:
+    def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, Hashable]:
         """A transaction, for a log line."""
         return {
             "transactional_id": hosted.machine.transactional_id,
@@ -757,6 +773,8 @@ class TransactionCoordinator:
 
     def _check_open(self) -> Iterator[None]:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""
+        for lines in self.refused_markers, *self._lines.values():
+            lines.tick()
         opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
         for number, hosted in enumerate(opened, 1):
             machine, open_ms = hosted.machine, self._open_ms(hosted)

@@ -246,13 +246,13 @@ async def test_what_is_not_tls(start_tls: StartTls, said: bytes, caplog: pytest.
 async def test_what_a_host_repeats_is_logged_once(
     start_tls: StartTls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(folded, "WINDOW", 0.0)
     broker = await start_tls()
     for _ in range(50):
         async with await Wire.connect(port(broker)) as wire:
             wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert await wire.closed()
     reason = await failure(caplog)
+    monkeypatch.setattr(folded, "WINDOW", 0.0)
     broker.server.sweep()
     line = failures(caplog)[-1]
     assert (line["event"], line["reason"], line["repeated"]) == ("TLS handshakes failed", reason, 49)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer, make_batch
+from barnabas_broker.folded import Folded
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
@@ -252,6 +253,9 @@ class HostedGroups:
         self.offload = offload
         self._patterns = patterns
         self.now = now
+        self._too_large = Folded(
+            log.warning, "group records cannot be encoded", "group records could not be encoded", now
+        )
         self.wall_ms = wall_ms
         self.loop = loop
         self.by_id: dict[str, HostedGroup] = {}
@@ -639,7 +643,7 @@ class HostedGroups:
         try:
             records = [group_record(each) for each in self._records_of(group.group_id, effect)]
         except EncodeError as error:
-            log.warning("group records cannot be encoded", group=group.group_id, reason=str(error))
+            self._too_large.add("", group=group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0
