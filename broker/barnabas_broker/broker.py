@@ -103,6 +103,7 @@ from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
+from barnabas_broker.preload import preload
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.quotas.connections import ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
@@ -272,6 +273,7 @@ class BrokerServer:
         users: Mapping[str, str],
     ) -> Self:
         began = time.monotonic()
+        preload()
         config = Config(config.keys, dict(config.given))
         node_id = config[NODE_ID]
         # The ports before anything else: a port in use is the commonest reason why a broker cannot start.
