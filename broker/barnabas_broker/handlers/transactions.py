@@ -16,6 +16,7 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
@@ -77,6 +78,17 @@ def _code(error: ErrorCode, version: int, knows_fenced: int) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
 
 
+def _in_time(reply: Reply) -> Reply:
+    """The reply to a request that is not late.
+
+    Raises:
+        CloseConnection: it came on an old connection; a client that still uses that one repeats it on a new one.
+    """
+    if reply.error is ErrorCode.NETWORK_EXCEPTION:
+        raise CloseConnection("a request about a transaction came after its client had gone on on a newer connection")
+    return reply
+
+
 # InitProducerId
 
 
@@ -101,7 +113,7 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
         return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
     expected = None if request.producer_id == NONE else (request.producer_id, request.producer_epoch)
     reply = await _coordinator(context).init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, expected, context.client_id
+        request.transactional_id, request.transaction_timeout_ms, expected, context.client_id, context.peer.number
     )
     return InitProducerIdResponse(
         error_code=_code(reply.error, context.version, _INIT_KNOWS_FENCED),
@@ -186,8 +198,8 @@ def _begin(
         return coordinator.verify_here(*who, partitions)
     version = SERVER_VERSION if context.version >= _ADD_SECOND else 0
     # A broker is no client: the name of the client that used the transactional id stays.
-    client = context.client_id if context.version < _FROM_BROKERS else ""
-    return coordinator.add_partitions(*who, list(partitions), version, client)
+    client, connection = (context.client_id, context.peer.number) if context.version < _FROM_BROKERS else ("", 0)
+    return coordinator.add_partitions(*who, list(partitions), version, client, connection)
 
 
 async def _added(
@@ -197,7 +209,7 @@ async def _added(
     results = []
     for transactional_id, outcome, partitions in begun:
         if isinstance(outcome, asyncio.Future):
-            error = (await outcome).error
+            error = _in_time(await outcome).error
             outcome = dict.fromkeys(partitions, _code(error, context.version, _OTHERS_KNOW_FENCED))
         topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
         for number, ((topic, index), code) in enumerate(outcome.items(), 1):
@@ -228,8 +240,16 @@ async def handle_add_offsets(context: RequestContext, request: AddOffsetsToTxnRe
     if refused is not ErrorCode.NONE:
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=refused)
     where = TopicPartition(OFFSETS_TOPIC, context.services.groups.partition_for(request.group_id))
-    reply = await _coordinator(context).add_partitions(
-        request.transactional_id, request.producer_id, request.producer_epoch, [where], 0, context.client_id
+    reply = _in_time(
+        await _coordinator(context).add_partitions(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [where],
+            0,
+            context.client_id,
+            context.peer.number,
+        )
     )
     return AddOffsetsToTxnResponse(
         throttle_time_ms=0, error_code=_code(reply.error, context.version, _OTHERS_KNOW_FENCED)
@@ -244,13 +264,16 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
     if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
         return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = SERVER_VERSION if context.version >= _END_SECOND else 0
-    reply = await _coordinator(context).end(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.committed,
-        version,
-        context.client_id,
+    reply = _in_time(
+        await _coordinator(context).end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            version,
+            context.client_id,
+            context.peer.number,
+        )
     )
     return EndTxnResponse(
         throttle_time_ms=0,

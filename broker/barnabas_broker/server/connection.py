@@ -18,6 +18,7 @@ The types that a dispatcher needs are here as well: :class:`Peer`, :class:`Defer
 """
 
 import asyncio
+import itertools
 import os
 import socket
 import ssl
@@ -56,6 +57,8 @@ PIECE: Final = 256 * 1024
 #: send in one turn of the event loop.
 TURN: Final = 4 * 1024 * 1024
 ALL_TURNS: Final = 16 * 1024 * 1024
+#: The numbers of connections.
+_NUMBERS: Final = itertools.count(1)
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 #: More follows: the kernel need not send a packet for this alone (Linux).
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -148,6 +151,7 @@ class Peer:
     Attributes:
         host: its address.
         port: its port.
+        number: tells which of two connections is the newer one.
         software: the name and version that it sent in ApiVersions (KIP-511); "" before that.
         listener: the name of the listener that accepted the connection.
         principal: who it is. :meth:`identify` sets it.
@@ -159,11 +163,24 @@ class Peer:
         released: called when `works` has become empty, or it is no longer muted. The connection sets it.
     """
 
-    __slots__ = ("cached", "host", "listener", "muted", "port", "principal", "released", "software", "spent", "works")
+    __slots__ = (
+        "cached",
+        "host",
+        "listener",
+        "muted",
+        "number",
+        "port",
+        "principal",
+        "released",
+        "software",
+        "spent",
+        "works",
+    )
 
     def __init__(self, host: str, port: int, listener: str = PLAINTEXT) -> None:
         self.host = host
         self.port = port
+        self.number = next(_NUMBERS)
         self.listener = listener
         self.principal = ANONYMOUS
         self.software = ""

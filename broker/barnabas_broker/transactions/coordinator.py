@@ -111,6 +111,8 @@ class HostedTransaction:
         home: its partition.
         machine: its state machine.
         opened: when the open transaction began, in seconds on the monotonic clock.
+        connection: the number of the connection on which the producer has begun, extended or ended a transaction last;
+            0 if it is not known.
         client: who used it last, for the log; "" after the coordinator has moved.
         warned: whether the open transaction was reported as slow.
         held: requests that wait until the change that is under way is done, in their order, by their answers; None if
@@ -118,12 +120,13 @@ class HostedTransaction:
         failures: how often the end of its transaction could not be written, in a row.
     """
 
-    __slots__ = ("client", "failures", "held", "home", "machine", "opened", "warned")
+    __slots__ = ("client", "connection", "failures", "held", "home", "machine", "opened", "warned")
 
     def __init__(self, home: HostedPartition, machine: Transaction) -> None:
         self.home = home
         self.machine = machine
         self.opened = 0.0
+        self.connection = 0
         self.client = ""
         self.warned = False
         self.failures = 0
@@ -284,7 +287,7 @@ class TransactionCoordinator:
     # Requests
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, client: str
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, client: str, connection: int = 0
     ) -> Future[Reply]:
         """InitProducerId with a transactional id: the answer, when it is in the log.
 
@@ -293,6 +296,7 @@ class TransactionCoordinator:
             timeout_ms: of its transactions.
             expected: its current producer id and epoch, if it has them (KIP-360).
             client: for the log.
+            connection: the number of the client's connection.
         """
         reply: Future[Reply] = self._loop.create_future()
         # A longer id does not fit into a record's key.
@@ -302,7 +306,11 @@ class TransactionCoordinator:
             return _failed(reply, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
         def step(hosted: HostedTransaction, fresh: int) -> list[Effect]:
-            return hosted.machine.init_producer_id(reply, timeout_ms, expected, fresh, self._wall_ms())
+            effects = hosted.machine.init_producer_id(reply, timeout_ms, expected, fresh, self._wall_ms())
+            if isinstance(effects[0], Persist):
+                # Not the newest one: another program may take over on a connection that it has had for long.
+                hosted.connection = connection
+            return effects
 
         def begin(fresh: int) -> None:
             home = self._home(transactional_id)
@@ -329,6 +337,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         version: int,
         client: str,
+        connection: int = 0,
     ) -> Future[Reply]:
         """AddPartitionsToTxn and AddOffsetsToTxn: the answer, when the partitions are in the log.
 
@@ -339,17 +348,27 @@ class TransactionCoordinator:
             partitions: to add; they must exist.
             version: of transactions: 0, or 2 if the leader adds them for the client.
             client: for the log.
+            connection: the number of the client's connection; 0 if it is not known. See :meth:`_is_late`.
         """
         return self._request(
             transactional_id,
             client,
+            connection,
+            version,
             lambda hosted, reply, fresh: hosted.machine.add_partitions(
                 reply, producer_id, epoch, partitions, version, self._wall_ms()
             ),
         )
 
     def end(
-        self, transactional_id: str, producer_id: int, epoch: int, committed: bool, version: int, client: str
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        committed: bool,
+        version: int,
+        client: str,
+        connection: int = 0,
     ) -> Future[Reply]:
         """EndTxn: the answer, when the decision is in the log.
 
@@ -360,10 +379,13 @@ class TransactionCoordinator:
             committed: whether to commit.
             version: of transactions: 0 or 2.
             client: for the log.
+            connection: the number of the client's connection; 0 if it is not known. See :meth:`_is_late`.
         """
         return self._request(
             transactional_id,
             client,
+            connection,
+            version,
             lambda hosted, reply, fresh: hosted.machine.end(
                 reply, producer_id, epoch, committed, version, fresh, self._wall_ms()
             ),
@@ -414,12 +436,23 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         client: str,
+        connection: int,
+        version: int,
         call: Callable[[HostedTransaction, Future[Reply], int], list[Effect]],
     ) -> Future[Reply]:
         """Call the machine of a transactional id that must exist."""
         reply: Future[Reply] = self._loop.create_future()
         if not transactional_id:
             return _failed(reply, ErrorCode.INVALID_REQUEST)
+
+        def step(hosted: HostedTransaction, fresh: int) -> list[Effect]:
+            if _is_late(hosted, connection, version):
+                return [Reply(reply, ErrorCode.NETWORK_EXCEPTION)]
+            effects = call(hosted, reply, fresh)
+            first = effects[0]
+            if isinstance(first, Persist) or (isinstance(first, Reply) and first.error is ErrorCode.NONE):
+                hosted.connection = max(hosted.connection, connection)
+            return effects
 
         def begin(fresh: int) -> None:
             hosted = self._home(transactional_id).transactions.get(transactional_id)
@@ -428,7 +461,7 @@ class TransactionCoordinator:
                 return
             if client:
                 hosted.client = client
-            self._take(hosted, reply, lambda hosted, fresh: call(hosted, reply, fresh), fresh)
+            self._take(hosted, reply, step, fresh)
 
         self._guard(reply, begin)
         return reply
@@ -930,6 +963,15 @@ def _failed(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
     if not reply.done():
         reply.set_result(Reply(reply, error))
     return reply
+
+
+def _is_late(hosted: HostedTransaction, connection: int, version: int) -> bool:
+    """Whether a request came on an older connection than the one on which the producer has gone on since.
+
+    Its client has given it up, and has sent it again on the newer connection. Before version 2 of transactions
+    (KIP-890) nothing in a late EndTxn tells whether it is about the open transaction or the one before.
+    """
+    return 0 < connection < hosted.connection and version < SERVER_VERSION
 
 
 def _known(code: int) -> ErrorCode:

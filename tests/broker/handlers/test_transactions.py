@@ -1,5 +1,6 @@
 """The APIs of transactions over the wire: shapes and error codes of each version, and the finalized feature."""
 
+import asyncio
 import gc
 import tracemalloc
 from typing import Any
@@ -23,7 +24,7 @@ from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from tests.wire import Wire
+from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
 OLD = pytest.mark.parametrize(("version", "fenced"), [(0, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED)])
@@ -253,3 +254,42 @@ async def test_ids_that_do_not_exist(ready: Wire) -> None:
     one, other = await described(ready, "other", "")
     assert (one.error_code, other.error_code) == (E.TRANSACTIONAL_ID_NOT_FOUND, E.INVALID_REQUEST)
     assert (one.topics, one.transaction_state) == ([], "")
+
+
+@pytest.mark.parametrize("version", [0, 4])
+async def test_a_late_end_does_not_end_the_next_transaction_of_the_same_epoch(
+    ready: Wire, broker: BrokerServer, version: int
+) -> None:
+    """It was sent on a connection that the client has given up, and again on a new one."""
+    who = await init(ready, 4)
+    async with await Wire.connect(broker.port) as newer:
+        assert await add(newer, who, 3, t=[0]) == {("t", 0): E.NONE}
+        assert (await end(newer, who, version, committed=False)).error_code == E.NONE
+        await settled(newer, "CompleteAbort")
+        assert await add(newer, who, 3, t=[0]) == {("t", 0): E.NONE}
+        with pytest.raises((ConnectionError, EOFError)):
+            await end(ready, who, version, committed=False)
+        assert (await described(newer, "id"))[0].transaction_state == "Ongoing"
+        assert (await end(newer, who, version)).error_code == E.NONE
+        # A client that still has the old connection goes on on yet another one.
+        async with await Wire.connect(broker.port) as newest:
+            await settled(newest, "CompleteCommit")
+            assert await add(newest, who, 3, t=[0]) == {("t", 0): E.NONE}
+            with pytest.raises((ConnectionError, EOFError)):
+                await add(newer, who, 3, t=[1])
+            assert (await end(newest, who, version)).error_code == E.NONE
+
+
+async def test_another_program_takes_over_on_an_old_connection(ready: Wire, broker: BrokerServer) -> None:
+    async with await Wire.connect(broker.port) as newer:
+        await add(newer, await init(newer, 4), 3, t=[0])
+        who = await init(ready, 4)
+        assert await add(ready, who, 3, t=[0]) == {("t", 0): E.NONE}
+        assert (await end(ready, who)).error_code == E.NONE
+
+
+async def settled(wire: Wire, state: str) -> None:
+    """Wait until the markers are written."""
+    async with asyncio.timeout(PATIENCE):
+        while (await described(wire, "id"))[0].transaction_state != state:
+            pass
