@@ -405,10 +405,10 @@ async def test_requests_do_not_wait_for_long() -> None:
     await coordinator.transactions.close()
 
 
-async def test_each_of_many_requests_about_one_id_is_decided_once(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_of_many_requests_about_one_id_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all that wait again and again, each time that one of them has made its change."""
+    coordinator = Coordinator(add_partitions_to_txn_retry_backoff_max_ms="60000")
+    await coordinator.load()
     await coordinator.init()
     decide, decided = Transaction.init_producer_id, 0
 
@@ -427,6 +427,7 @@ async def test_each_of_many_requests_about_one_id_is_decided_once(
     assert len(done) > 100
     assert {each.error for each in answers} == {E.NONE, E.CONCURRENT_TRANSACTIONS}
     assert not coordinator.transactions._holding
+    await coordinator.transactions.close()
 
 
 async def test_requests_that_wait_for_markers_fail_when_the_partition_moves(coordinator: Coordinator) -> None:
