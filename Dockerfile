@@ -5,6 +5,7 @@ FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY protocol protocol
+COPY explain explain
 COPY broker broker
 COPY client client
 COPY pipeline pipeline

@@ -85,7 +85,6 @@ from barnabas_broker.config.keys import (
     SUPER_USERS,
 )
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
-from barnabas_broker.durations import seconds
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offload import Offloaded
@@ -138,6 +137,7 @@ from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.watchdog import Watchdog
+from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -819,9 +819,10 @@ def _start_following(
         time.monotonic,
     )
     stack.push_async_callback(retreat.close)
-    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, time.monotonic)
+    isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, leave, time.monotonic)
     stack.push_async_callback(isr.close)
     replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+    lifecycle.lost = replicas.lost
     fetchers.image_changed(cluster.image, cluster.image.snapshot())
     cluster.subscribe(fetchers.image_changed)
     cluster.subscribe(retreat.image_changed)

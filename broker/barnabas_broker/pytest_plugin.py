@@ -13,8 +13,9 @@ Options:
         ``--kafka-broker-config key=value``, repeatable, which wins. Default: [].
 
 Markers:
-    kafka_topic(partitions=1, config=None): the topic that the fixture `kafka_topic` creates: its number of partitions,
-        and Kafka's configuration keys for topics.
+    kafka_topic(partitions=1, config=None, records=()): the topic that the fixture `kafka_topic` creates: its number of
+        partitions, Kafka's configuration keys for topics, and the records in it before the test begins: values, or
+        pairs of key and value, in partition 0.
 
 The entry point loads this module whenever pytest starts, in projects that never use it, too. That is why it imports
 :mod:`barnabas_broker.testing` when the first test uses a fixture.
@@ -23,14 +24,14 @@ The entry point loads this module whenever pytest starts, in projects that never
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from barnabas_broker.testing import Broker, Faults
+    from barnabas_broker.testing import Broker, Faults, StoredRecord
 
 _BROKER: "Final[pytest.StashKey[Broker]]" = pytest.StashKey()
 _STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
@@ -59,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
-        "markers", "kafka_topic(partitions=1, config=None): the topic that the fixture kafka_topic creates"
+        "markers", "kafka_topic(partitions=1, config=None, records=()): the topic that the fixture kafka_topic creates"
     )
 
 
@@ -116,9 +117,10 @@ def kafka_bootstrap_servers(kafka_broker: "Broker") -> str:
 def kafka_topic(request: pytest.FixtureRequest, kafka_broker: "Broker") -> Iterator[str]:
     """The name of a new topic for this test; see the marker ``kafka_topic``."""
     marker = request.node.get_closest_marker("kafka_topic")
-    partitions, config = _topic(*marker.args, **marker.kwargs) if marker is not None else _topic()
-    name = f"{_stem(request.node)}-{uuid.uuid4().hex[:8]}"
-    kafka_broker.create_topic(name, partitions, config)
+    topic = _topic(marker)
+    name = _new_name(request.node)
+    kafka_broker.create_topic(name, topic["partitions"], topic["config"])
+    kafka_broker.append(name, topic["records"])
     yield name
     if kafka_broker.running:
         kafka_broker.delete_topic(name)
@@ -129,9 +131,41 @@ def _stem(item: pytest.Item) -> str:
     return re.sub(r"[^a-zA-Z0-9._-]+", "-", item.name).strip("-")[:_MOST_CHARACTERS]
 
 
-def _topic(partitions: int = 1, config: Mapping[str, object] | None = None) -> tuple[int, Mapping[str, object] | None]:
-    """The arguments of the marker."""
-    return partitions, config
+def _new_name(item: pytest.Item) -> str:
+    """A name that no other test has, and no other run of this one."""
+    return f"{_stem(item)}-{uuid.uuid4().hex[:8]}"
+
+
+def _topic(marker: pytest.Mark | None) -> dict[str, Any]:
+    """The arguments of the marker ``kafka_topic``.
+
+    Raises:
+        pytest.UsageError: it has others.
+    """
+    arguments = {"partitions": 1, "config": None, "records": ()}
+    if marker is None:
+        return arguments
+    if len(marker.args) > len(arguments):
+        raise pytest.UsageError(f"the marker kafka_topic takes {', '.join(arguments)}, and no more")
+    given = {**dict(zip(arguments, marker.args, strict=False)), **marker.kwargs}
+    for name in given.keys() - arguments.keys():
+        raise pytest.UsageError(f"the marker kafka_topic has no argument {name}: it takes {', '.join(arguments)}")
+    return {**arguments, **given}
+
+
+@pytest.fixture
+def kafka_group(request: pytest.FixtureRequest) -> str:
+    """A group id that no other test has."""
+    return _new_name(request.node)
+
+
+@pytest.fixture
+def kafka_records(kafka_broker: "Broker") -> "Callable[..., list[StoredRecord]]":
+    """A function that returns what is in a topic: ``kafka_records(topic, count=3)`` waits for three records.
+
+    It is :meth:`barnabas.testing.Broker.records`.
+    """
+    return kafka_broker.records
 
 
 @pytest.fixture

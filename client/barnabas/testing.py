@@ -10,6 +10,6 @@
 With pytest, the fixtures of :mod:`barnabas_broker.pytest_plugin` are shorter still.
 """
 
-from barnabas_broker.testing import Broker, BrokerError, Fault, Faults, SeenRequest
+from barnabas_broker.testing import Broker, BrokerError, Fault, Faults, SeenRequest, StoredRecord
 
-__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]
+__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest", "StoredRecord"]

@@ -7,8 +7,27 @@ Another record of a coordinator is two more classes here: ``Data`` with the key'
 under Kafka's names. ``EMBEDDED`` in ``tests/protocol/messages/test_reference.py`` names Kafka's schemas of them.
 """
 
+from enum import IntEnum
+
 from barnabas_protocol.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Data, Struct, array, field, struct
 from barnabas_protocol.wire import Buffer
+
+
+class CorruptRecord(Exception):
+    """The key or the value of a record cannot be read."""
+
+
+class MemberState(IntEnum):
+    """How far a member is with its target. The value is that of its record."""
+
+    STABLE = 0
+    """The member owns its target of its epoch. It moves on when there is a newer target."""
+
+    UNREVOKED_PARTITIONS = 1
+    """The member has to revoke partitions first, within its rebalance timeout. It keeps its epoch until then."""
+
+    UNRELEASED_PARTITIONS = 2
+    """The member is in the newest epoch, but other members have not yet revoked some of its partitions."""
 
 
 class OffsetCommitKey(Data, versions="0-1"):
@@ -230,3 +249,7 @@ class TransactionLogValue(Data, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = field(INT64)
     transaction_start_timestamp_ms: int = field(INT64)
     client_transaction_version: int = field(INT16, "1+", default=0, tag=2, tagged="1+")
+
+
+#: Key and value of a record; None for a tombstone.
+CoordinatorRecord = tuple[Data, Data | None]

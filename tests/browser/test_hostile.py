@@ -1,6 +1,6 @@
 """Charts of forged, broken and hostile events in a real browser: everything is text, and no page is blank.
 
-What the chart is made of is tested as data in ``broker/groups/events/test_forged.py``; here it is drawn.
+What the chart is made of is tested as data in ``explain/test_validation.py``; here it is drawn.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_broker.groups.events.events import EventRecord, decode_event
 from barnabas_broker.http import endpoint
 from barnabas_broker.http.view import View
-from tests.broker.groups.events.test_forged import GOOD, TYPES
+from barnabas_explain.records import EventRecord, decode_event
 from tests.broker.http.support import join_alone, make_topic
 from tests.browser.conftest import Page
 from tests.browser.scenes import HOSTILE
 from tests.browser.test_pages import axe
+from tests.explain.test_validation import GOOD, TYPES
 from tests.sampling import slow_except
 from tests.wire import Wire
 

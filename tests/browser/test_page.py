@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.groups.events import requests
+from barnabas_broker.groups import requests
 from barnabas_broker.http import history
 from barnabas_client import Consumer
 from barnabas_protocol.errors import ErrorCode

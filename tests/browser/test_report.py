@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http.report import report
-from tests.broker.groups.events.offsets_log import NOON, OffsetsLog, member
+from barnabas_explain.chart import chart
 from tests.browser.conftest import Page
 from tests.browser.scenes import HOSTILE
+from tests.explain.offsets_log import NOON, OffsetsLog, member
 from tests.sampling import slow_except
 
 pytestmark = [pytest.mark.programs, pytest.mark.asyncio(loop_scope="session")]

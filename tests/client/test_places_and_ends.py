@@ -87,6 +87,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"x"),
     "send_and_wait": ("t", b"x"),
     "send_many": ("t", [b"x"]),
+    "send_nowait": ("t", b"x"),
     "partitions_for": ("t",),
     "send_offsets_to_transaction": ({T0: 1}, "g"),
 }

@@ -67,7 +67,8 @@ def stateful_set() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sources() -> str:
-    return "".join(path.read_text("utf-8") for path in (ROOT / "broker").rglob("*.py"))
+    folders = (ROOT / "broker", ROOT / "explain")
+    return "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
 
 
 def test_the_unit_has_only_what_systemd_knows() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from barnabas_broker.groups.records import (
+from barnabas_protocol.coordinator_records import GroupMetadataValue
+from barnabas_protocol.group_records import (
     CONSUMER_KEYS,
     GROUP_KEY,
     group_record,
@@ -15,7 +16,6 @@ from barnabas_broker.groups.records import (
     read_consumer_record,
     read_group_value,
 )
-from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.schema import Struct
 from barnabas_protocol.wire import Buffer
 from tests.interop.behaviour.language import Scenario

@@ -24,7 +24,6 @@ from confluent_kafka.cimpl import NewTopic
 from barnabas_client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from barnabas_client.cli import clients, main
 from barnabas_client.cli.history import find_history
-from barnabas_client.cli.plugins import find_explainer
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
@@ -175,10 +174,8 @@ def events_of(server: Server, group: str, source: str) -> list[dict[str, Any]]:
             source=source,
             interval=1.0,
         )
-        explainer = find_explainer()
-        assert explainer is not None
         async with clients.admin(arguments) as admin:
-            history = await find_history(arguments, admin, explainer, None, 0)
+            history = await find_history(arguments, admin, None, 0)
             values = [value async for found in history.read(lambda more: None) for value in found]
         return [json.loads(value) for value in [*values, *history.finish()]]
 

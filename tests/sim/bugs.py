@@ -13,11 +13,11 @@ from barnabas_broker.groups.coordinator.hosting import HostedGroups
 from barnabas_broker.groups.coordinator.offset_service import OffsetService
 from barnabas_broker.groups.effects import Effect, Persist
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
-from barnabas_broker.groups.records import OFFSET_KEYS, key_type
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.storage.flush import Flusher
 from barnabas_client.membership.classic import Leadership
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import OFFSET_KEYS, key_type
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 Plant = Callable[[], AbstractContextManager[Any]]

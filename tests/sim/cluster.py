@@ -9,8 +9,9 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offset_service import Verify
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.effects import Caller, EventType, GroupEvent
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

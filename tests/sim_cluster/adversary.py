@@ -188,7 +188,7 @@ class Adversary:
 
     def _prefer(self) -> None:
         """Elect preferred leaders."""
-        self._change(prefer_leaders)
+        self.change(prefer_leaders)
 
     def grow(self, but: int = -1) -> None:
         """Add a partition to the topic.
@@ -201,9 +201,9 @@ class Adversary:
             have = len(image.topics[TOPIC].partitions)
             return [add_partitions(image, TOPIC, have + 1)] if have < _PARTITIONS else []
 
-        self._change(decide, but)
+        self.change(decide, but)
 
-    def _change(self, decide: Callable[[Image], list[Event]], but: int = -1) -> None:
+    def change(self, decide: Callable[[Image], list[Event]], but: int = -1) -> None:
         """Let a broker change the metadata."""
 
         async def ask(cluster: ClusterMetadata) -> None:

@@ -46,7 +46,8 @@ CLUSTER_ID: Final = "simulation-of-brokers"
 LISTENER: Final = "PLAINTEXT"
 #: The name of the only topic.
 TOPIC: Final = "t"
-_ROOT: Final = Path("/data")
+#: The data directory of each broker.
+ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
 _HANDLERS: Final[dict[ApiKey, Route]] = {
     key: route for key, route in join().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -149,6 +150,7 @@ class Node:
         ends: the log end offsets at the end of the last run.
         lost_epoch: the broker epoch in which the machine last lost power, and perhaps data.
         directory: the id of its data directory, once it has one.
+        damaged: whether files of it were damaged, and it may not be whole again.
         retired: whether another machine has replaced this one, so that it is not started again.
     """
 
@@ -175,6 +177,7 @@ class Node:
         self.ends: dict[TopicPartition, int] = {}
         self.lost_epoch = -2
         self.directory = ""
+        self.damaged = False
         self.retired = False
         self.image_changed = image_changed
 
@@ -290,10 +293,10 @@ class Running:
         node = self.node
         config, node_id, now = node.config, node.node_id, node.now
         connection = self.connection = ClusterConnection(self.kv, PREFIX, "the simulation", config, now, node.wall_ms)
-        known = CLUSTER_ID if node.lives > 1 and node.files.exists(_ROOT / "meta.properties") else None
+        known = CLUSTER_ID if node.lives > 1 and node.files.exists(ROOT / "meta.properties") else None
         cluster_id = await connection.cluster_id(known, CLUSTER_ID)
         directory = self.directory = LogDirectory.open(
-            _ROOT,
+            ROOT,
             config,
             node_id=node_id,
             now_ms=node.wall_ms(),
@@ -345,8 +348,11 @@ class Running:
         retreat = self._retreat = Retreat(
             directory, node_id, lambda: cluster.image, member.min_isr, leave, fetchers.resume, now
         )
-        isr = self._isr = AlterPartitionManager(replicas, config, lambda: cluster.image.brokers, propose, report, now)
+        isr = self._isr = AlterPartitionManager(
+            replicas, config, lambda: cluster.image.brokers, propose, report, leave, now
+        )
         replicas.start(cluster.image, fetchers.follow, isr.caught_up)
+        lifecycle.lost = replicas.lost
         fetchers.image_changed(cluster.image, cluster.image.snapshot())
         cluster.subscribe(fetchers.image_changed)
         cluster.subscribe(retreat.image_changed)

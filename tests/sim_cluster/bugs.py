@@ -325,6 +325,27 @@ def a_leader_resigns_in_favour_of_any_replica() -> AbstractContextManager[Any]:
     return stack
 
 
+def lost_records_are_dropped_while_the_replica_is_in_sync() -> AbstractContextManager[Any]:
+    """A follower removes what it cannot read, and what follows, while others take it for whole."""
+    right = Replica.follow
+
+    def wrong(self: Replica, info: PartitionInfo) -> None:
+        right(self, info)
+        damage = self.log.unreadable
+        if damage is not None and self.log.loss is None and info.leader >= 0:
+            self.log.truncate_to(damage.offset)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Replica, "follow", wrong))
+    stack.enter_context(patch.object(ReplicaManager, "_found_damage", lambda self, where, damage: None))
+    return stack
+
+
+def a_clean_stop_outweighs_missing_files() -> AbstractContextManager[Any]:
+    """A broker that was stopped cleanly registers as one that has lost nothing, whatever is on its disk."""
+    return patch.object(ReplicaManager, "lost", lambda self: [])
+
+
 def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
     """A broken watch stays silent for ever."""
 
@@ -373,5 +394,7 @@ BUGS: Final[dict[str, Plant]] = {
         watch_continues_with_a_gap,
         broken_watch_is_not_set_up_again,
         a_leader_resigns_in_favour_of_any_replica,
+        lost_records_are_dropped_while_the_replica_is_in_sync,
+        a_clean_stop_outweighs_missing_files,
     )
 }

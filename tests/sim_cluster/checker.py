@@ -249,11 +249,7 @@ class Checker:
             self._marked(log)
 
         def seen_end(log: Log, offset: int) -> None:
-            if offset < log.high_watermark:
-                who = LIFE.get()
-                self.world.fail(
-                    f"{log.topic_partition} of {who and who.name} is truncated to {offset}, below {log.high_watermark}"
-                )
+            self._truncated(log, offset)
             end(log, offset)
 
         with ExitStack() as stack:
@@ -290,6 +286,20 @@ class Checker:
         if (entry is None or entry.created != running.epoch) and running.life not in self.refused:
             self.world.fail(f"{where}: broker {me[0]} appends without a registration")
 
+    def _truncated(self, log: Log, offset: int) -> None:
+        """Check that no replica lowers its log below the high watermark while others may take it for whole."""
+        running, where = self._running(), log.topic_partition
+        node = running.node
+        key = node.node_id, running.number, where
+        before = max(self._marks.get(key, 0), log.high_watermark)
+        if offset >= before:
+            return
+        info = self.truth.topics[where.topic].partitions[where.partition]
+        if log.loss is None or node.node_id in (*info.isr, *info.elr):
+            self.world.fail(f"{where} of {node.name} is truncated to {offset}, below {before}: {info}")
+        self._marks[key] = min(self._marks.get(key, 0), offset)
+        self._verified[key] = min(self._verified.get(key, 0), offset)
+
     def _marked(self, log: Log) -> None:
         running, where = self._running(), log.topic_partition
         key = running.node.node_id, running.number, where
@@ -298,6 +308,8 @@ class Checker:
             self.world.fail(f"{where}: the high watermark of {key[:2]} goes back to {mark} from {self._marks[key]}")
         self._marks[key] = mark
         ledger, at = self.ledger(where), self._verified.get(key, 0)
+        if running.node.damaged:
+            at = max(at, ledger.end)  # what is before may be damaged, and reading it would find that
         grown = False
         while at < mark:
             try:

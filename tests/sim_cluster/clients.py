@@ -182,8 +182,9 @@ class Producer(_Client):
 class Consumer(_Client):
     """Reads one partition from its beginning up to the leader's high watermark."""
 
-    def __init__(self, checker: Checker, where: TopicPartition) -> None:
-        super().__init__(checker, f"consumer-{where.partition}", where)
+    def __init__(self, checker: Checker, where: TopicPartition, number: int = 0) -> None:
+        name = f"consumer-{where.partition}"
+        super().__init__(checker, f"{name}-{number}" if number else name, where)
         self.position = 0
         self.stop = False
         self.life.spawn(self._run(), self.name)

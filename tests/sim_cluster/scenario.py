@@ -10,6 +10,7 @@ from tests.sim_cluster.adversary import Adversary
 from tests.sim_cluster.broker import TOPIC, Node
 from tests.sim_cluster.checker import Checker
 from tests.sim_cluster.clients import Consumer, Producer
+from tests.sim_cluster.damage import ONE_OF, Damage
 from tests.sim_cluster.etcd import ETCD, Etcd
 from tests.sim_cluster.network import Network
 from tests.sim_cluster.world import World
@@ -100,9 +101,14 @@ class Scenario:
         )
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.damage: Damage | None = None
+        if seed % ONE_OF == ONE_OF - 1 and self.min_isr > 1:
+            self.damage = Damage(world, self.checker, self.adversary, self.partitions, self._calm, self._read)
         self._powerless: Node | None = None
         self._quiet_until = 0.0
         self._mean = chance.choice((0.4, 1.0, 2.0))
+        if self.damage is not None:
+            self._mean *= 3  # otherwise there is seldom a time when damage may begin
 
     @property
     def nodes(self) -> list[Node]:
@@ -137,6 +143,8 @@ class Scenario:
         self.consumers = [Consumer(self.checker, where) for where in self.partitions]
         end = world.now + world.between(6.0, 14.0)
         world.after(world.between(0.1, 1.5), self._disturb, end)
+        if self.damage is not None:
+            self.damage.begin(end)
         world.run(end)
         self._heal()
         self._until(self._recovered, RECOVERY_SECONDS, "the cluster has not recovered")
@@ -182,6 +190,11 @@ class Scenario:
         assert running is not None
         assert running.cluster is not None
         running.life.spawn(running.cluster.change(decide), "create")
+
+    def _read(self, where: TopicPartition) -> None:
+        """Read a partition from its beginning."""
+        if self.world.faults:
+            self.consumers.append(Consumer(self.checker, where, len(self.consumers)))
 
     # Faults
 
@@ -301,6 +314,7 @@ class Scenario:
             return
         known = self.checker.truth.brokers.get(node.node_id)
         in_doubt = node.up is None or known is None or known.epoch != node.up.epoch or self._power_lost()
+        in_doubt = in_doubt or self._is_damaged
         if loss == "nothing" or in_doubt:
             node.kill()
         else:
@@ -372,11 +386,16 @@ class Scenario:
         self._powerless = None
         return False
 
+    @property
+    def _is_damaged(self) -> bool:
+        return self.damage is not None and self.damage.pending
+
     def _calm(self) -> bool:
         """Whether all brokers run and reach each other, and every ISR has a second member."""
         truth = self.checker.truth
         return (
-            not self.network.cuts
+            not self._is_damaged
+            and not self.network.cuts
             and not self.etcd.down
             and self.etcd.loss < 0.1
             and len(truth.brokers) == BROKERS

@@ -176,6 +176,7 @@ class ControllerRunner:
             self._unclean,
             self._min_isr,
             lifecycle.live.leaving(),
+            lifecycle.live.lost(),
         )
         return events, bool(events)
 

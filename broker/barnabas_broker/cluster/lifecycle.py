@@ -16,7 +16,7 @@ from barnabas_broker.cluster import ClusterError, controller
 from barnabas_broker.cluster.controller import MinIsrRule, UncleanRule
 from barnabas_broker.cluster.etcd_store import EtcdStore
 from barnabas_broker.cluster.fence import Fence
-from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.image import NOT_INTACT, Event, Image
 from barnabas_broker.cluster.kv import (
     Created,
     Delete,
@@ -30,7 +30,7 @@ from barnabas_broker.cluster.kv import (
 )
 from barnabas_broker.cluster.lease import LeaseKeeper
 from barnabas_broker.cluster.metadata import ClusterMetadata
-from barnabas_broker.cluster.registration import BrokerRegistration, LiveBrokers, read_registration
+from barnabas_broker.cluster.registration import MOST_LOST, BrokerRegistration, LiveBrokers, read_registration
 from barnabas_broker.logs import logger
 from barnabas_protocol.errors import KafkaError
 
@@ -74,6 +74,7 @@ class BrokerLifecycle:
         changed: set whenever `live`, the image or this broker's registration has changed.
         epoch: the broker epoch, -1 while this broker is not registered.
         lease: the id of the lease, 0 while there is none.
+        lost: the replicas of this broker that have lost records, by topic id and partition.
         halted: why this broker serves nothing until it is restarted; None if it may serve.
     """
 
@@ -94,6 +95,7 @@ class BrokerLifecycle:
         self.changed = asyncio.Event()
         self.epoch = -1
         self.lease = 0
+        self.lost: Callable[[], Collection[tuple[bytes, int]]] = tuple
         self.halted: str | None = None
         store.on_lost = self.halt
         self._kv = kv
@@ -213,7 +215,9 @@ class BrokerLifecycle:
         )
         try:
             outcome = await self._kv.txn(
-                [Created(self._key, 0)], [Put(self._key, self.me.to_json(), lease.lease_id)], [self._key]
+                [Created(self._key, 0)],
+                [Put(self._key, self._registration().to_json(), lease.lease_id)],
+                [self._key],
             )
             if not outcome.done:
                 await self._kv.revoke(lease.lease_id)
@@ -235,6 +239,13 @@ class BrokerLifecycle:
         self.changed.set()
         log.info("registered", node_id=self.me.node_id, broker_epoch=self.epoch)
         return True
+
+    def _registration(self) -> BrokerRegistration:
+        """This registration, with the replicas that have lost records. If they are too many, all count as such."""
+        lost = self.lost()
+        if len(lost) > MOST_LOST:
+            return replace(self.me, intact=NOT_INTACT)
+        return replace(self.me, lost=tuple(sorted(lost)))
 
     def _continues(self, epoch: int) -> None:
         """From now on the directory has lost nothing since this registration, until the process ends uncleanly."""

@@ -1,12 +1,17 @@
 """Registrations of brokers in etcd, attached to their leases."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from barnabas_broker.cluster.event_json import UNREADABLE, endpoints_from_json, intact_from_json
 from barnabas_broker.cluster.image import NOT_INTACT, BrokerInfo, Endpoints
 from barnabas_broker.cluster.kv import KeyChange, KeyEntry
+
+#: The most replicas that a registration names: about 60 KB. If more have lost records, all replicas of the broker
+#: count as such.
+MOST_LOST: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class BrokerRegistration:
         directory: the id of its data directory, which it has locked.
         leaving: the broker shuts down and must not get partitions.
         intact: the broker epochs since which the directory has lost nothing, see :class:`.BrokerInfo`.
+        lost: the replicas that have lost records nevertheless, by topic id and partition.
         epoch: the broker epoch: the create revision of the key; -1 before. Not part of the JSON.
     """
 
@@ -31,6 +37,7 @@ class BrokerRegistration:
     directory: str
     leaving: bool = False
     intact: tuple[int, int] = NOT_INTACT
+    lost: tuple[tuple[bytes, int], ...] = ()
     epoch: int = -1
 
     @property
@@ -42,6 +49,10 @@ class BrokerRegistration:
         """The value of the registration's key."""
         fields = asdict(self)
         del fields["epoch"]
+        by_topic: dict[str, list[int]] = {}
+        for topic_id, partition in self.lost:
+            by_topic.setdefault(topic_id.hex(), []).append(partition)
+        fields["lost"] = by_topic
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -59,10 +70,24 @@ def read_registration(entry: KeyEntry | KeyChange) -> BrokerRegistration | None:
             str(fields["directory"]),
             bool(fields["leaving"]),
             intact_from_json(fields),
+            _lost_from_json(fields),
         )
     except UNREADABLE:
         return None
     return replace(found, epoch=entry.created)
+
+
+def _lost_from_json(fields: Mapping[str, Any]) -> tuple[tuple[bytes, int], ...]:
+    """Read the replicas that have lost records; earlier versions do not write any.
+
+    Raises:
+        ValueError, TypeError: they are not valid.
+    """
+    return tuple(
+        (bytes.fromhex(topic_id), int(partition))
+        for topic_id, partitions in dict(fields.get("lost", {})).items()
+        for partition in partitions
+    )
 
 
 class LiveBrokers:
@@ -102,6 +127,10 @@ class LiveBrokers:
     def available(self) -> dict[int, BrokerInfo]:
         """The brokers that may have partitions, by node id: those that are not shutting down."""
         return {each.node_id: each.info for each in self.brokers.values() if not each.leaving}
+
+    def lost(self) -> dict[int, frozenset[tuple[bytes, int]]]:
+        """The replicas that have lost records, by node id: topic id and partition of each."""
+        return {each.node_id: frozenset(each.lost) for each in self.brokers.values() if each.lost}
 
     def leaving(self) -> set[int]:
         """The node ids of the registered brokers that are shutting down."""

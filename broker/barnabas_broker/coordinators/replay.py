@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from barnabas_protocol.coordinator_records import CorruptRecord
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import BatchHeader, Record, check_crc, iter_records, read_header
 from barnabas_protocol.wire import Buffer
@@ -18,10 +19,6 @@ STEP: Final = 2_000
 MOST_DECOMPRESSED: Final = 16 * 1024 * 1024
 
 Report = Callable[[int, str], None]
-
-
-class CorruptRecord(Exception):
-    """The key or the value of a record cannot be read."""
 
 
 class PartitionReplay(ABC):

@@ -65,11 +65,12 @@ from barnabas_broker.groups.consumer.group import (
     is_full,
 )
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
-from barnabas_broker.groups.effects import Effect, EventType, GroupEvent
-from barnabas_broker.groups.subscriptions import CONSUMER
+from barnabas_broker.groups.effects import Effect
 from barnabas_broker.steps import Steps
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas_protocol.subscriptions import CONSUMER
 
 #: Reads the subscription of a member, or raises ValueError.
 Read = Callable[[bytes], Subscription]

@@ -14,7 +14,6 @@ import xxhash
 from aiohttp import web
 
 from barnabas_broker.config.keys import HTTP_MAX_CONNECTIONS
-from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http import assets
 from barnabas_broker.http.acls import all_acls
 from barnabas_broker.http.brokers import disk_of, one_broker
@@ -49,6 +48,7 @@ from barnabas_broker.http.topics import all_topics, one_topic
 from barnabas_broker.http.transactions import all_transactions
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
+from barnabas_explain.chart import chart
 
 log = logger("http")
 

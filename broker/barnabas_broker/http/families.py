@@ -16,7 +16,7 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
-from barnabas_broker.groups.events.journal import BUCKETS, GroupMetrics
+from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one

@@ -9,12 +9,12 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
-from barnabas_broker.groups.events.score import FLAPPING
-from barnabas_broker.groups.subscriptions import CONSUMER, read_assignment
 from barnabas_broker.http.health import health
 from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
+from barnabas_explain.storm_score import FLAPPING
+from barnabas_protocol.subscriptions import CONSUMER, read_assignment
 
 
 def all_groups(view: View) -> Iterator[str]:

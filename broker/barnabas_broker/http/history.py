@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.events.events import EventRecord, decode_event
 from barnabas_broker.http.view import View
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.slices import joined
+from barnabas_explain.catalog import EventType
+from barnabas_explain.records import EventRecord, decode_event
 from barnabas_protocol.errors import DecodeError, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC
 from barnabas_protocol.records import decode_records, iter_batches

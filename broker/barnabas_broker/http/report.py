@@ -33,7 +33,7 @@ def report(group: str, chart: Mapping[str, Any], *, time_ms: int, now: Mapping[s
 
     Args:
         group: the group.
-        chart: of :func:`~barnabas_broker.groups.events.chart.chart`, with `since`.
+        chart: of :func:`~barnabas_explain.chart.chart`, with `since`.
         time_ms: the time at which it is made, in ms since 1970: the right end of the time axis.
         now: the group as it is then, in the shape of ``/groups/{id}``; None if that is not known.
     """

@@ -12,8 +12,6 @@ from barnabas_broker.conditions import Condition, ConditionName, Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.events.score import Score
-from barnabas_broker.groups.records import Committed
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.metrics import RequestMetrics
@@ -23,7 +21,9 @@ from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_explain.storm_score import Score
 from barnabas_protocol.errors import KafkaError
+from barnabas_protocol.group_records import Committed
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 
 

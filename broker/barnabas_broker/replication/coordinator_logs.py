@@ -40,10 +40,11 @@ class CoordinatorTopicLog:
         self._topic = topic
         self._replicas = replicas
         self._wall_ms = wall_ms
+        event = f"{topic} cannot be written"
+        #: Requests of clients cause these without end while replicas are missing, or are too large to be written.
+        self._refused = Folded(log.info, event, event, time.monotonic)
         #: Why the last append to a partition failed.
         self._failing: dict[int, ErrorCode] = {}
-        event = f"{topic} cannot be written"
-        self._refused = Folded(log.info, event, event, time.monotonic)
 
     def append(
         self,
@@ -111,7 +112,8 @@ class CoordinatorTopicLog:
         return self._replicas.find(self._topic, partition).log.log_start_offset
 
     async def read(self, partition: int, offset: int) -> Buffer:
-        """Whole batches from `offset` on, about a megabyte; b"" at the end. Damage is reported and skipped.
+        """Whole batches from `offset` on, about a megabyte; b"" at the end. Damage is reported and skipped,
+        unless another replica in sync has the records and takes over.
 
         On a new leader this waits until the high watermark covers the records of earlier leaders: the coordinator must
         not answer with records that another election could remove. It does not wait while fewer replicas are in sync
@@ -127,6 +129,9 @@ class CoordinatorTopicLog:
             try:
                 return joined(replica.log.read(offset, _CHUNK, end, min_one=True))
             except DamagedLog as error:
+                if len(replica.info.isr) > 1:
+                    # Another replica in sync has the records and leads soon: no client may be answered without them.
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
                 damage = error.damage
                 log.error(
                     f"records of {self._topic} are damaged and skipped: what they say is lost",

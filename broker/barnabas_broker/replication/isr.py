@@ -8,7 +8,8 @@ A leader that registered followers do not reach resigns, if they can go on witho
 them from the ISR, and refuses writes until they reach it. Any member of the ISR may lead at any time, so this needs no
 proof that the leader is cut off. Partitions with silent followers are looked for twice in the time that counts.
 
-It also reports the ends of logs that may have lost records, if a partition has no leader and waits for them.
+It also reports the ends of logs that may have lost records, if a partition has no leader and waits for them, and takes
+replicas that have lost records out of the ISRs.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.backoff import jittered
-from barnabas_broker.cluster.controller import IsrChange, LogEnd
+from barnabas_broker.cluster.controller import IsrChange, LogEnd, Withdrawal
 from barnabas_broker.cluster.image import BrokerInfo
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import BROKER_SESSION_TIMEOUT_MS, REPLICA_LAG_TIME_MAX_MS
@@ -31,6 +32,8 @@ log = logger("replication")
 Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]
 #: Reports the ends of logs to the cluster. Raises KafkaError.
 Report = Callable[[Sequence[LogEnd]], Awaitable[None]]
+#: Takes replicas of this broker out of the ISRs and the ELRs. Raises KafkaError.
+Withdraw = Callable[[Sequence[Withdrawal]], Awaitable[None]]
 #: Seconds until a report that has failed is repeated: the first time, and at most.
 _RETRY_SECONDS: Final = (1.0, 10.0)
 
@@ -44,6 +47,7 @@ class AlterPartitionManager:
         live: the registered brokers.
         propose: proposes ISRs to the cluster.
         report: reports the ends of logs to the cluster.
+        withdraw: takes replicas of this broker out of the ISRs and the ELRs.
         now: a monotonic clock, in seconds.
     """
 
@@ -54,6 +58,7 @@ class AlterPartitionManager:
         live: Callable[[], Mapping[int, BrokerInfo]],
         propose: Propose,
         report: Report,
+        withdraw: Withdraw,
         now: Callable[[], float],
     ) -> None:
         self._replicas = replicas
@@ -61,6 +66,7 @@ class AlterPartitionManager:
         self._live = live
         self._propose = propose
         self._report = report
+        self._withdraw = withdraw
         self._now = now
         self._backoff = jittered(*_RETRY_SECONDS, seed=f"log ends {replicas.node_id}")
         self._joining: set[Replica] = set()
@@ -89,12 +95,14 @@ class AlterPartitionManager:
                 left = 0
             if left <= 0:  # also when followers keep joining: lagging ones must be found
                 looked = self._now()
+                self._replicas.retry()
                 if looked - checked >= self._config[REPLICA_LAG_TIME_MAX_MS] / 2000:
                     candidates, checked = list(self._replicas.each()), looked
                 else:
                     candidates = [*dict.fromkeys([*self._joining, *self._with_silent_followers(looked)])]
             self._joining.clear()
             self._wake.clear()
+            await self._leave([each for each in candidates if self._replicas.has_lost(each)])
             await self._change(candidates)
             await self._report_ends([each for each in candidates if self._replicas.is_awaited(each)])
 
@@ -114,6 +122,8 @@ class AlterPartitionManager:
             # A power failure may also leave holes. A replica without them has all committed records up to its end,
             # so it must win: the log counts up to the first hole.
             damage = [bad.offset for bad in replica.log.damage]
+            if self._replicas.has_lost(replica) and replica.log.loss is not None:
+                damage.append(replica.log.loss.offset)
             end = min([replica.log.log_end_offset, *damage])
             epoch = replica.log.leader_epochs.epoch_for(end - 1) if end else -1
             log.info("reporting the end of a log", partition=str(where), epoch=epoch, end=end)
@@ -128,6 +138,22 @@ class AlterPartitionManager:
             asyncio.get_running_loop().call_later(pause, self._again, list(replicas))
         else:
             self._backoff.succeeded()
+
+    async def _leave(self, replicas: Collection[Replica]) -> None:
+        """Take replicas that have lost records out of the ISRs and the ELRs."""
+        withdrawals = []
+        for replica in replicas:
+            where = replica.log.topic_partition
+            withdrawals.append(
+                Withdrawal(where.topic, replica.log.topic_id, where.partition, replica.lost_since, replica.min_isr)
+            )
+        if not withdrawals:
+            return
+        try:
+            await self._withdraw(withdrawals)
+        except KafkaError as error:
+            # The next check repeats it.
+            log.info("lost records are not reported yet", error=error.code.name, reason=str(error))
 
     def _again(self, replicas: Collection[Replica]) -> None:
         self._joining.update(replicas)

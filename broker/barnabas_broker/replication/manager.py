@@ -7,6 +7,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from barnabas_broker.backoff import jittered
@@ -29,6 +30,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
+from barnabas_broker.storage.damage import Damage
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("replication")
@@ -41,7 +43,8 @@ RETRY_SECONDS: Final = (1.0, 10.0)
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
 Follows = Callable[[Replica, int], None]
 #: Called with a replica when one of its followers may join the ISR, and when the cluster needs to hear of it for
-#: another reason: see :meth:`.Replica.outgrows_elr` and :meth:`.ReplicaManager.is_awaited`.
+#: another reason: see :meth:`.Replica.outgrows_elr`, :meth:`.ReplicaManager.is_awaited` and
+#: :meth:`.ReplicaManager.has_lost`.
 CaughtUp = Callable[[Replica], None]
 
 
@@ -90,6 +93,11 @@ class ReplicaManager:
         #: Whether nothing is left, or only what waits for space.
         self._idle = True
         self._changed: list[asyncio.Future[None]] = []
+        #: Replicas that have lost records, and whether they fetch from their leader.
+        self._lost: dict[Replica, bool] = {}
+        #: Replicas that the start of a broker of a cluster has yet to create: a log that does not exist and that should
+        #: have all committed records is lost.
+        self._at_start: set[tuple[str, int]] = set()
         self._follows: Follows = _follow_none
         self._caught_up: CaughtUp = _keep_isr
 
@@ -105,12 +113,16 @@ class ReplicaManager:
         """
         self._image = image
         self._follows, self._caught_up = follows or _follow_none, caught_up or _keep_isr
+        if follows is not None:
+            self.directory.on_damage(self._found_damage)
         for orphan in [where for where in self.directory.logs if not self._is_assigned(image, where)]:
             self.directory.set_stray(orphan)
         configs: dict[str, TopicConfig] = {}
         for topic in image.topics.values():
             for index in self._update(topic, range(len(topic.partitions))):
                 self._to_create[topic.name] += 1
+                if follows is not None:
+                    self._at_start.add((topic.name, index))
                 if not self._create_queued(topic.name, index, configs):
                     self._to_change.append((topic.name, index))
         if self._to_change:
@@ -137,6 +149,8 @@ class ReplicaManager:
                 case TopicConfigured() if event.name in image.topics:
                     self._configure(image.topics[event.name])
                 case BrokerRegistered():
+                    if event.node_id == self.node_id:
+                        self.retry()
                     for _, replica in self.all():
                         if replica.leading is not None:
                             replica.leading.registered(event.node_id, event.epoch, self._now())
@@ -185,10 +199,109 @@ class ReplicaManager:
     def _create(self, topic: TopicInfo, indexes: Iterable[int], config: TopicConfig) -> None:
         for index in indexes:
             where = TopicPartition(topic.name, index)
+            known = self.directory.logs.get(where)
             partition_log = self.directory.create(where, topic.topic_id, config, self._wall_ms())
             info = topic.partitions[index]
             replica = self._replicas[topic.name][index] = Replica(partition_log, info)
+            if (topic.name, index) in self._at_start:
+                self._at_start.discard((topic.name, index))
+                missing = partition_log is not known and (replica.counts(self.node_id) or info.leader == self.node_id)
+                loss = self.directory.missing(where) if missing else partition_log.loss
+                if loss is not None:
+                    self._note_loss(replica, loss)
             self._assume(replica, info)
+
+    # Lost records
+
+    def _found_damage(self, where: TopicPartition, damage: Damage) -> None:
+        """A read of a log has run into damage."""
+        replica = self._replicas.get(where.topic, {}).get(where.partition)
+        if replica is None:
+            return
+        loss = replica.log.loss
+        if loss is not None and not replica.log.dropped and loss.offset <= damage.offset:
+            return
+        replica.lost_since = replica.info.leader_epoch
+        self._note_loss(replica, damage)
+        self._heal_again(replica)
+
+    def _note_loss(self, replica: Replica, loss: Damage) -> None:
+        log.error(
+            "replica has lost records: it leaves the in-sync replicas, and fetches them again from another one if there"
+            " is one that has them",
+            partition=str(replica.log.topic_partition),
+            file=str(loss.file),
+            offset=loss.offset,
+            next_offset=loss.next_offset,
+            reason=loss.reason,
+        )
+        self._lost[replica] = False
+        with suppress(KafkaError):  # the mark is tried again, and nothing is removed without it
+            replica.log.mark_lost(loss)
+
+    def _heal(self, replica: Replica) -> bool:
+        """Go on with what a replica that has lost records must do next. It leaves the ISR and the ELR; then it removes
+        the records from the first lost one on, and fetches them again; then it is whole.
+
+        A leader lets a replica lead that is in sync. If there is none it stays, and tries again later.
+
+        Returns:
+            Whether the replica may fetch. As long as it has not removed what cannot be read, it may not: its end would
+            say that it has everything.
+        """
+        kept, info = replica.log, replica.info
+        if kept.loss is None:
+            return True
+        serves = self._may_serve()
+        try:
+            kept.mark_lost()
+            if info.leader == self.node_id:
+                if serves and kept.unreadable is None:
+                    self._made_whole(replica, "no other replica had them: they are lost for good")
+            elif kept.dropped:
+                if self.node_id in info.isr:
+                    self._made_whole(replica, "they are fetched again")
+                return True
+            elif serves and replica.may_drop(self.node_id):
+                kept.drop_lost()
+                return True
+        except KafkaError as error:
+            log.warning("lost records cannot be fetched again yet", reason=str(error))
+        if kept.loss is not None and serves:
+            self._caught_up(replica)
+        return False
+
+    def _made_whole(self, replica: Replica, outcome: str) -> None:
+        loss = replica.log.loss
+        replica.log.made_whole()
+        self._lost.pop(replica, None)
+        log.info(
+            "replica has lost no more records",
+            partition=str(replica.log.topic_partition),
+            lost=outcome,
+            offset=-1 if loss is None else loss.offset,
+        )
+
+    def _heal_again(self, replica: Replica) -> None:
+        fetched, info = self._lost.get(replica, True), replica.info
+        fetches = self._heal(replica)
+        if replica in self._lost:
+            self._lost[replica] = fetches
+        if fetches != fetched and info.leader != self.node_id:
+            self._follows(replica, info.leader if fetches else -1)
+
+    def retry(self) -> None:
+        """Go on with the replicas that have lost records."""
+        for replica in list(self._lost):
+            self._heal_again(replica)
+
+    def has_lost(self, replica: Replica) -> bool:
+        """Whether a replica has lost records and must leave the ISR and the ELR, before it can fetch them again."""
+        return replica in self._lost and replica.log.loss is not None and not replica.log.dropped
+
+    def lost(self) -> list[tuple[bytes, int]]:
+        """The replicas that have lost records and have not fetched all of them again: topic id and partition."""
+        return [(each.log.topic_id, each.log.topic_partition.partition) for each in self._lost]
 
     def _change_some(self) -> None:
         """Create and delete some replicas, and the others in later turns of the event loop: each costs several file
@@ -262,7 +375,10 @@ class ReplicaManager:
             replica.lead(self.node_id, info, self._now())
         else:
             replica.follow(info)
-        self._follows(replica, -1 if info.leader == self.node_id else info.leader)
+        fetches = self._heal(replica)
+        if replica in self._lost:
+            self._lost[replica] = fetches
+        self._follows(replica, info.leader if fetches and info.leader != self.node_id else -1)
         self._check(replica)
 
     def is_awaited(self, replica: Replica) -> bool:
@@ -275,6 +391,7 @@ class ReplicaManager:
 
     def _delete(self, replica: Replica) -> None:
         replica.step_down()
+        self._lost.pop(replica, None)
         self._follows(replica, -1)
         self.directory.delete(replica.log.topic_partition)
 

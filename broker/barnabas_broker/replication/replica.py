@@ -56,6 +56,9 @@ class Replica:
         info: the partition in the cluster image.
         min_isr: the smallest ISR for acks=all: ``min.insync.replicas``, but not more than the partition has replicas.
         leading: the leadership while this broker leads the partition; otherwise None.
+        lost_since: the leader epoch in which the log was found to have lost records: in that one and earlier ones the
+            leader may count what this broker has fetched before. -1 if the start of the broker has found it, because
+            its registration ends that.
         waiting: consumers' fetches, which wait for the high watermark.
         waiting_committed: `read_committed` consumers' fetches, which wait for the last stable offset.
         following: followers' fetches, which wait for the log end offset.
@@ -71,6 +74,7 @@ class Replica:
         "info",
         "leading",
         "log",
+        "lost_since",
         "min_isr",
         "waiting",
         "waiting_committed",
@@ -80,6 +84,7 @@ class Replica:
         self.log = partition_log
         self._describe(info)
         self.leading: Leadership | None = None
+        self.lost_since = -1
         self.waiting: set[DelayedFetch] = set()
         self.waiting_committed: set[DelayedFetch] = set()
         self.following: set[DelayedFetch] = set()
@@ -147,11 +152,9 @@ class Replica:
         self.advance()
 
     def follow(self, info: PartitionInfo) -> None:
-        """Become a follower, or follow another leader, from which damage and all after it is fetched again."""
+        """Become a follower, or follow another leader."""
         self._describe(info)
         self.step_down()
-        if info.leader >= 0:
-            self.log.drop_damaged()
 
     def step_down(self) -> None:
         """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
@@ -283,6 +286,21 @@ class Replica:
     def outgrows_elr(self) -> bool:
         """Whether this broker leads, and the ISR is large enough to end the eligibility of other replicas."""
         return self.leading is not None and bool(self.info.elr) and len(self.info.isr) >= self.min_isr
+
+    def counts(self, node_id: int) -> bool:
+        """Whether the cluster takes the replica on broker `node_id` for one that has all committed records."""
+        info = self.info
+        return node_id in info.isr or node_id in info.elr
+
+    def may_drop(self, node_id: int) -> bool:
+        """Whether this replica, on broker `node_id`, may remove records from the first lost one on.
+
+        There is a leader to fetch them from, and no broker takes this replica for whole: the image does not, and no
+        leader can still propose it for the ISR by what it has fetched in an earlier leader epoch.
+        """
+        info = self.info
+        leader = info.leader not in (-1, node_id)
+        return leader and not self.counts(node_id) and info.leader_epoch > self.lost_since
 
     def is_awaited(self, node_id: int, directory: str) -> bool:
         """Whether an election waits for the end of this log, on the broker `node_id` with this directory."""

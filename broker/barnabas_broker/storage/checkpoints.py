@@ -7,10 +7,12 @@ Pure. Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpo
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.names import TopicPartition
 
 _VERSION: Final = "0"
@@ -79,6 +81,73 @@ def parse_epochs(text: str) -> list[tuple[int, int]]:
 def format_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     """Format the file that :func:`parse_epochs` reads."""
     return _text(f"{epoch} {offset}" for epoch, offset in epochs)
+
+
+def parse_segments(text: str) -> dict[TopicPartition, dict[int, int]]:
+    """Parse ``topic partition baseOffset size`` on each line: the segments of each log, with the bytes of their files.
+
+    Raises:
+        BadCheckpoint: the text is something else.
+    """
+    found: dict[TopicPartition, dict[int, int]] = {}
+    for topic, index, base, size in _lines(text, 4):
+        found.setdefault(TopicPartition(topic, _int(index)), {})[_int(base)] = _int(size)
+    return found
+
+
+def format_segments(segments: Iterable[tuple[TopicPartition, int, int]]) -> bytes:
+    """Format the file that :func:`parse_segments` reads."""
+    return _text(f"{topic} {index} {base} {size}" for (topic, index), base, size in segments)
+
+
+class LostRecords(NamedTuple):
+    """The mark of a log that has lost records.
+
+    Attributes:
+        damage: the first of them.
+        dropped: everything from there on was removed, to be fetched again.
+    """
+
+    damage: Damage
+    dropped: bool = False
+
+
+def format_lost_records(damage: Damage, *, dropped: bool) -> bytes:
+    """Format the mark of a log that has lost records."""
+    fields = {
+        "version": 0,
+        "offset": damage.offset,
+        "nextOffset": damage.next_offset,
+        "file": damage.file.name,
+        "reason": damage.reason,
+        "dropped": dropped,
+    }
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    return b"%08x\n" % crc32c(text) + text
+
+
+def parse_lost_records(data: bytes, directory: Path) -> LostRecords:
+    """Parse what :func:`format_lost_records` wrote.
+
+    Args:
+        data: the content of the mark.
+        directory: of the partition.
+
+    Returns:
+        What was lost; everything from offset 0 on if the mark is damaged itself.
+    """
+    checksum, _, text = data.partition(b"\n")
+    try:
+        if checksum != b"%08x" % crc32c(text):
+            raise ValueError("wrong checksum")
+        fields = json.loads(text)
+        offset, next_offset = fields["offset"], fields["nextOffset"]
+        if not isinstance(offset, int) or not isinstance(next_offset, int) or offset < 0:
+            raise TypeError("not an offset")
+        damage = Damage(0, 0, offset, next_offset, directory / str(fields["file"]), str(fields["reason"]))
+        return LostRecords(damage, fields["dropped"] is True)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return LostRecords(Damage(0, 0, 0, 0, directory, "records were lost, and the mark that says which is damaged"))
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:

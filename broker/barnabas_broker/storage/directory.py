@@ -28,14 +28,17 @@ from barnabas_broker.storage.checkpoints import (
     format_meta_properties,
     format_offsets,
     format_partition_metadata,
+    format_segments,
     id_bytes,
     new_id,
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
+    parse_segments,
 )
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
 from barnabas_broker.storage.copies import read_with_copy, with_copy
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
 from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file, write_file
 from barnabas_broker.storage.flush import SyncFailed
@@ -130,6 +133,8 @@ class LogDirectory:
         self._checkpoint_number = self._checkpoint_written = 0
         #: Deleted partitions that the checkpoints on the disk still name.
         self._stale: set[TopicPartition] = set()
+        #: Partitions that the checkpoints name, without a directory: the offset up to which they had records.
+        self._missing: dict[TopicPartition, int] = {}
         #: The recovery points in the checkpoint on the disk.
         self._trusted: dict[TopicPartition, int] = {}
         self._cleaner = Cleaner(disk, lambda: Throttle(config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND]))
@@ -281,6 +286,7 @@ class LogDirectory:
         self._trusted = dict(points)
         self._cleaner.offsets = self._read_offsets(names.CLEANER_OFFSETS)
         watermarks = self._read_offsets(names.HIGH_WATERMARKS)
+        segments = self._read_segments()
         config = TopicConfig(self._config, {}, TOPIC_KEYS)
         settings = LogSettings.of(config)
         for name in files.names(path):
@@ -305,6 +311,7 @@ class LogDirectory:
                 self._cleaner.offsets.get(partition, 0),
                 self.was_clean,
                 self._copied,
+                None if segments is None else segments.get(partition),
             )
             recovered = Recovery(files, where, settings, known, now_ms).load()
             self.logs[partition] = Log(self._disk, where, partition, self._topic_id(where), config, settings, recovered)
@@ -314,6 +321,7 @@ class LogDirectory:
         if files.exists(path / names.TRIAL):
             files.remove(path / names.TRIAL)
         self._stale = {*points, *starts} - self.logs.keys()
+        self._missing = {where: max(points.get(where, 0), watermarks.get(where, 0)) for where in self._stale}
         if files.exists(marker):
             # From now on the shutdown counts as unclean, until close().
             files.remove(marker)
@@ -339,6 +347,19 @@ class LogDirectory:
         except BadCheckpoint as error:
             log.warning("checkpoint is corrupt", file=str(self.path / name), reason=str(error))
             return {}
+
+    def _read_segments(self) -> dict[TopicPartition, dict[int, int]] | None:
+        """The segments of all logs at the last clean shutdown; None if they are not known."""
+        if not self.was_clean or not self._copied:
+            return None
+        content = read_with_copy(self._disk.files, self.path / names.SEGMENTS, copied=True)
+        if content is None:
+            return None  # of an earlier version
+        try:
+            return parse_segments(content.decode(errors="replace"))
+        except BadCheckpoint as error:
+            log.warning("checkpoint is corrupt", file=str(self.path / names.SEGMENTS), reason=str(error))
+            return None
 
     def _topic_id(self, path: Path) -> bytes:
         try:
@@ -369,6 +390,7 @@ class LogDirectory:
                 existing.identify(topic_id)
             if topic_id in (existing.topic_id, _NO_TOPIC_ID):
                 existing.configure(config, self._settings_of(config))
+                existing.close_gaps()
                 return existing
             # Of a deleted topic of that name whose directory a crash left, or the metadata are damaged or older.
             self.set_stray(topic_partition)
@@ -398,6 +420,19 @@ class LogDirectory:
         if self._settings is None or self._settings[0] is not config:
             self._settings = config, LogSettings.of(config)
         return self._settings[1]
+
+    def missing(self, topic_partition: TopicPartition) -> Damage | None:
+        """What a replica has lost whose directory is missing: everything; None if it never had a record."""
+        path = self.path / names.partition_directory(topic_partition)
+        end = self._missing.get(topic_partition)
+        if end == 0:
+            return None
+        end = end or 0
+        return Damage(0, 0, 0, end, path, "the directory of the partition is missing")
+
+    def on_damage(self, found: Callable[[TopicPartition, Damage], None]) -> None:
+        """Call `found` when a read of a log runs into damage."""
+        self._disk.damage_found = found
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete a partition: rename its directory now, remove its files later.
@@ -589,11 +624,28 @@ class LogDirectory:
             self._close_logs()
             if self._disk.failure is None:
                 self._checkpoint_now()
+                self._save_segments()
                 replace_file(files, self.path / names.CLEAN_SHUTDOWN, format_clean_shutdown(self.intact))
         except (OSError, SyncFailed) as error:
             self._disk.fail("close", error)  # without the marker the next start recovers
         finally:
             files.close(self._lock)
+
+    def _save_segments(self) -> None:
+        """Write which segments each log has, so that the next start notices if some are missing or shorter.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        found = (
+            (where, segment.base_offset, segment.size)
+            for where, each in sorted(self.logs.items())
+            for segment in each.segments
+            if segment.size
+        )
+        for target, data in with_copy(self.path / names.SEGMENTS, format_segments(found)):
+            put_file(self._disk.files, target, data)
+        self._disk.files.sync_directory(self.path)
 
     def _close_logs(self) -> None:
         """Sync and close all logs. After a failure of the disk, nothing is written.

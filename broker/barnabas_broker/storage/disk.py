@@ -12,7 +12,9 @@ from typing import Final, Protocol, TypeVar
 from barnabas_broker.logs import logger
 from barnabas_broker.shortages import is_shortage, lacks_descriptors, most_descriptors
 from barnabas_broker.storage.allowance import Allowance
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.files import Files
+from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segment import Segment
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
@@ -135,6 +137,7 @@ class Disk:
         inspections: the time for looking inside batches.
         checkpoint_now: writes the checkpoints before it returns; OSError if that fails.
         on_trouble: called with the reason after each operation that has failed.
+        damage_found: called when a read of a log runs into damage, with the partition.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class Disk:
         self.inspections = Allowance(now)
         self.checkpoint_now: Callable[[], None] = _nothing
         self.on_trouble: Callable[[str], None] = _ignore
+        self.damage_found: Callable[[TopicPartition, Damage], None] = _only_report
         self._trash: list[tuple[float, Path]] = []
         self._open = _Recent(OPEN_SEGMENTS)
         #: Active segments: a partition need not have a descriptor. A quarter of all, half is for connections.
@@ -321,6 +325,10 @@ def _nothing() -> None:
 
 def _ignore(reason: str) -> None:
     """Do nothing about an operation that has failed."""
+
+
+def _only_report(where: TopicPartition, damage: Damage) -> None:
+    """A single broker can only report damage: no other one has the records."""
 
 
 def remove_tree(files: Files, path: Path) -> None:

@@ -6,6 +6,7 @@ per batch, not per record, except where a timestamp is looked up or a compacted 
 """
 
 import asyncio
+import errno
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,9 +18,11 @@ from barnabas_broker.config import TopicConfig
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import names
+from barnabas_broker.storage.checkpoints import format_lost_records
 from barnabas_broker.storage.damage import Damage, DamagedLog
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
+from barnabas_broker.storage.files import replace_file
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import ANY_PRODUCER_ID, Producers, Verification
@@ -47,6 +50,8 @@ from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
 
+#: Errors of a read that say that the bytes are gone.
+_LOST: Final = (errno.ENOENT, errno.EIO)
 _offset_of: Final = attrgetter("offset")
 #: Key and value of a transaction marker: version and type; version and coordinator epoch (``EndTransactionMarker``).
 _MARKER_KEY: Final = struct.Struct(">hh")
@@ -100,6 +105,10 @@ class Log:
         leader_epochs: the start offset of each leader epoch.
         producers: the state of idempotent producers.
         flusher: syncs the log.
+        loss: the first records that the log is known to have lost, or cannot read; None if it is whole. A mark on the
+            disk keeps that over a restart, see :meth:`mark_lost`.
+        marked: the mark is on the disk.
+        dropped: everything from there on was removed, to be fetched again.
         swapping: compaction is about to replace segments, so retention must not remove any.
     """
 
@@ -140,6 +149,8 @@ class Log:
         #: Whether a segment may have aborted transactions.
         self._has_aborted = any(segment.has_aborted for segment in recovered.segments)
         self._gaps = list(recovered.gaps)
+        self.loss: Damage | None = recovered.loss
+        self.marked = self.dropped = recovered.dropped
         self._ends: dict[int, tuple[Segment, int]] = {}
 
     def __repr__(self) -> str:
@@ -272,7 +283,12 @@ class Log:
         """
         self.disk.check()
         self.producers.check_marker(
-            producer_id, producer_epoch, coordinator_epoch, transaction_version, producer_id_limit
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            transaction_version,
+            producer_id_limit,
+            commit=commit,
         )
         key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
         batch = build_batch(
@@ -479,15 +495,30 @@ class Log:
             )
         if offset >= up_to or offset == end_offset:
             return [], 0, 0
-        for gap in self._gaps:
-            if gap.certain and gap.offset <= offset < gap.next_offset:
-                raise DamagedLog(gap)
         try:
+            for gap in self._gaps:
+                if gap.certain and gap.offset <= offset < gap.next_offset:
+                    raise DamagedLog(gap)
             return self._read_segments(offset, max_bytes, min(up_to, end_offset), min_one)
+        except DamagedLog as error:
+            self.disk.damage_found(self.topic_partition, error.damage)
+            raise
+        except KafkaError as error:
+            if error.code is ErrorCode.CORRUPT_MESSAGE:
+                self.disk.damage_found(self.topic_partition, self._unreadable(offset, error))
+            raise
         except OSError as error:
+            if error.errno in _LOST:
+                self.disk.damage_found(self.topic_partition, self._unreadable(offset, error))
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} cannot be read: {error}"
             ) from error
+
+    def _unreadable(self, offset: int, error: Exception) -> Damage:
+        """The damage that a failed read shows: how far it goes in the segment is not known."""
+        n = self.segments.floor(offset)
+        file = self.segments.items[n].path(names.LOG)
+        return Damage(0, 0, offset, self.segments.end_of(n, self.log_end_offset), file, str(error))
 
     def _read_segments(self, offset: int, max_bytes: int, up_to: int, min_one: bool) -> _Read:
         segments, log_end = self.segments, self.log_end_offset
@@ -668,20 +699,81 @@ class Log:
         self._gaps = [gap for gap in self._gaps if gap.next_offset <= offset]
         self._ends.clear()
 
-    def drop_damaged(self) -> None:
-        """Remove everything from the first damage on, to fetch it again from the leader.
+    # Lost records
+
+    def mark_lost(self, damage: Damage | None = None) -> None:
+        """Note that the log has lost records, on the disk as well: until :meth:`made_whole` no start of the broker
+        takes it for whole.
+
+        Args:
+            damage: what it has lost; by default `loss`, which recovery has found.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the loss is noted, and the mark is not on the disk.
+        """
+        loss = self.loss
+        if damage is not None and (loss is None or self.dropped or damage.offset < loss.offset):
+            self.loss, self.marked, self.dropped = damage, False, False
+        if self.loss is None or self.marked:
+            return
+        try:
+            replace_file(
+                self.disk.files, self.path / names.LOST_RECORDS, format_lost_records(self.loss, dropped=self.dropped)
+            )
+        except OSError as error:
+            raise self.disk.fail(f"mark of lost records of {self.topic_partition}", error) from error
+        self.marked = True
+
+    def drop_lost(self) -> None:
+        """Remove everything from the first lost record on, to fetch it again from the leader. Only for a log that is
+        marked, and that no broker takes for whole.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        first = min((bad.offset for bad in self.damage if bad.certain), default=None)
-        if first is not None:
-            log.warning(
-                "records after damage are fetched again", partition=str(self.topic_partition), from_offset=first
-            )
-            first = max(first, self.log_start_offset)
-            self.high_watermark = min(self.high_watermark, first)
-            self.truncate_to(first)
+        loss = self.loss
+        if loss is None or self.dropped:
+            return
+        log.warning(
+            "records are removed from the first lost one on, to fetch them again",
+            partition=str(self.topic_partition),
+            from_offset=loss.offset,
+            log_end_offset=self.log_end_offset,
+        )
+        if loss.offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(loss.offset)
+        else:
+            self.high_watermark = min(self.high_watermark, loss.offset)
+            self.truncate_to(loss.offset)
+        self.dropped, self.marked = True, False
+        self.mark_lost()
+
+    def made_whole(self) -> None:
+        """Remove the mark: the log has fetched again what it had lost, or no replica has more records.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.loss is None:
+            return
+        try:
+            self.disk.files.remove(self.path / names.LOST_RECORDS)
+        except OSError as error:
+            raise self.disk.fail(f"mark of lost records of {self.topic_partition}", error) from error
+        self.loss, self.marked, self.dropped = None, False, False
+
+    @property
+    def unreadable(self) -> Damage | None:
+        """The first damage that reads run into; None if there is none."""
+        return next((bad for bad in self.damage if bad.certain), None)
+
+    def close_gaps(self) -> None:
+        """Take gaps between segments for lost records, unless compaction may have left them."""
+        if not self.settings.compact and self._gaps:
+            self._gaps = [gap._replace(certain=True) for gap in self._gaps]
+            first = self.unreadable
+            if first is not None and (self.loss is None or first.offset < self.loss.offset):
+                self.loss = first
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start offset; the next retention check removes the segments before it.

@@ -119,6 +119,30 @@ class MemoryFiles:
         ]
         return after
 
+    def content(self, path: Path) -> bytes:
+        """The bytes of a file, as programs see them."""
+        return bytes(self._file(path).seen)
+
+    def damage(self, path: Path, content: bytes) -> None:
+        """Give a file another content, also on the disk, as a failing disk does; files that are open stay open."""
+        node = self._file(path)
+        node.seen[:] = content
+        node.kept = content
+        node.pending.clear()
+
+    def lose(self, path: Path) -> None:
+        """Remove a file, or a directory with its content, also from the disk."""
+        lost = str(path)
+        for known in (self._names, self._kept_names):
+            for name in [name for name in known if name == lost or name.startswith(lost + "/")]:
+                del known[name]
+
+    def _file(self, path: Path) -> _Node:
+        node = self._names.get(str(path))
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return node
+
     def _step(self, what: str, path: Path) -> bool:
         """Count a step; True if the machine stops at it."""
         if self._stopped:

@@ -28,6 +28,8 @@ SWAP: Final = ".swap"
 #: In a partition's directory: the offset up to which compaction may have removed records.
 COMPACTED: Final = "compacted-up-to"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+#: The mark of a log that has lost records, until it has fetched them again.
+LOST_RECORDS: Final = "lost-records"
 PARTITION_METADATA: Final = "partition.metadata"
 
 #: The copy of a file that has no checksum.
@@ -42,6 +44,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+#: The segments of all logs at a clean shutdown, which Kafka does not have.
+SEGMENTS: Final = "segments-checkpoint"
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")

@@ -199,6 +199,14 @@ class ProducerState:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {self.producer_id} is {epoch}, smaller than the last seen epoch {self.epoch}",
             )
+        if self.transaction_start >= 0 and epoch > self.epoch and header.attributes & TRANSACTIONAL:
+            # The coordinator has lost the open transaction: before an epoch grows, all markers are written. The new
+            # transaction must not end it with its own outcome; its abort may.
+            raise KafkaError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"Producer {self.producer_id} has a transaction of epoch {self.epoch} open, of which its coordinator "
+                f"does not know. To do: abort the transaction of epoch {epoch}, which ends both, and begin another one",
+            )
         if sequence and self.epoch != NO_EPOCH:
             # An unknown producer may begin with any sequence: its records may have been deleted (KIP-360).
             first = header.base_sequence
@@ -245,11 +253,15 @@ class ProducerState:
         )
         self.last_timestamp = header.max_timestamp
 
-    def check_marker(self, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+    def check_marker(self, epoch: int, coordinator_epoch: int, transaction_version: int, *, commit: bool) -> None:
         """Check that a marker may be appended.
 
         From transaction version 2 on, a transaction ends with a larger epoch than it was written with, so that a late
         marker cannot end the next one (KIP-1228). A marker that is written again ends nothing, and is no error.
+
+        A commit has the epoch of its transaction, in version 2 the one after it: with a newer one it is that of another
+        transaction, and the one that is open here was lost by its coordinator. An abort may have any newer one: a fence
+        skips epochs.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -265,6 +277,13 @@ class ProducerState:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {self.producer_id} is {epoch}, which is {'<=' if larger else '<'} the last seen "
                 f"epoch {self.epoch} (TV{transaction_version})",
+            )
+        if commit and self.transaction_start >= 0 and epoch > self.epoch + larger:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {self.producer_id} has a transaction of epoch {self.epoch} open, which a commit with epoch "
+                f"{epoch} does not end (TV{transaction_version}): its coordinator has lost it. To do: abort it, "
+                "see `barnabas transactions find-hanging`",
             )
         if coordinator_epoch < self.coordinator_epoch:
             raise KafkaError(
@@ -439,6 +458,8 @@ class Producers:
         coordinator_epoch: int,
         transaction_version: int,
         limit: int = ANY_PRODUCER_ID,
+        *,
+        commit: bool,
     ) -> None:
         """Check that a transaction marker may be appended; see :meth:`ProducerState.check_marker`.
 
@@ -448,7 +469,7 @@ class Producers:
         """
         state = self.states.get(producer_id)
         if state is not None:
-            state.check_marker(epoch, coordinator_epoch, transaction_version)
+            state.check_marker(epoch, coordinator_epoch, transaction_version, commit=commit)
         else:
             _check_allocated(producer_id, limit)
 

@@ -7,18 +7,18 @@ file, and reads of it answer CORRUPT_MESSAGE. What follows the last sound batch 
 """
 
 import errno
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
-from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_compacted, parse_epochs
+from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_compacted, parse_epochs, parse_lost_records
 from barnabas_broker.storage.copies import read_if_any, read_with_copy
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_broker.storage.files import Files
+from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.index import CorruptIndex
 from barnabas_broker.storage.producers import Producers
 from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan
@@ -38,7 +38,8 @@ log = logger("storage")
 
 
 class Recovered(NamedTuple):
-    """A log as recovery found it; the last segment is the active one. Offsets as in :class:`~.log.Log`."""
+    """A log as recovery found it; the last segment is the active one. Offsets, `loss`
+    and `dropped` as in :class:`~.log.Log`."""
 
     segments: list[Segment]
     log_start_offset: int
@@ -48,12 +49,15 @@ class Recovered(NamedTuple):
     leader_epochs: LeaderEpochs
     producers: Producers
     gaps: Sequence[Damage] = ()
+    loss: Damage | None = None
+    dropped: bool = False
 
 
 class Checkpointed(NamedTuple):
     """A log's entries in the checkpoint files; 0 where there is none. It is compacted up to `cleaned`.
 
-    Copies of its files count if `copied` is true (:mod:`.copies`).
+    Copies of its files count if `copied` is true (:mod:`.copies`). After a clean shutdown `segments` are the base
+    offsets and the sizes of its segments at that time; None if that is not known.
     """
 
     recovery_point: int = 0
@@ -62,6 +66,7 @@ class Checkpointed(NamedTuple):
     cleaned: int = 0
     clean: bool = False
     copied: bool = True
+    segments: Mapping[int, int] | None = None
 
 
 class Recovery:
@@ -86,6 +91,12 @@ class Recovery:
         self._gaps: list[Damage] = []
         #: Before this offset compaction may have removed records.
         self._compacted = known.cleaned
+        #: Segments that are missing or shorter than they were at the clean shutdown.
+        self._short: list[Damage] = []
+        #: Whether the log has the mark of lost records, and whether the start has ended a compaction.
+        self._marked = self._swapped = False
+        #: Whether what was lost was removed before the clean shutdown, and nothing else is.
+        self._dropped = False
 
     def load(self) -> Recovered:
         """Read, check and repair.
@@ -100,11 +111,14 @@ class Recovery:
         self._compacted = max(known.cleaned, parse_compacted(read_if_any(files, path / names.COMPACTED)))
         bases = self._tidy()
         if not bases:
-            return self.empty(max(known.log_start_offset, known.recovery_point, *(gap.offset for gap in self._gaps)))
+            self._compare(())
+            start = max(known.log_start_offset, known.recovery_point, *(gap.offset for gap in self._gaps))
+            return self.empty(start)._replace(loss=self._loss((), start), dropped=self._dropped)
         segments = [Segment(files, path, base, self._now_ms) for base in bases]
         log_start = max(known.log_start_offset, bases[0])
         trusted = LONG_MAX if known.clean else known.recovery_point
         rebuilt = self._load_indexes(segments)
+        self._compare(segments)
         for segment, following in pairwise(segments):
             segment.following = following.base_offset
         self._epochs = self._find_epochs(segments, trusted) if epochs is None else epochs
@@ -130,14 +144,25 @@ class Recovery:
             for segment in segments:
                 segment.close()
                 segment.rename(names.DAMAGED)
-            return self.empty(log_start)
+            return self.empty(log_start)._replace(loss=self._loss(segments, end), dropped=self._dropped)
         self._epochs.truncate_end(end)
         self._epochs.truncate_start(log_start)
         for segment in segments[:-1]:
             segment.close()
         high_watermark = min(max(known.high_watermark, log_start), end)
+        loss = self._loss(segments, end)
+        point = min(trusted, end)
         return Recovered(
-            segments, log_start, end, high_watermark, min(trusted, end), self._epochs, self._producers, self._gaps
+            segments,
+            log_start,
+            end,
+            high_watermark,
+            point,
+            self._epochs,
+            self._producers,
+            self._gaps,
+            loss,
+            self._dropped,
         )
 
     def empty(self, start: int, *, new_directory: bool = False) -> Recovered:
@@ -160,7 +185,7 @@ class Recovery:
         A broker may have thousands of them: this takes a fifth of the time.
         """
         known, log_name = self._known, names.offset_name(0, names.LOG)
-        if known.recovery_point or known.log_start_offset or known.high_watermark:
+        if known.recovery_point or known.log_start_offset or known.high_watermark or known.segments:
             return None
         if set(self._files.names(self._path)) - {names.PARTITION_METADATA} != {log_name}:
             return None
@@ -170,6 +195,66 @@ class Recovery:
         except CorruptIndex:
             return None
         return Recovered([segment], 0, 0, 0, 0, self._epochs, self._producers) if not segment.size else None
+
+    # Lost records
+
+    def _compare(self, segments: Sequence[Segment]) -> None:
+        """Compare the files of the segments with those of the clean shutdown."""
+        known = self._known
+        if known.segments is None or self._swapped:
+            return
+        present = {segment.base_offset: segment.size for segment in segments}
+        bases = sorted(known.segments)
+        for base, following in zip_longest(bases, bases[1:]):
+            size = present.get(base, 0)
+            if size < known.segments[base]:
+                end = max(base + 1, known.recovery_point) if following is None else following
+                file = names.offset_path(self._path, base, names.LOG)
+                reason = "the file is shorter than at the clean stop" if base in present else "the file is missing"
+                self._short.append(Damage(size, 0, base, end, file, reason))
+
+    def _loss(self, segments: Sequence[Segment], end: int) -> Damage | None:
+        """The first records that the log has lost: what is on the disk decides, not the marker of a clean shutdown.
+
+        Args:
+            segments: of the log.
+            end: the log end offset.
+        """
+        known, path = self._known, self._path
+        for short in self._short:
+            # Compaction has not left these gaps.
+            self._gaps = [
+                gap._replace(certain=True) if short.offset <= gap.offset < short.next_offset else gap
+                for gap in self._gaps
+            ]
+        found = [bad for segment in segments for bad in segment.bad]
+        found += [gap for gap in self._gaps if gap.certain]
+        found += [
+            each for each in self._short if not any(each.offset <= gap.offset < each.next_offset for gap in found)
+        ]
+        if not segments:
+            before = max(known.recovery_point, known.high_watermark)
+            found = [Damage(0, 0, known.log_start_offset, before, path, "all log files are missing")]
+        elif end < known.high_watermark:
+            file = segments[-1].path(names.LOG)
+            found.append(Damage(0, 0, end, known.high_watermark, file, "the log ends before its high watermark"))
+        found = [each for each in found if each.next_offset > known.log_start_offset]
+        if self._marked:
+            mark = parse_lost_records(read_all(self._files, path / names.LOST_RECORDS), path)
+            # A crash may have brought back what was removed.
+            self._dropped = mark.dropped and known.clean and not found
+            if self._dropped or not (mark.dropped and known.clean):
+                found.append(mark.damage)
+        first = min(found, key=lambda each: each.offset, default=None)
+        if first is not None:
+            log.error(
+                "log has lost records",
+                file=str(first.file),
+                offset=first.offset,
+                next_offset=first.next_offset,
+                reason=first.reason,
+            )
+        return first
 
     # Files
 
@@ -200,7 +285,9 @@ class Recovery:
     def _tidy(self) -> list[int]:
         """Finish or undo an interrupted compaction or deletion; the base offsets of the segments."""
         files, path = self._files, self._path
-        found = [(name, parsed) for name in files.names(path) if (parsed := names.parse_offset_name(name)) is not None]
+        listed = files.names(path)
+        self._marked = names.LOST_RECORDS in listed
+        found = [(name, parsed) for name in listed if (parsed := names.parse_offset_name(name)) is not None]
         cleaned = [parsed[0] for _, parsed in found if parsed[1].endswith(names.CLEANED)]
         swapped = [parsed for _, parsed in found if parsed[1].endswith(names.SWAP)]
         # Indexes whose segment was being removed. They go first: an index without a log tells of a lost file.
@@ -219,6 +306,7 @@ class Recovery:
                     files.remove(names.offset_path(path, offset, suffix))
             swapped = [parsed for parsed in swapped if parsed[0] < min(cleaned)]
         if swapped:
+            self._swapped = True
             self._finish_swap(swapped)
         bases = sorted(
             parsed[0]

@@ -13,6 +13,7 @@ process, or the thread, that runs it does.
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.faults import Fault, Faults
+from barnabas_broker.testing.records import StoredRecord
 from barnabas_broker.testing.requests import SeenRequest
 
-__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest"]
+__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest", "StoredRecord"]

@@ -17,6 +17,7 @@ from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.faults import Faults
 from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, HostLink, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
+from barnabas_broker.testing.records import Given, StoredRecord, given_records, stored_records
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.secure import LibrdkafkaSettings, Mechanism, Secured, Security
 
@@ -425,6 +426,44 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if there is one."""
         self.call({"do": "delete_topic", "name": name})
+
+    # Records
+
+    def append(self, topic: str, records: Iterable[Given | tuple[Given, Given]], partition: int = 0) -> None:
+        """Write records to a topic, without a client; consumers can read them when this returns.
+
+        Args:
+            topic: the topic, which exists.
+            records: values, or pairs of key and value. Text is written as UTF-8, None as null.
+            partition: the partition.
+
+        Raises:
+            ValueError: the broker refuses them; the text says why.
+            TypeError: a key or a value is not bytes, text or None.
+        """
+        given = given_records(records)
+        if given:
+            self.call({"do": "append", "topic": topic, "partition": partition, "records": given})
+
+    def records(self, topic: str, count: int = 0, timeout: float = 10.0) -> list[StoredRecord]:
+        """The records of a topic, by partition and offset, once there are enough of them.
+
+        Those of open and of aborted transactions count, as for a consumer with ``read_uncommitted``. In a coroutine,
+        ``await asyncio.to_thread(broker.records, ...)``.
+
+        Args:
+            topic: the topic.
+            count: how many to wait for.
+            timeout: seconds to wait.
+
+        Raises:
+            TimeoutError: there were fewer; the text says how many.
+            ValueError: there is no such topic.
+            RuntimeError: an event loop runs in this thread.
+        """
+        refuse_in_loop("records")
+        command = {"do": "records", "topic": topic, "count": count, "timeout": timeout}
+        return stored_records(self.call(command, timeout + CALL_SECONDS))
 
 
 def _text(value: object) -> str:

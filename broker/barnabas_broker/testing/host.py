@@ -13,18 +13,21 @@ from barnabas_broker.config import BROKER_KEYS, PLAINTEXT, Config, Listener
 from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.groups.events.events import EventRecord
-from barnabas_broker.groups.events.explain import explain
 from barnabas_broker.security.bindings import AclBinding
+from barnabas_broker.testing.contents import read_records
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.permissions import read_acls
+from barnabas_broker.testing.records import decoded
 from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
-from barnabas_protocol.errors import ErrorCode
+from barnabas_explain.explain import explain
+from barnabas_explain.records import EventRecord
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 
 #: Events of a group that are kept over restarts.
@@ -60,6 +63,8 @@ class BrokerHost:
             "history": self.history,
             "create_topic": self.create_topic,
             "delete_topic": self.delete_topic,
+            "append": self.append,
+            "records": self.records,
         }
 
     async def handle(self, command: Command) -> Reply:
@@ -237,6 +242,39 @@ class BrokerHost:
         """Delete a topic, if there is one."""
         states = [DeleteTopicState(name=name, topic_id=bytes(16))]
         await self._running.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
+
+    async def append(self, topic: str, partition: int, records: list[list[str | None]]) -> None:
+        """Append records, and wait until consumers can read them.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+            records: key and value of each, in base64.
+
+        Raises:
+            ValueError: the broker refuses them.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        batch = build_batch([(decoded(key), decoded(value), (), now_ms) for key, value in records])
+        try:
+            replica = self._running.replica(topic, partition)
+            info = replica.append(bytes(batch), now_ms)
+            await asyncio.gather(*replica.unacknowledged(info.last_offset, acks_all=True))
+        except KafkaError as error:
+            raise ValueError(f"records cannot be written to {topic}-{partition}: {error}") from None
+
+    async def records(self, topic: str, count: int, timeout: float) -> list[list[Any]]:
+        """The records of a topic, once there are so many; see :func:`.contents.read_records`.
+
+        Raises:
+            ValueError: there is no such topic.
+            TimeoutError: there were fewer.
+        """
+        running = self._running
+        replicas = [(number, running.replica(topic, number)) for number in running.partitions(topic)]
+        if not replicas:
+            raise ValueError(f"there is no topic {topic!r}")
+        return await read_records(replicas, count, timeout)
 
 
 def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:

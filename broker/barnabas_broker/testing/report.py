@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http.report import report
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.requests import listing
+from barnabas_explain.chart import chart
 
 #: Lines of a section at most.
 _MOST_LINES: Final = 60

@@ -10,6 +10,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.testing.rules import Rule, Rules
@@ -78,6 +79,19 @@ class WatchedBroker:
     def groups(self) -> GroupCoordinator:
         """Its group coordinator."""
         return self._broker.services.groups
+
+    def partitions(self, topic: str) -> range:
+        """The partitions of a topic; none if it does not exist."""
+        known = self._broker.services.cluster.image.topics.get(topic)
+        return range(0 if known is None else len(known.partitions))
+
+    def replica(self, topic: str, partition: int) -> Replica:
+        """A partition.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._broker.services.replicas.find(topic, partition)
 
     async def ask(self, key: ApiKey, request: Any) -> Any:
         """Ask a handler that answers later, past the tap."""

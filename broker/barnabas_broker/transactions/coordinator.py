@@ -26,18 +26,15 @@ from barnabas_broker.coordinators.loading import replay_partition, report_failur
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
-from barnabas_broker.durations import seconds
 from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.events import EventRecord, encode_event, ended_event, slow_event
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
 from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
     NONE,
     SERVER_VERSION,
-    Cause,
     Completed,
     Effect,
     Ended,
@@ -52,7 +49,9 @@ from barnabas_broker.transactions.transaction import (
     TransactionState,
     fresh_metadata,
 )
+from barnabas_explain.transactions import Cause, EventRecord, encode_event, ended_event, slow_event
 from barnabas_protocol.codec import decode_response
+from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC, partition_for
 from barnabas_protocol.messages.add_partitions_to_txn import (

@@ -8,11 +8,16 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from barnabas_broker.coordinators.replay import CorruptRecord, PartitionReplay, Report
+from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.transaction import NO_PARTITIONS, STATUS, Metadata, TransactionState
 from barnabas_protocol.codec import decode, encode
-from barnabas_protocol.coordinator_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from barnabas_protocol.coordinator_records import (
+    CorruptRecord,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import BatchHeader, Record
 

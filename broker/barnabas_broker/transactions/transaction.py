@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_explain.transactions import Cause
 from barnabas_protocol.errors import ErrorCode
 
 #: No producer id, no epoch.
@@ -127,14 +128,6 @@ class Metadata(NamedTuple):
     previous_producer_id: int = NONE
     next_producer_id: int = NONE
     version: int = 0
-
-
-class Cause(Enum):
-    """Why a transaction ended."""
-
-    CLIENT = "client"
-    TIMEOUT = "timeout"
-    FENCED = "fenced"
 
 
 class Reply(NamedTuple):

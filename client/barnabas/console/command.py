@@ -24,7 +24,6 @@ from barnabas_broker.http.hosts import AllowedHosts
 from barnabas_broker.http.login import Login, open_to_all, read_token
 from barnabas_client.cli import clients
 from barnabas_client.cli.command import checked
-from barnabas_client.cli.events import require_explainer
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.history import SOURCES
 from barnabas_client.cli.optional import optional
@@ -85,7 +84,7 @@ async def serving(
     with listener:
         server = optional("barnabas.console.server", extra="http", purpose="barnabas console")
         async with clients.admin(arguments) as admin:
-            histories = Histories(arguments, admin, require_explainer(), time.monotonic, _wall_ms)
+            histories = Histories(arguments, admin, time.monotonic, _wall_ms)
             # Every user of this machine can open the page: what a login protects is not shown without being asked for.
             secured = arguments.servers.security.get("security_protocol", "PLAINTEXT") != "PLAINTEXT"
             hidden = HIDDEN if secured and not arguments.show_records else None

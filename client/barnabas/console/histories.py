@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.events.chart import chart
-from barnabas_broker.groups.events.events import VERSION, decode_event, encode_event
-from barnabas_broker.groups.events.score import Score, StormScore
-from barnabas_broker.groups.events.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.history import History, Newest, PolledHistory, find_history
-from barnabas_client.cli.plugins import ExplainEvents
 from barnabas_client.logs import logger
+from barnabas_explain.catalog import EventType
+from barnabas_explain.chart import chart
+from barnabas_explain.records import VERSION, decode_event, encode_event
+from barnabas_explain.storm_score import Score, StormScore
+from barnabas_explain.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
 from barnabas_protocol.errors import KafkaError
 
 log = logger("barnabas_client.console")
@@ -53,7 +52,6 @@ class GroupHistory:
     Args:
         arguments: of the command, with the group.
         admin: of the brokers.
-        explainer: rebuilds events.
         since: from when on, in ms since 1970.
         now: a monotonic clock, in seconds.
         wall_ms: the time of day, in ms since 1970.
@@ -63,18 +61,11 @@ class GroupHistory:
         self,
         arguments: Namespace,
         admin: Admin,
-        explainer: ExplainEvents,
         since: int,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
     ) -> None:
-        self._arguments, self._admin, self._explainer, self._now, self._wall_ms = (
-            arguments,
-            admin,
-            explainer,
-            now,
-            wall_ms,
-        )
+        self._arguments, self._admin, self._now, self._wall_ms = arguments, admin, now, wall_ms
         self.since = since
         self.version = 0
         self.asked = now()
@@ -163,7 +154,7 @@ class GroupHistory:
         wait = shortest
         while not self._idle():
             try:
-                history = await find_history(self._arguments, self._admin, self._explainer, self.since, _MARGIN_MS)
+                history = await find_history(self._arguments, self._admin, self.since, _MARGIN_MS)
                 await self._load(history)
                 wait = shortest
                 await self._follow(history)
@@ -256,7 +247,6 @@ class Histories:
     Args:
         arguments: of the command; `source` is one of :data:`~barnabas_client.cli.history.SOURCES`, or None.
         admin: of the brokers.
-        explainer: rebuilds events.
         now: a monotonic clock, in seconds.
         wall_ms: the time of day, in ms since 1970.
     """
@@ -265,11 +255,10 @@ class Histories:
         self,
         arguments: Namespace,
         admin: Admin,
-        explainer: ExplainEvents,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
     ) -> None:
-        self._arguments, self._admin, self._explainer = arguments, admin, explainer
+        self._arguments, self._admin = arguments, admin
         self._now, self._wall_ms = now, wall_ms
         self._groups: OrderedDict[str, GroupHistory] = OrderedDict()
 
@@ -283,7 +272,7 @@ class Histories:
         found = self._groups.get(group)
         if found is None or found.over:
             arguments = Namespace(**{**vars(self._arguments), "group": group, "interval": _INTERVAL})
-            found = GroupHistory(arguments, self._admin, self._explainer, since, self._now, self._wall_ms)
+            found = GroupHistory(arguments, self._admin, since, self._now, self._wall_ms)
             self._groups[group] = found
             if len(self._groups) > _MOST:
                 self._groups.popitem(last=False)[1].stop()

@@ -6,20 +6,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.console.views import Observed, one_group, positions_of
-from barnabas_broker.groups.events.chart import chart
-from barnabas_broker.groups.events.events import EventRecord, decode_event
-from barnabas_broker.groups.events.score import Score, storm_score
 from barnabas_broker.http.report import report
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import checked
-from barnabas_client.cli.events import require_explainer
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.history import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import look
+from barnabas_explain.chart import chart
+from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.storm_score import Score, storm_score
 from barnabas_protocol.counts import counted
 
 #: A rebalance may begin so much earlier than the time of --since.
@@ -73,7 +72,7 @@ async def _events(
     arguments: Namespace, admin: Admin, output: Output, since: int, until: int
 ) -> tuple[list[EventRecord], History, int]:
     """The events until a time, where they come from, and how many older ones are left out."""
-    history = await find_history(arguments, admin, require_explainer(), since, _MARGIN_MS)
+    history = await find_history(arguments, admin, since, _MARGIN_MS)
     if isinstance(history, PolledHistory):
         raise CommandError(
             "the past of a group is in __group_events or __consumer_offsets, and neither may be read here. To do: "

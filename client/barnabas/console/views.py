@@ -7,12 +7,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.groups.events.score import FLAPPING, Score
 from barnabas_broker.http.health import health
 from barnabas_broker.http.rates import UNKNOWN, Rates
 from barnabas_broker.http.samples import Age
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.storm_score import FLAPPING, Score
 
 #: States in which no rebalance goes on.
 _CALM: Final = ("Stable", "Empty", "Dead", "")

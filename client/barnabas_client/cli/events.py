@@ -1,8 +1,7 @@
 """Events: why groups rebalanced, as Barnabas brokers record it in the topic ``__group_events``, and which transactions
 were slow or aborted, in ``__transaction_events``.
 
-The events of a group are in the partition that the group has in ``__consumer_offsets``. The package that writes them
-explains them: see :func:`~barnabas_client.cli.plugins.find_explainer`.
+The events of a group are in the partition that the group has in ``__consumer_offsets``.
 """
 
 import json
@@ -15,12 +14,11 @@ from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
-from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.output import Output, Style
-from barnabas_client.cli.plugins import ExplainEvents, Explanation, find_explainer
 from barnabas_client.cli.reading import read
 from barnabas_client.cli.values import shown_time
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.explain import ExplanationData
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC, partition_for
 from barnabas_protocol.printable import printable
@@ -126,27 +124,12 @@ async def revoking_members(arguments: Namespace, admin: Admin, group: str) -> di
     return found
 
 
-def require_explainer() -> ExplainEvents:
-    """Return the function that explains events.
-
-    Raises:
-        CommandError: it is not installed.
-    """
-    explainer = find_explainer()
-    if explainer is None:
-        raise CommandError(
-            "group events are explained by the package barnabas_broker, which is not installed. To do: install the "
-            f"whole of barnabas, or read the topic {EVENTS_TOPIC} with `barnabas consume`"
-        )
-    return explainer
-
-
-def time_of_day(explanation: Explanation) -> str:
+def time_of_day(explanation: ExplanationData) -> str:
     """The time of day of an explanation."""
     return shown_time(explanation["time"]).partition(" ")[2]
 
 
-def lines(explanation: Explanation, output: Output) -> list[str]:
+def lines(explanation: ExplanationData, output: Output) -> list[str]:
     """Format an explanation as lines."""
     when = output.styled(shown_time(explanation["time"]), Style.FAINT)
     out = [f"{when}  {printable(explanation['text'])}"]

@@ -9,12 +9,13 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import lines, require_explainer, transaction_events
+from barnabas_client.cli.events import lines, transaction_events
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.history import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.plugins import ExplainEvents, Explanation
 from barnabas_client.cli.progress import bar
+from barnabas_explain import transactions
+from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_protocol.counts import counted
 
 #: A rebalance may begin so much earlier than the time of --since.
@@ -25,11 +26,10 @@ _MOST_SHOWN: Final = 1_000
 
 async def explain(arguments: Namespace, output: Output) -> int:
     """Print what happened to a group."""
-    explain_events = require_explainer()
     group = arguments.group
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
-        history = await find_history(arguments, admin, explain_events, since, _MARGIN_MS)
+        history = await find_history(arguments, admin, since, _MARGIN_MS)
         if history.note is not None:
             output.note(history.note)
         follow = arguments.follow or isinstance(history, PolledHistory)
@@ -38,12 +38,12 @@ async def explain(arguments: Namespace, output: Output) -> int:
             events.add(history.finish())
         if events.dropped:
             output.note(f"{events.dropped:,} older events are left out. To do: name a later time with --since")
-        explanations = explain_events(events.values(), since=since, generation=arguments.generation)
+        explanations = explain_values(events.values(), since=since, generation=arguments.generation)
         if isinstance(history, RecordedHistory) and arguments.generation is None:
-            explanations += await _transactions(arguments, admin, explain_events, since)
+            explanations += await _transactions(arguments, admin, since)
             explanations.sort(key=lambda one: int(one["time"]))
         if follow:
-            await _follow(history, events, explain_events, arguments, explanations, since, output)
+            await _follow(history, events, arguments, explanations, since, output)
             return DONE
     if not events and not explanations and since is None:
         earlier = "" if history.note is None else ", or name an earlier time with --since"
@@ -70,9 +70,7 @@ async def _read(history: History, output: Output) -> Newest:
     return events
 
 
-async def _transactions(
-    arguments: Namespace, admin: Admin, explain_events: ExplainEvents, since: int | None
-) -> list[Explanation]:
+async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -> list[ExplanationData]:
     """Explain the transactions that ``read_committed`` consumers of the group may have waited for."""
     values = await transaction_events(arguments, admin, since)
     if not values:
@@ -80,15 +78,14 @@ async def _transactions(
     partitions = set(await admin.list_consumer_group_offsets(arguments.group, raise_errors=False))
     (described,) = await admin.describe_consumer_groups([arguments.group], raise_errors=False)
     partitions.update(tp for member in described.members for tp in member.partitions)
-    return explain_events.transactions(values, since=since, partitions=partitions)
+    return transactions.explain_values(values, since=since, partitions=partitions)
 
 
 async def _follow(
     history: History,
     events: Newest,
-    explain_events: ExplainEvents,
     arguments: Namespace,
-    explanations: Iterable[Explanation],
+    explanations: Iterable[ExplanationData],
     since: int | None,
     output: Output,
 ) -> None:
@@ -98,7 +95,7 @@ async def _follow(
     async for found in history.follow():
         if found:
             events.add(found)
-            explanations = explain_events(events.values(), since=since, generation=arguments.generation)
+            explanations = explain_values(events.values(), since=since, generation=arguments.generation)
             printer.show(explanations, {_identity(json.loads(value)) for value in found})
         output.check()
 
@@ -111,7 +108,7 @@ class _Printer:
         #: By the first event of an explanation: the lines that were printed.
         self._shown: dict[str, list[str]] = {}
 
-    def show(self, explanations: Iterable[Explanation], new: set[str] | None) -> None:
+    def show(self, explanations: Iterable[ExplanationData], new: set[str] | None) -> None:
         """Print explanations that have one of the `new` events; None prints all."""
         output = self._output
         for one in explanations:

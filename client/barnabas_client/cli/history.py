@@ -17,11 +17,11 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli.events import EventRange, locate
 from barnabas_client.cli.failures import CommandError
-from barnabas_client.cli.plugins import ExplainEvents, RebuiltEvents
 from barnabas_client.cli.reading import read
 from barnabas_client.cli.values import shown_time
 from barnabas_client.errors import TopicAuthorizationFailedError, error_for
 from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_explain.rebuild.values import RebuiltEvents
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC, partition_for
 
@@ -247,15 +247,12 @@ class PolledHistory(History):
         return []
 
 
-async def find_history(
-    arguments: Namespace, admin: Admin, explainer: ExplainEvents, since: int | None, margin_ms: int
-) -> History:
+async def find_history(arguments: Namespace, admin: Admin, since: int | None, margin_ms: int) -> History:
     """The best source of the events of a group that the brokers have; ``--source`` names another one.
 
     Args:
         arguments: of the command, with `group`, `source` and `interval`.
         admin: of the brokers; it is used until the end of the command.
-        explainer: rebuilds events.
         since: only events from this time on are needed, in ms since 1970; None for all of ``__group_events``, or
             the last day of ``__consumer_offsets``.
         margin_ms: how much earlier to begin, because a rebalance may have begun before.
@@ -283,13 +280,13 @@ async def find_history(
             if source == "offsets":
                 raise
         else:
-            rebuilt = explainer.rebuild(group, await topic_names(admin))
+            rebuilt = RebuiltEvents(group, await topic_names(admin))
             return RebuiltHistory(arguments, where, rebuilt, f"From {OFFSETS_TOPIC} since {shown_time(start)}.")
     return PolledHistory(
         arguments,
         admin,
         group,
-        explainer.rebuild(group, lambda topic_id: None),
+        RebuiltEvents(group, lambda topic_id: None),
         f"{OFFSETS_TOPIC} may not be read: the group is described every {arguments.interval:g} s from now on, until "
         f"Ctrl-C. To see its past, allow READ on {OFFSETS_TOPIC}."
         if source is None

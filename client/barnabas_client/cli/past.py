@@ -8,15 +8,14 @@ from argparse import Namespace
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
-from barnabas_client.cli.events import require_explainer
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.history import RebuiltHistory, locate_offsets, topic_names
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.plugins import RebuiltEvents
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.rebuild.values import RebuiltEvents
 from barnabas_protocol.counts import counted
 
 
@@ -29,7 +28,7 @@ async def look_back(arguments: Namespace, admin: Admin, group: str, at: int, out
         CommandError: no record of the group is that old.
         KafkaError: the records or offsets cannot be read.
     """
-    rebuilt = require_explainer().rebuild(group, await topic_names(admin))
+    rebuilt = RebuiltEvents(group, await topic_names(admin))
     where = await locate_offsets(admin, group, OffsetSpec.EARLIEST, at)
     history = RebuiltHistory(arguments, where, rebuilt, until=at)
     with bar(output, "Reading", history.size, unit="records") as advance:

@@ -10,10 +10,10 @@ from typing import Final, Literal, NamedTuple
 from barnabas_client.cli import events
 from barnabas_client.cli.groups import coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.plugins import Explanation
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.explain import ExplanationData
 from barnabas_protocol.counts import counted
 from barnabas_protocol.printable import printable
 
@@ -112,7 +112,7 @@ class Measured:
     view: GroupView
     ages: Mapping[TopicPartition, float]
     rates: Mapping[TopicPartition, Rate]
-    rebalances: Sequence[Explanation]
+    rebalances: Sequence[ExplanationData]
     waits: Sequence[Waiting] = ()
 
 
@@ -307,7 +307,7 @@ def _fitted(
     ]
 
 
-def _rebalances(rebalances: Sequence[Explanation], output: Output, width: int | None) -> list[str]:
+def _rebalances(rebalances: Sequence[ExplanationData], output: Output, width: int | None) -> list[str]:
     """The last rebalances: in full without a limit, else the last one, and a line for each earlier one."""
     if not rebalances:
         return []

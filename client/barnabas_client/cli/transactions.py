@@ -10,11 +10,12 @@ from barnabas_client.admin.types import PartitionProducer, TransactionDescriptio
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import lines, require_explainer, transaction_events
+from barnabas_client.cli.events import lines, transaction_events
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.transactions import explain_values
 from barnabas_protocol.counts import counted
 from barnabas_protocol.internal_topics import TRANSACTION_EVENTS_TOPIC
 
@@ -256,7 +257,6 @@ async def find_hanging(arguments: Namespace, output: Output) -> int:
 
 async def explain(arguments: Namespace, output: Output) -> int:
     """Print which transactions were slow or aborted, and why."""
-    explain_events = require_explainer()
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
         events = await transaction_events(arguments, admin, since)
@@ -265,7 +265,7 @@ async def explain(arguments: Namespace, output: Output) -> int:
             f"these brokers have no topic {TRANSACTION_EVENTS_TOPIC}. Barnabas brokers create it for the first "
             "transaction, Apache Kafka does not. To do: see the open transactions with `barnabas transactions list`"
         )
-    explanations = explain_events.transactions(events, since=since, transactional_ids=arguments.ids or None)
+    explanations = explain_values(events, since=since, transactional_ids=arguments.ids or None)
     if output.json:
         output.data(explanations)
         return DONE

@@ -23,12 +23,13 @@ from barnabas_client.cli.groups import as_data
 from barnabas_client.cli.history import locate_offsets, topic_names
 from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.plugins import Explanation, RebuiltEvents, find_explainer
 from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
 from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.errors import TopicAuthorizationFailedError
 from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_explain.explain import ExplanationData, explain_values
+from barnabas_explain.rebuild.values import RebuiltEvents
 
 #: The number of rebalances that are shown, and how far back they are looked for.
 _REBALANCES: Final = 3
@@ -155,23 +156,23 @@ class _History:
 
     def __init__(self, arguments: Namespace, admin: Admin, consumer: Consumer) -> None:
         self._arguments, self._admin, self._consumer = arguments, admin, consumer
-        self._explainer = find_explainer()
+        self._readable = True
         self._since = time.time_ns() // 1_000_000 - _HISTORY_MS
         self._values: defaultdict[bytes, deque[bytes]] = defaultdict(lambda: deque(maxlen=_MAX_EVENTS))
         self._located = False
         #: By partition of ``__consumer_offsets``: what rebuilds the events of the groups in it.
         self._rebuilt: defaultdict[TopicPartition, list[tuple[bytes, RebuiltEvents]]] = defaultdict(list)
 
-    def rebalances(self, group: str) -> list[Explanation]:
+    def rebalances(self, group: str) -> list[ExplanationData]:
         """The last rebalances of a group, oldest first; none if the brokers do not record them."""
         found = self._values.get(group.encode())
-        if self._explainer is None or not found:
+        if not self._readable or not found:
             return []
-        return [one for one in self._explainer(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
+        return [one for one in explain_values(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
 
     async def update(self) -> None:
         """Read new events; the first time, those that exist."""
-        if self._explainer is None:
+        if not self._readable:
             return
         try:
             if not self._located:
@@ -180,7 +181,7 @@ class _History:
                 while batches := await self._consumer.getmany(timeout_ms=0):
                     self._add(batches.values())
         except TopicAuthorizationFailedError:
-            self._explainer = None  # a view without rebalances is better than none
+            self._readable = False  # a view without rebalances is better than none
 
     async def _locate(self) -> None:
         ranges = await events.locate(self._admin, self._arguments.groups, self._since)
@@ -198,7 +199,7 @@ class _History:
 
     async def _locate_offsets(self) -> list[events.EventRange]:
         """Where the records of the named groups are; nothing if they may not be read."""
-        if self._explainer is None or not self._arguments.groups:
+        if not self._arguments.groups:
             return []
         start = time.time_ns() // 1_000_000 - _OFFSETS_HISTORY_MS
         ranges: dict[TopicPartition, events.EventRange] = {}
@@ -209,7 +210,7 @@ class _History:
             except (CommandError, TopicAuthorizationFailedError):
                 return []
             ranges[tp] = events.EventRange(tp, first, end)
-            self._rebuilt[tp].append((group.encode(), self._explainer.rebuild(group, names)))
+            self._rebuilt[tp].append((group.encode(), RebuiltEvents(group, names)))
         return list(ranges.values())
 
     async def _at_end(self, ranges: Iterable[events.EventRange]) -> bool:

@@ -110,7 +110,6 @@ class Fetcher:
         self._arrived = arrived
         self._policy = Needed.of_policy(config.auto_offset_reset)
         self._loop = asyncio.get_running_loop()
-        self._look_again = network.config.retry_backoff_ms / 1000  # for a leader that can be reached
         self._wake = wake
         self._fetching: set[int] = set()  # nodes with a request in flight
         self._tasks = BackgroundTasks(self._task_failed)
@@ -315,7 +314,7 @@ class Fetcher:
             if node is None or not self._network.ready(node):
                 node = cluster.leader(state.tp)
             if node is None or not self._network.ready(node):
-                state.retry_at = now + self._look_again
+                state.back_off(now)
                 self._network.want_refresh()
             elif self._is_full(state):
                 full.add(node)

@@ -35,7 +35,7 @@ MAX_IN_FLIGHT: Final = 5
 _SEQUENCES: Final = 1 << 31
 
 #: A record in a batch: key, value, headers, timestamp.
-_Content = tuple[bytes | None, bytes | None, Headers, int]
+Content = tuple[bytes | None, bytes | None, Headers, int]
 
 
 class ProducerBatch:
@@ -120,6 +120,7 @@ class PartitionQueue:
         leader: the node id of the last known leader.
         moved: whether the leader has changed since a batch was last acknowledged.
         limit: the size of records in bytes that the broker may accept in one batch.
+        unreachable: how often in succession its leader was not known, or could not be reached.
     """
 
     __slots__ = (
@@ -134,6 +135,7 @@ class PartitionQueue:
         "next_sequence",
         "retry_at",
         "tp",
+        "unreachable",
     )
 
     def __init__(self, tp: TopicPartition, accumulator: "Accumulator") -> None:
@@ -148,6 +150,7 @@ class PartitionQueue:
         self.leader: int | None = None
         self.moved = False
         self.limit = min(accumulator.config.batch_size, accumulator.config.max_request_size)
+        self.unreachable = 0
 
     def led_by(self, node: int) -> None:
         """Note the partition's leader. A new leader may be sent to at once, but not if the leader keeps changing while
@@ -160,7 +163,13 @@ class PartitionQueue:
         self.leader = node
 
     def append(
-        self, key: Buffer | None, value: Buffer | None, headers: Headers, timestamp_ms: int, size: int, now: float
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Headers,
+        timestamp_ms: int,
+        size: int,
+        clock: Callable[[], float],
     ) -> ProducerBatch:
         """Add a record; returns its batch, of which it is the last one. If it is the first one, a batch may be due.
 
@@ -170,7 +179,7 @@ class PartitionQueue:
             headers: names and values.
             timestamp_ms: milliseconds since 1970.
             size: of the record in bytes, at its longest.
-            now: seconds.
+            clock: tells the time in seconds, if a batch begins with the record.
         """
         batch = self.batches[-1] if self.batches else None
         if (
@@ -178,7 +187,7 @@ class PartitionQueue:
             or (builder := batch.builder) is None
             or builder.append(key, value, headers, timestamp_ms, builder.batch_size) < 0
         ):
-            batch, builder = self._begin(now)
+            batch, builder = self._begin(clock())
             builder.append(key, value, headers, timestamp_ms)
         batch.count += 1
         batch.memory += size
@@ -297,7 +306,7 @@ class PartitionQueue:
         self._land(batch)
         if batch not in self.accumulator.unresolved or batch.data is None:
             return
-        records: list[_Content] = [
+        records: list[Content] = [
             (record.key, record.value, record.headers, record.timestamp) for record in decode_records(batch.data)
         ]
         self.limit = max(1, min(self.limit, batch.memory // 2))
@@ -312,7 +321,7 @@ class PartitionQueue:
         for part in batch.parts:
             self._queue(part)
 
-    def _part(self, batch: ProducerBatch, records: list[_Content], begin: int, end: int) -> ProducerBatch:
+    def _part(self, batch: ProducerBatch, records: list[Content], begin: int, end: int) -> ProducerBatch:
         second = begin > 0
         span = batch.span / 2
         part = ProducerBatch(self, batch.order + span if second else batch.order, None, batch.created, span)
@@ -414,7 +423,7 @@ class Accumulator:
         """Whether a batch, or a part that it was split into, is neither acknowledged nor failed."""
         return batch in self.unresolved or any(map(self.pending, batch.parts))
 
-    def encode(self, records: Iterable[_Content], sequence: int) -> bytearray:
+    def encode(self, records: Iterable[Content], sequence: int) -> bytearray:
         """Encode records again, with the current producer id. Rare, so it may be slow."""
         return build_batch(
             records,

@@ -49,7 +49,7 @@ from barnabas_client.logs import logger
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import RANDOM, retry_backoff
-from barnabas_client.producer.accumulator import Accumulator, PartitionQueue
+from barnabas_client.producer.accumulator import Accumulator, Content, PartitionQueue, ProducerBatch
 from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, record_size
 from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
 from barnabas_client.producer.reading import Chunk, RecordReader
@@ -471,32 +471,64 @@ class Producer(Generic[K, V]):
             ValueError: a topic, header or time that is not valid.
         """
         known = self._ready(topic) or await self._learn(topic)
-        transactions = self._transactions
-        config = self._config
-        # Bytes, as `record_size` checks: serializers return what they like, and so do programs without a type checker.
-        key_bytes: Any = key if key is None or config.key_serializer is None else config.key_serializer(key)
-        data: Any = value if value is None or config.value_serializer is None else config.value_serializer(value)
-        size = record_size(f"send to {topic}", key_bytes, data, headers, config.max_request_size)
-        chosen = self._choose(known, key_bytes, size) if partition is None else partition
-        queue = known.queues.get(chosen)
-        if queue is None:
-            raise _no_partition(f"send to {topic}", known, chosen)
-        timestamp = (
-            int(time.time() * 1000) if timestamp_ms is None else check_timestamp(f"send to {topic}", timestamp_ms)
-        )
+        queue, content, size = self._prepare("send", topic, known, value, key, partition, timestamp_ms, headers)
         accumulator = self._accumulator
-        if accumulator.memory and accumulator.memory + size > config.buffer_memory:
+        if accumulator.memory and accumulator.memory + size > self._config.buffer_memory:
             await self._wait_for_room(size)
-        if transactions is not None:
-            transactions.check_send()  # again: the transaction may have ended meanwhile
-            transactions.add(queue.tp)
-        now = asyncio.get_running_loop().time()
-        batch = queue.append(key_bytes, data, headers or (), timestamp, size, now)
-        if batch.count == 1:
-            self._sender.wake()
-            if len(queue.batches) > 1:
-                await asyncio.sleep(0)  # a batch is full: let the sender run
-        return Receipt(batch.delivery, batch.count - 1, timestamp)
+            if self._transactions is not None:
+                self._transactions.check_send()  # again: the transaction may have ended meanwhile
+        batch = self._append(queue, content, size)
+        receipt = Receipt(batch.delivery, batch.count - 1, content[3])
+        if batch.count == 1 and len(queue.batches) > 1:
+            await asyncio.sleep(0)  # a batch is full: let the sender run
+        return receipt
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Put a record into a batch without waiting: for callbacks, and other code that is not a coroutine.
+
+        Batches are sent while the event loop runs: a coroutine that calls this many times should await something now
+        and then, or use :meth:`send`.
+
+        Args:
+            topic: see :meth:`send`, as for all others. Await :meth:`partitions_for` before the first record.
+            value: what `value_serializer` takes, or bytes; None is null.
+            key: what `key_serializer` takes, or bytes; None is null.
+            partition: its number; None chooses one.
+            timestamp_ms: milliseconds since 1970; now if None.
+            headers: names with values, in order.
+
+        Raises:
+            BufferExhaustedError: `buffer_memory` is full. :meth:`send` would wait.
+            IllegalStateError: not started, outside of a transaction with a `transactional_id`, or the topic's
+                partitions are not known yet.
+            KafkaError: as :meth:`send`, but for its timeouts.
+            TypeError, ValueError: as :meth:`send`.
+        """
+        known = self._ready(topic)
+        if known is None:
+            self._check_running()
+            check_topic("send_nowait", topic)
+            raise IllegalStateError(
+                f"send_nowait to {topic}: its partitions are not known yet. To do: await partitions_for({topic!r}) "
+                "before, or await send(...) instead"
+            )
+        queue, content, size = self._prepare("send_nowait", topic, known, value, key, partition, timestamp_ms, headers)
+        memory, limit = self._accumulator.memory, self._config.buffer_memory
+        if memory and memory + size > limit:
+            raise BufferExhaustedError(
+                f"send_nowait to {topic}: buffer_memory ({limit} bytes) is full. To do: await send(...), which waits "
+                "for room, or raise it"
+            )
+        batch = self._append(queue, content, size)
+        return Receipt(batch.delivery, batch.count - 1, content[3])
 
     async def send_and_wait(
         self,
@@ -776,6 +808,43 @@ class Producer(Generic[K, V]):
         self._home.check()
         if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
+
+    def _prepare(
+        self,
+        call: str,
+        topic: str,
+        known: _KnownTopic,
+        value: V | None,
+        key: K | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers | None,
+    ) -> tuple[PartitionQueue, Content, int]:
+        """Serialize and check a record, and choose its partition; returns its queue, its content and its size."""
+        config = self._config
+        # Bytes, as `record_size` checks: serializers return what they like, and so do programs without a type checker.
+        key_bytes: Any = key if key is None or config.key_serializer is None else config.key_serializer(key)
+        data: Any = value if value is None or config.value_serializer is None else config.value_serializer(value)
+        what = f"{call} to {topic}"
+        size = record_size(what, key_bytes, data, headers, config.max_request_size)
+        chosen = self._choose(known, key_bytes, size) if partition is None else partition
+        queue = known.queues.get(chosen)
+        if queue is None:
+            raise _no_partition(what, known, chosen)
+        if timestamp_ms is None:
+            timestamp = int(time.time() * 1000)
+        else:
+            timestamp = check_timestamp(what, timestamp_ms)
+        return queue, (key_bytes, data, headers or (), timestamp), size
+
+    def _append(self, queue: PartitionQueue, content: Content, size: int) -> ProducerBatch:
+        """Put a record into a batch, as the last one of it."""
+        if self._transactions is not None:
+            self._transactions.add(queue.tp)
+        batch = queue.append(*content, size, self._accumulator.loop.time)
+        if batch.count == 1:
+            self._sender.wake()
+        return batch
 
     def _choose(self, known: _KnownTopic, key: bytes | None, size: int) -> int:
         if self._config.partitioner is not None:

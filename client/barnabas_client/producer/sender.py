@@ -127,9 +127,12 @@ class Sender:
         for queue in due:
             leader = self._network.cluster.leader(queue.tp)
             if leader is None or not self._network.ready(leader):
-                again = queue.retry_at = now + self._network.config.retry_backoff_ms / 1000
+                queue.unreachable += 1
+                queue.retry_at = now + self._backoff.pause_after(queue.unreachable)
+                again = _earlier(again, queue.retry_at)
                 self._network.want_refresh()
             else:
+                queue.unreachable = 0
                 by_node[leader].append(queue)
         for node, queues in by_node.items():
             connection = self._network.open_connection(node, Purpose.DATA)

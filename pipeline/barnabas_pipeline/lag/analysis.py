@@ -14,7 +14,6 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from barnabas_client.cli.plugins import find_explainer
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.brokers.remote import Remote
 from barnabas_pipeline.errors import LagError
@@ -115,10 +114,10 @@ def analyze(
         rows = progress(times, reduced, _ends(remote, reduced, times, shown))
         say("reading rebalances")
         found: list[dict[str, Any]] = []
-        describe = find_explainer() if EVENTS_TOPIC in topics else None
-        if describe is not None:
+        recorded = EVENTS_TOPIC in topics
+        if recorded:
             events = _events(spark, options, window, int(times[0]) - _MARGIN_MS)
-            found = rebalances(events, describe, int(times[0]), int(times[-1]))
+            found = rebalances(events, int(times[0]), int(times[-1]))
         gaps = _gaps(spark, commits, found)
     finally:
         commits.unpersist()
@@ -126,7 +125,7 @@ def analyze(
     stalled = stalls(rows, window.stall_ms or 3 * interval)
     frame = pd.DataFrame(found, columns=COLUMNS)
     frame["gap_seconds"] = np.array(gaps, dtype=np.float64)
-    return LagTables(times, rows, stalled, frame, describe is not None, broken)
+    return LagTables(times, rows, stalled, frame, recorded, broken)
 
 
 def _records(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:

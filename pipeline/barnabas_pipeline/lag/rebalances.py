@@ -1,12 +1,12 @@
 """Rebalances of groups from ``__group_events``, with a description of their cause. Pure.
 
-The package that writes the events describes them, see :mod:`barnabas_client.cli.events`.
+:mod:`barnabas_explain` describes them.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_client.cli.plugins import ExplainEvents
+from barnabas_explain.explain import explain_values
 
 #: Times are ms since 1970.
 COLUMNS: Final = ["group", "time", "until", "generation", "cause", "text", "remedy", "details"]
@@ -14,20 +14,17 @@ _STARTED: Final = "rebalance_started"
 _ENDS: Final = ("rebalance_over", "group_empty")
 
 
-def rebalances(
-    values: Mapping[str, Sequence[bytes]], describe: ExplainEvents, since: int, until: int
-) -> list[dict[str, Any]]:
+def rebalances(values: Mapping[str, Sequence[bytes]], since: int, until: int) -> list[dict[str, Any]]:
     """Return the rebalances of groups, oldest first, as rows of :data:`COLUMNS`.
 
     Args:
         values: the values of each group's records, oldest first.
-        describe: describes the events of a group.
         since: ms since 1970; rebalances that ended before are left out.
         until: ms since 1970; rebalances that began later are left out.
     """
     rows = []
     for group, events in values.items():
-        for described in describe(events, since=since):
+        for described in explain_values(events, since=since):
             row = _row(group, described)
             if row is not None and row["time"] <= until:
                 rows.append(row)

@@ -102,23 +102,29 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp_ms
         since = timestamp_ms - self._base_timestamp
         varints = VARINTS
-        parts: list[Buffer] = [
-            b"\x00",
-            varints[since] if 0 <= since < SMALL else long_varint(since),
-            varints[delta] if delta < SMALL else long_varint(delta),
-        ]
+        key_head = value_head = b"\x01"
         if key is None:
-            parts.append(b"\x01")
+            key = b""
         else:
             size = len(key)
-            parts += (varints[size] if size < SMALL else long_varint(size), key)
+            key_head = varints[size] if size < SMALL else long_varint(size)
         if value is None:
-            parts.append(b"\x01")
+            value = b""
         else:
             size = len(value)
-            parts += (varints[size] if size < SMALL else long_varint(size), value)
-        parts.append(encode_headers(headers) if headers else b"\x00")
-        body = b"".join(parts)
+            value_head = varints[size] if size < SMALL else long_varint(size)
+        body = b"".join(
+            (
+                b"\x00",
+                varints[since] if 0 <= since < SMALL else long_varint(since),
+                varints[delta] if delta < SMALL else long_varint(delta),
+                key_head,
+                key,
+                value_head,
+                value,
+                encode_headers(headers) if headers else b"\x00",
+            )
+        )
         size = len(body)
         length = varints[size] if size < SMALL else long_varint(size)
         buffer = self._buffer

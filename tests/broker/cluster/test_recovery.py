@@ -24,6 +24,8 @@ class Cluster:
         self.registered: dict[int, BrokerInfo] = dict(infos)
         self.min_isr = min_isr
         self.epoch = 100
+        #: The brokers whose registrations say that their replica has lost records.
+        self.damaged: dict[int, frozenset[tuple[bytes, int]]] = {}
 
     @property
     def info(self) -> PartitionInfo:
@@ -31,7 +33,7 @@ class Cluster:
 
     def react(self) -> None:
         for _ in range(10):
-            events = controller.reconcile(self.image, 1, self.registered, clean, self.min_isr)
+            events = controller.reconcile(self.image, 1, self.registered, clean, self.min_isr, damaged=self.damaged)
             if not events:
                 return
             self.image = self.image.apply_all(event_from_json(event_to_json(event)) for event in events)
@@ -50,9 +52,12 @@ class Cluster:
             controller.broker_fenced(self.image, node, epoch, clean, self.min_isr, stopped=True)
         )
 
-    def back(self, node: int, *, directory: str | None = None, intact: bool = False) -> None:
+    def back(self, node: int, *, directory: str | None = None, intact: bool = False, damaged: bool = False) -> None:
         """It registers, by default after an unclean stop with its own directory."""
         self.epoch += 1
+        self.damaged.pop(node, None)
+        if damaged:
+            self.damaged[node] = frozenset([(TOPIC_ID, 0)])
         known = self.image.fenced[node].info
         self.registered[node] = known._replace(
             epoch=self.epoch,
@@ -291,3 +296,64 @@ def test_fenced_brokers_are_in_the_snapshot() -> None:
     assert cluster.image.fenced[2].stopped
     assert not cluster.image.fenced[1].stopped
     assert Image("cluster").apply_all(cluster.image.snapshot()) == cluster.image
+
+
+def test_a_replica_that_has_lost_records_is_not_elected_although_its_broker_was_stopped_cleanly() -> None:
+    cluster = Cluster()
+    for node in (3, 2, 1):
+        cluster.stopped(node)
+    assert (cluster.info.leader, cluster.info.isr, cluster.info.elr) == (-1, (1,), (2,))
+    cluster.back(1, intact=True, damaged=True)
+    assert (cluster.info.leader, cluster.info.isr, cluster.info.elr) == (-1, (), (2,))
+    cluster.back(3, intact=True)
+    assert cluster.info.leader == -1, "it left when two others were in sync, which may have gone on"
+    cluster.back(2, intact=True)
+    assert (cluster.info.leader, cluster.info.isr) == (2, (2,))
+
+
+def test_a_follower_that_has_lost_records_returns_out_of_sync() -> None:
+    cluster = Cluster()
+    cluster.lost(3)
+    cluster.back(3, intact=True)
+    cluster.registered[2] = cluster.registered[2]._replace(epoch=300, intact=(20, 20))
+    cluster.damaged[2] = frozenset([(TOPIC_ID, 0)])
+    cluster.react()
+    found = cluster.info
+    assert (found.leader, found.isr, found.elr) == (1, (1,), ())
+
+
+def test_the_last_replica_in_sync_has_lost_records_and_the_best_of_all_leads() -> None:
+    cluster = Cluster(min_isr=one)
+    for node in (3, 2):
+        cluster.stopped(node)
+        cluster.confirmed(1)
+    cluster.stopped(1)
+    assert cluster.info.isr == (1,)
+    assert not cluster.info.elr
+    cluster.back(1, intact=True, damaged=True)
+    assert [each.node_id for each in cluster.info.last_known] == [1, 2, 3]
+    assert cluster.recovery == controller.Recovery((1, 2, 3), True, False)
+    cluster.reports(1, 4, 10, damaged=True)
+    cluster.back(2, intact=True)
+    cluster.back(3, intact=True)
+    cluster.reports(2, 5, 90)
+    assert cluster.info.leader == -1
+    cluster.reports(3, 5, 80)
+    assert (cluster.info.leader, cluster.info.isr, cluster.info.last_known) == (2, (2,), ())
+
+
+def test_the_only_replica_leads_with_what_it_has_left() -> None:
+    image = with_topic(brokers(1), partition(1, (1,)))
+    gone = image.apply_all(controller.broker_fenced(image, 1, 10, clean, one, stopped=True))
+    back = {1: image.brokers[1]._replace(epoch=11, intact=(10, 10))}
+    events = controller.reconcile(gone, 1, back, clean, one, damaged={1: frozenset([(TOPIC_ID, 0)])})
+    found = gone.apply_all(events).topics["topic"].partitions[0]
+    assert (found.leader, found.isr) == (1, (1,))
+
+
+def test_what_a_registration_says_of_lost_records_counts_only_when_it_is_new() -> None:
+    cluster = Cluster()
+    cluster.damaged[2] = frozenset([(TOPIC_ID, 0)])
+    cluster.lost(3)
+    cluster.back(3)
+    assert cluster.info.isr == (1, 2)

@@ -29,6 +29,7 @@ OURS: Final = {
     "etcd.ssl.keyfile",
     "etcd.user",
     "event.loop.watchdog.ms",
+    "http.max.connections",
     "http.ssl.cafile",
     "http.ssl.certfile",
     "http.ssl.keyfile",

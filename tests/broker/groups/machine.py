@@ -6,7 +6,8 @@ from typing import Any
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.effects import Caller, EventType, GroupEvent, Persist, Reply
+from barnabas_broker.groups.effects import Caller, Persist, Reply
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity

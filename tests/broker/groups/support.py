@@ -9,9 +9,10 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.coordinator.offload import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.effects import Caller, GroupEvent
-from barnabas_broker.groups.events.events import EventRecord, decode_event
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.records import EventRecord, decode_event
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest

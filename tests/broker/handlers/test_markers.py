@@ -11,6 +11,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage.log import Log
+from barnabas_broker.transactions.records import TransactionReplay
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -34,7 +35,7 @@ from barnabas_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas_protocol.records import build_batch
+from barnabas_protocol.records import BatchHeader, Record, build_batch
 from tests.broker.conftest import StartBroker
 from tests.broker.transactions.support import until
 from tests.wire import PATIENCE, Wire
@@ -60,7 +61,7 @@ class Producer:
                     break
         assert self.who.error_code == E.NONE
 
-    async def write(self) -> None:
+    async def write(self, value: bytes = b"x", expected: ErrorCode = E.NONE) -> None:
         """Open a transaction with one record."""
         add = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="id",
@@ -71,7 +72,7 @@ class Producer:
         added = await self.wire.ask(add, 3, AddPartitionsToTxnResponse)
         assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == E.NONE
         records = build_batch(
-            [(None, b"x", (), 0)],
+            [(None, value, (), 0)],
             producer_id=self.who.producer_id,
             producer_epoch=self.who.producer_epoch,
             base_sequence=0,
@@ -82,7 +83,7 @@ class Producer:
         )
         produce = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=[data])
         answer = await self.wire.ask(produce, 9, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == E.NONE
+        assert answer.responses[0].partition_responses[0].error_code == expected
 
     async def end(self, *, committed: bool) -> int:
         request = EndTxnRequest(
@@ -229,3 +230,39 @@ async def test_a_marker_that_is_not_replicated_in_time(
             answer = await producer.wire.ask(WriteTxnMarkersRequest(markers=[marker]), 2, WriteTxnMarkersResponse)
         assert answer.markers[0].topics[0].partitions[0].error_code == E.REQUEST_TIMED_OUT
         assert [future.cancelled() for future in waiting] == [True]
+
+
+async def test_a_transaction_that_the_coordinator_has_lost_is_not_committed_with_the_next_one(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of ``__transaction_state`` is cut off: the coordinator knows of no open transaction."""
+    transactions = broker.services.transactions
+    index = transactions.partition_for("id")
+    async with producing(broker) as lost:
+        known = transactions._log.end_offset(index)
+        await lost.write(b"lost")
+        replay = TransactionReplay.apply
+
+        def cut(self: TransactionReplay, header: BatchHeader, record: Record) -> None:
+            if record.offset < known:
+                replay(self, header, record)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionReplay, "apply", cut)
+            await transactions.load(index, transactions.partitions[index].leader_epoch + 1)
+        assert state(broker) == "Empty"
+        producer = Producer(lost.wire)
+        await producer.init()
+        assert producer.who.producer_epoch == lost.who.producer_epoch + 1
+        await producer.write(b"refused", E.UNKNOWN_PRODUCER_ID)
+        assert await producer.end(committed=False) == E.NONE
+        await until(lambda: state(broker) == "CompleteAbort")
+        await producer.init()
+        await producer.write(b"kept")
+        assert await producer.end(committed=True) == E.NONE
+        await until(lambda: state(broker) == "CompleteCommit")
+        answer = await producer.read()
+        assert [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()] == [
+            (lost.who.producer_id, 0)
+        ]
+        assert answer.last_stable_offset == answer.high_watermark == 4, "two records, and their markers"

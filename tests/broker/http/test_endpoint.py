@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer, product_version
 from barnabas_broker.cluster.image import LastKnown, PartitionInfo, TopicCreated
-from barnabas_broker.groups.events.journal import Journal
+from barnabas_broker.groups.journal import Journal
 from barnabas_broker.http.endpoint import PATHS
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.storage.files import RealFiles

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
-from barnabas_broker.groups.events.score import StormScore
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.records import Committed
 from barnabas_broker.http import families
 from barnabas_broker.http.groups import all_groups
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.http.view import View
+from barnabas_explain.storm_score import StormScore
+from barnabas_protocol.group_records import Committed
 
 COUNT = 10 * PIECE
 

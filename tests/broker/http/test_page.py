@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.groups.events.journal import Journal
+from barnabas_broker.groups.journal import Journal
 from barnabas_broker.http import assets, history
 from barnabas_broker.http.endpoint import _CHARTS
 from barnabas_protocol.errors import ErrorCode

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.events.chart import chart
 from barnabas_broker.http.report import report
-from tests.broker.groups.events.offsets_log import NOON, OffsetsLog, member
+from barnabas_explain.chart import chart
+from tests.explain.offsets_log import NOON, OffsetsLog, member
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

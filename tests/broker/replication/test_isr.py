@@ -46,7 +46,7 @@ class Case:
             LogDirectory.open(path, config, node_id=1, now_ms=0), config, 1, lambda: 0, now=lambda: 0.0
         )
         self.manager = AlterPartitionManager(
-            self.replicas, config, lambda: self.image.brokers, self.hear, self.hear, lambda: 0.0
+            self.replicas, config, lambda: self.image.brokers, self.hear, self.hear, self.hear, lambda: 0.0
         )
         self.replicas.start(image, None, self.manager.caught_up)
         self.replicas.find("t", 0).append(build_batch([(None, b"value", (), 1000)] * 3), 0)

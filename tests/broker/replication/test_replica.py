@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from barnabas_broker.cluster.image import LastKnown, PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
 from barnabas_broker.replication.replica import DelayedFetch, Replica
-from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
+from barnabas_broker.storage import Inline, LogDirectory, TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.builder import build_batch
 
@@ -272,31 +271,6 @@ async def test_a_deletion_fails_when_leadership_is_lost(make: Make) -> None:
         replica.low_watermark((1, 2))
 
 
-async def test_a_follower_fetches_damage_and_all_after_it_again(make: Make) -> None:
-    replica = make((1,))
-    for _ in range(10):
-        replica.append(batch(), 0)
-    segment = replica.log.segments.active
-    found = segment.locate(6, segment.size)
-    assert found is not None
-    segment.files.write(segment.handle, [b"\xff" * 30], found[0] + 40)
-    replica.log.flush()
-    again = Replica(reopened(replica), info())
-    assert [(bad.offset, bad.next_offset) for bad in again.log.damage] == [(6, 7)]
-    again.follow(info(leader=-1))
-    assert again.log.log_end_offset == 10  # no leader has these records
-    again.follow(info(leader=2))
-    assert (again.log.log_end_offset, again.log.damage) == (6, [])
-
-
-def reopened(replica: Replica) -> Log:
-    """The log of a replica as a kill leaves it."""
-    path = replica.log.disk.path
-    copy = path.with_name(path.name + "-killed")
-    shutil.copytree(path, copy)
-    return LogDirectory.open(copy, Config(BROKER_KEYS, {}), node_id=1, now_ms=0).logs[replica.log.topic_partition]
-
-
 async def test_the_high_watermark_stays_while_the_isr_is_too_small(make: Make) -> None:
     # Replicas that have left the ISR may lead, so nothing that they lack may become visible (KIP-966).
     replica = make((1, 2), **{"min.insync.replicas": "2"})
@@ -339,3 +313,23 @@ def test_a_replica_reports_the_end_of_its_log_only_where_it_is_awaited(make: Mak
     assert not replica.is_awaited(2, "b"), "it has reported"
     replica.follow(waiting._replace(leader=2))
     assert not replica.is_awaited(1, "a")
+
+
+@pytest.mark.parametrize(
+    ("partition", "may"),
+    [
+        (PartitionInfo(2, 5, (1, 2), (2,)), True),
+        (PartitionInfo(2, 4, (1, 2), (2,)), False),
+        (PartitionInfo(2, 5, (1, 2), (1, 2)), False),
+        (PartitionInfo(2, 5, (1, 2), (2,), elr=(1,)), False),
+        (PartitionInfo(-1, 5, (1, 2), (2,)), False),
+        (PartitionInfo(1, 5, (1, 2), (2,)), False),
+    ],
+)
+def test_a_replica_removes_records_only_when_nobody_takes_it_for_whole(
+    make: Make, partition: PartitionInfo, *, may: bool
+) -> None:
+    replica = make()
+    replica.lost_since = 4
+    replica.info = partition
+    assert replica.may_drop(1) is may

@@ -117,6 +117,34 @@ def test_the_last_stable_offset_waits_for_the_transaction_marker() -> None:
     assert set(producers.states) == {6}  # a producer with an open transaction does not expire
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_newer_transaction_does_not_commit_an_older_one_that_its_coordinator_has_lost(version: int) -> None:
+    producers = Producers()
+    append(producers, header(0, epoch=3, transactional=True), 10)
+    newer = header(0, epoch=4, transactional=True)
+    verified = producers.verify(5, 4, 0, 1000, bumps_epoch=version == 2)
+    assert verified is not None
+    with pytest.raises(KafkaError, match="has a transaction of epoch 3 open") as caught:
+        producers.check(newer, sequence=True, verification=verified)
+    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
+    own = 4 if version == 2 else 3
+    for epoch in (own + 1, own + 2):
+        with pytest.raises(KafkaError, match="its coordinator has lost it") as caught:
+            producers.check_marker(5, epoch, 0, version, commit=True)
+        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+        producers.check_marker(5, epoch, 0, version, commit=False)  # as that of a fence
+    producers.check_marker(5, own, 0, version, commit=True)
+    end(producers, 5, 11, epoch=5, aborted=True)
+    producers.check(header(0, epoch=5, transactional=True), sequence=False)
+    producers.check_marker(5, 9, 1, version, commit=True)  # nothing is open here
+
+
+def test_a_commit_with_the_largest_epoch_ends_its_transaction() -> None:
+    producers = Producers()
+    append(producers, header(0, epoch=2**15 - 1, transactional=True), 10)
+    producers.check_marker(5, 2**15 - 1, 0, 2, commit=True)
+
+
 def test_a_time_in_the_far_future_does_not_keep_a_producer_for_ever() -> None:
     producers = Producers()
     written = header(0)

@@ -489,7 +489,7 @@ def stale_verification(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def any_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerState, "check_marker", lambda self, *args: None)
+    monkeypatch.setattr(ProducerState, "check_marker", lambda self, *args, commit: None)
 
 
 def cleaner_keeps_aborted(monkeypatch: pytest.MonkeyPatch) -> None:

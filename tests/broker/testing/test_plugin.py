@@ -45,9 +45,10 @@ print(sorted((heavy - {"barnabas_broker.testing"}) & set(sys.modules)))
 
 def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
     markers = pytester.runpytest("--markers", *PLAIN)
-    markers.stdout.fnmatch_lines(["@pytest.mark.kafka_topic(partitions=1, config=None): *"])
+    markers.stdout.fnmatch_lines(["@pytest.mark.kafka_topic(partitions=1, config=None, records=()): *"])
     shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
-    for name in ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults"):
+    fixtures = ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults")
+    for name in (*fixtures, "kafka_group", "kafka_records"):
         assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
 
 
@@ -80,7 +81,44 @@ def test_a_topic_for_each_test(pytester: pytest.Pytester) -> None:
     )
     result = pytester.runpytest(*THREAD)
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["E *unexpected keyword argument 'partition'"])
+    result.stdout.fnmatch_lines(["E *no argument partition: it takes partitions, config, records"])
+
+
+def test_records_before_and_after_a_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import threading
+        import pytest
+
+        @pytest.mark.kafka_topic(records=[b"one", ("key", "zwei ü"), (b"gone", None)])
+        def test_given(kafka_topic, kafka_records):
+            assert [(each.key, each.value) for each in kafka_records(kafka_topic)] == [
+                (None, b"one"), (b"key", "zwei ü".encode()), (b"gone", None)
+            ]
+
+        @pytest.mark.kafka_topic(2)
+        def test_waits(kafka_broker, kafka_topic, kafka_records):
+            writer = threading.Timer(0.0, lambda: kafka_broker.append(kafka_topic, ["late"], partition=1))
+            writer.start()
+            (record,) = kafka_records(kafka_topic, count=1)
+            writer.join()
+            assert (record.partition, record.offset, record.value, record.headers) == (1, 0, b"late", ())
+            with pytest.raises(TimeoutError, match="within 0 s 1 records were written, not 2"):
+                kafka_records(kafka_topic, count=2, timeout=0)
+
+        def test_group(kafka_group):
+            assert kafka_group.startswith("test_group-")
+
+        def test_no_topic(kafka_records):
+            with pytest.raises(ValueError, match="there is no topic 'nothing'"):
+                kafka_records("nothing")
+
+        def test_odd(kafka_broker, kafka_topic):
+            with pytest.raises(TypeError, match="record 1 is 7: it must be a value"):
+                kafka_broker.append(kafka_topic, ["good", 7])
+        """
+    )
+    pytester.runpytest(*THREAD).assert_outcomes(passed=5)
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])

@@ -67,6 +67,8 @@ class Partition:
         entries: producer id, value, and None for a record, else whether the marker commits.
         states: of the producers.
         markers: the number of markers of each producer.
+        refused_newer: whether a transaction began while one with an older epoch was open. Coordinators write all
+            markers before an epoch grows.
     """
 
     def __init__(self, leader: int) -> None:
@@ -74,12 +76,16 @@ class Partition:
         self.entries: list[tuple[int, int, bool | None]] = []
         self.states: dict[int, ProducerState] = {}
         self.markers: dict[int, int] = {}
+        self.refused_newer = False
 
     def append(self, producer_id: int, epoch: int, value: int, verified: int) -> ErrorCode:
         """A record, for which the coordinator was asked when the producer had so many markers here."""
         state = self.states.setdefault(producer_id, ProducerState(producer_id))
         if epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > state.epoch and state.transaction_start >= 0:
+            self.refused_newer = True
+            return ErrorCode.UNKNOWN_PRODUCER_ID
         if state.transaction_start < 0 and verified != self.markers.get(producer_id, 0):
             return ErrorCode.INVALID_TXN_STATE
         state.epoch = epoch
@@ -92,7 +98,12 @@ class Partition:
     def mark(self, marker: WritableTxnMarker) -> ErrorCode:
         state = self.states.setdefault(marker.producer_id, ProducerState(marker.producer_id))
         try:
-            state.check_marker(marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version)
+            state.check_marker(
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+                commit=marker.transaction_result,
+            )
         except KafkaError as error:
             return error.code
         self.entries.append((marker.producer_id, -1, marker.transaction_result))
@@ -406,6 +417,8 @@ class World:
     # Judgement
 
     def problems(self) -> Iterator[str]:
+        if any(each.refused_newer for each in self.partitions):
+            yield "a transaction began while an older one of its producer was open"
         outcomes = [each.outcomes() for each in self.partitions]
         for index, found in enumerate(outcomes):
             yield from (

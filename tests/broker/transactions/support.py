@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
-from barnabas_broker.transactions.events import EventRecord, decode_event
 from barnabas_broker.transactions.transaction import Reply
+from barnabas_explain.transactions import EventRecord, decode_event
 from barnabas_protocol.codec import decode, decode_correlation_id, encode, encode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.write_txn_markers import (

@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.cli.explain_events import explain_events
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.events import (
+from barnabas_broker.transactions.transaction import Ended, Metadata, TransactionState
+from barnabas_explain.transactions import (
     MOST_PARTITIONS,
+    Cause,
     EventRecord,
     decode_event,
     encode_event,
     ended_event,
     explain,
+    explain_values,
     slow_event,
 )
-from barnabas_broker.transactions.transaction import Cause, Ended, Metadata, TransactionState
 
 START = 1_000_000
 
@@ -61,7 +62,7 @@ def test_what_is_not_an_event_is_left_out(change: dict[str, Any]) -> None:
 
 def test_odd_values_are_left_out() -> None:
     odd = [b"", b"[" * 100_000, b"\xff", b"null", b"[]"]
-    assert explain_events.transactions([*odd, encode_event(SLOW)]) == explain([SLOW])
+    assert explain_values([*odd, encode_event(SLOW)]) == explain([SLOW])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.replay import CorruptRecord
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.records import (
     TransactionReplay,
@@ -16,6 +15,7 @@ from barnabas_broker.transactions.records import (
     transaction_value,
 )
 from barnabas_broker.transactions.transaction import Metadata, TransactionState
+from barnabas_protocol.coordinator_records import CorruptRecord
 from barnabas_protocol.records import build_batch, restamp
 
 S = TransactionState

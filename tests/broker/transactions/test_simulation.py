@@ -81,7 +81,7 @@ def the_first_marker_ends_all_partitions(patch: pytest.MonkeyPatch) -> None:
 
 def markers_of_any_epoch_count(patch: pytest.MonkeyPatch) -> None:
     """A late marker ends the next transaction."""
-    patch.setattr(ProducerState, "check_marker", lambda self, *args: None)
+    patch.setattr(ProducerState, "check_marker", lambda self, *args, commit: None)
 
 
 def new_producers_do_not_abort(patch: pytest.MonkeyPatch) -> None:

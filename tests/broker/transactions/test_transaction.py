@@ -13,7 +13,6 @@ from barnabas_broker.transactions.transaction import (
     MAX_EPOCH,
     NONE,
     TRANSITIONS,
-    Cause,
     Completed,
     Effect,
     Ended,
@@ -29,6 +28,7 @@ from barnabas_broker.transactions.transaction import (
     TransactionState,
     fresh_metadata,
 )
+from barnabas_explain.transactions import Cause
 from barnabas_protocol.errors import ErrorCode
 from tests.lots import in_lots
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import barnabas_client
-from barnabas_client.cli import main, plugins
+from barnabas_client.cli import main
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.command_line import CommandLine
@@ -46,7 +46,6 @@ def test_every_command_has_help_and_something_to_run(command: Command, capsys: p
 
 def test_the_brokers_commands_are_found() -> None:
     assert {("dump", "log"), ("log", "check")} <= {command.path for command in EVERY}
-    assert plugins.find_explainer() is not None
 
 
 def test_invalid_command_lines_are_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from barnabas_client.admin.types import GroupDescription, MemberDescription
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.plugins import Explanation
 from barnabas_client.cli.screen import _COLUMNS, Measured, Rate, Rates, draw, draw_groups
 from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.explain import ExplanationData
 from tests.lots import in_lots
 
 TITLES = [column.title for column in _COLUMNS]
@@ -31,7 +31,7 @@ def measured(rows: list[Row], rebalances: int = 3, rates: dict[TopicPartition, R
         "billing", None, "Stable", "consumer", "cooperative-sticky", owners, Node(1, "broker-1.internal.example", 9092)
     )
     ages = {one.partition: 3.0 for one in rows if one.lag and one.partition is not None}
-    reasons: list[Explanation] = [
+    reasons: list[ExplanationData] = [
         {"time": 1_000_000 + at, "text": f"Generation {at}: {'worker was slow. ' * 9}", "remedy": f"Do {'this ' * 40}"}
         for at in range(rebalances)
     ]

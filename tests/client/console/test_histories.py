@@ -11,7 +11,6 @@ import pytest
 from barnabas.console import histories
 from barnabas.console.histories import GroupHistory, Histories
 from barnabas_client.cli.history import Advance, History, PolledHistory
-from barnabas_client.cli.plugins import find_explainer
 from barnabas_client.errors import KafkaConnectionError
 
 NOON = 1_795_000_000_000
@@ -82,9 +81,8 @@ def start(monkeypatch: pytest.MonkeyPatch, clock: Clock, found: list[History | E
         return step
 
     monkeypatch.setattr(histories, "find_history", find)
-    explainer: Any = find_explainer()
     admin: Any = None
-    groups = Histories(Namespace(source=None), admin, explainer, lambda: clock.now, lambda: NOON + round(clock.now))
+    groups = Histories(Namespace(source=None), admin, lambda: clock.now, lambda: NOON + round(clock.now))
     return groups.of("g", NOON)
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from barnabas.console import views
 from barnabas.console.views import Observations, Observed, Position, one_group, positions_of, summary
-from barnabas_broker.groups.events.score import Score
 from barnabas_broker.http.rates import UNKNOWN
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.storm_score import Score
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LISTED = GroupListing("g", "consumer", "Stable", "classic")

@@ -36,7 +36,7 @@ def made(
 
 def add(queue: PartitionQueue, *values: bytes, now: float = 0.0) -> list[bool]:
     """Add records; returns for each whether it began a batch."""
-    return [queue.append(None, value, (), 5, OVERHEAD + len(value), now).count == 1 for value in values]
+    return [queue.append(None, value, (), 5, OVERHEAD + len(value), lambda: now).count == 1 for value in values]
 
 
 def full(queue: PartitionQueue, count: int) -> None:
@@ -304,7 +304,7 @@ class Broker(RuleBasedStateMachine):
     def send(self, size: int) -> None:
         value = b"%d." % len(self.sent) + b"x" * size
         self.sent.append(value)
-        self.content[self.queue.append(None, value, (), 0, OVERHEAD + size, self.now)].append(value)
+        self.content[self.queue.append(None, value, (), 0, OVERHEAD + size, lambda: self.now)].append(value)
 
     @rule(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6))
     def send_many(self, sizes: list[int]) -> None:

@@ -3,13 +3,19 @@
 import asyncio
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from barnabas_client.config import ClientConfig, ProducerConfig
 from barnabas_client.errors import (
     KafkaError,
     MessageSizeTooLargeError,
 )
+from barnabas_client.producer.accumulator import Accumulator
+from barnabas_client.producer.sender import Sender
+from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import (
@@ -199,3 +205,24 @@ async def test_a_producer_id_that_is_refused(broker: FakeBroker) -> None:
     async with producer(broker) as sender:
         with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client WRITE on its topics"):
             await sender.send_and_wait("t", b"v")
+
+
+def test_pauses_grow_while_a_leader_is_not_known() -> None:
+    config = ClientConfig(servers=(), retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    network: Any = SimpleNamespace(
+        config=config, cluster=SimpleNamespace(leader=lambda tp: None), want_refresh=lambda: None
+    )
+    accumulator = Accumulator(ProducerConfig())
+    sender = Sender(network, accumulator, lambda: None)
+    one, other = accumulator.queue(TopicPartition("t", 0)), accumulator.queue(TopicPartition("t", 1))
+    pauses = []
+    for now in range(6):
+        again = sender._send_due([one], now * 2.0)
+        assert again == one.retry_at
+        pauses.append(one.retry_at - now * 2.0)
+    factors = [pause / full for pause, full in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=True)]
+    assert all(0.79 < factor < 1.21 for factor in factors)
+    assert len({round(factor, 6) for factor in factors}) > 1, "jitter"
+    again = sender._send_due([one, other], 20.0)
+    assert again == other.retry_at < one.retry_at
+    assert other.retry_at - 20 < 0.13

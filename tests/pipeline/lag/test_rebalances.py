@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from barnabas_broker.cli.explain_events import explain_events
 from barnabas_pipeline.lag.rebalances import by_group, rebalances
 
 
@@ -24,18 +23,18 @@ EVENTS = [
 
 
 def test_a_rebalance_has_a_cause_and_a_duration() -> None:
-    (row,) = rebalances({"g": EVENTS}, explain_events, 0, 10_000)
+    (row,) = rebalances({"g": EVENTS}, 0, 10_000)
     assert (row["group"], row["time"], row["until"], row["cause"]) == ("g", 1_000, 4_000, "member_expired")
     assert "worker-1 (10.0.0.7)" in row["text"]
     assert row["remedy"]
 
 
 def test_rebalances_outside_the_window_are_skipped() -> None:
-    assert rebalances({"g": EVENTS}, explain_events, 5_000, 10_000) == []
-    assert rebalances({"g": EVENTS}, explain_events, 0, 999) == []
+    assert rebalances({"g": EVENTS}, 5_000, 10_000) == []
+    assert rebalances({"g": EVENTS}, 0, 999) == []
 
 
 def test_records_that_are_not_events_are_skipped() -> None:
     values = by_group([(None, b"x"), (b"g", None), (b"g", b"\xff"), (b"g", b"{}"), (b"h", b"[]")])
     assert values == {"g": [b"\xff", b"{}"], "h": [b"[]"]}
-    assert rebalances(values, explain_events, 0, 10_000) == []
+    assert rebalances(values, 0, 10_000) == []

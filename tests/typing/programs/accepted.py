@@ -112,6 +112,7 @@ async def producers() -> None:
     assert_type(orders, Producer[str, Order])
     receipt = await orders.send("orders", Order(1), key="a")
     assert_type(receipt, Receipt)
+    assert_type(orders.send_nowait("orders", Order(1), key="a"), Receipt)
     assert_type(await receipt, RecordMetadata)
     assert_type(await asyncio.gather(receipt, receipt), tuple[RecordMetadata, RecordMetadata])
     assert_type(await asyncio.wait_for(receipt, 1), RecordMetadata)

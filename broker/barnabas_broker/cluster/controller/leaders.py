@@ -4,10 +4,11 @@ A leader is in the ISR, and a fenced broker is in no ISR, with one exception: wh
 partition has no leader and keeps its ISR. Replicas that leave an ISR which becomes too small are eligible leader
 replicas: the high watermark does not move while there are some, so they have all committed records.
 
-A broker that returns after an unclean stop, or with another directory, may have lost records. It leaves the ISRs and
-ELRs, and is a last known replica there. A partition that has only such replicas waits until each of their brokers is
-registered with its directory, and has reported the leader epoch of its last record and its log end offset
-(:func:`report_log_ends`). The replica with the highest of both leads: it has lost the least.
+A broker that returns after an unclean stop, or with another directory, may have lost records. So has a replica that the
+registration of its broker names, because files are missing or damaged. It leaves the ISRs and ELRs, and is a last known
+replica there. A partition that has only such replicas waits until each of their brokers is registered with its
+directory, and has reported the leader epoch of its last record and its log end offset (:func:`report_log_ends`). The
+replica with the highest of both leads: it has lost the least.
 
 With ``unclean.leader.election.enable`` any live replica becomes the leader at once, and records that it lacks are lost.
 """
@@ -35,6 +36,8 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 UncleanRule = Callable[[TopicInfo], bool]
 #: A topic's ``min.insync.replicas``.
 MinIsrRule = Callable[[TopicInfo], int]
+#: Replicas that have lost records, by node id: topic id and partition of each.
+Damaged = Mapping[int, Collection[tuple[bytes, int]]]
 #: While an ISR that the controller makes smaller has fewer members, those that leave it stay eligible, whatever
 #: ``min.insync.replicas`` is: the broker that remains may have stopped as well, and its lease has not expired yet. A
 #: leader that lives ends that by :func:`.alter_isr`.
@@ -295,6 +298,28 @@ def without(partition: PartitionInfo, node_id: int, directory: str) -> Partition
     )
 
 
+def _without_damaged(image: Image, partition: PartitionInfo, node_id: int, directory: str) -> PartitionInfo:
+    """The partition when a replica, with this directory, has lost records.
+
+    If it was the last one that was in sync or eligible, the others may have more records than it has now. All of them
+    are last known replicas then, so that the best one is found.
+    """
+    found = without(partition, node_id, directory)
+    if found.isr or found.elr:
+        return found
+    known = {each.node_id for each in found.last_known}
+    others = [
+        LastKnown(node, _directory(image, node)) for node in found.replicas if node not in known and node != node_id
+    ]
+    return found._replace(last_known=(*found.last_known, *others))
+
+
+def _directory(image: Image, node_id: int) -> str:
+    """The directory in the latest registration of a broker; empty if it has none."""
+    broker = image.brokers.get(node_id) or (image.fenced[node_id].info if node_id in image.fenced else None)
+    return "" if broker is None else broker.directory
+
+
 def _changes(
     image: Image,
     live: Mapping[int, BrokerInfo],
@@ -302,6 +327,7 @@ def _changes(
     unclean: UncleanRule,
     min_isr: MinIsrRule,
     lost: Mapping[int, str] = MappingProxyType({}),
+    damaged: Damaged = MappingProxyType({}),
 ) -> list[Event]:
     """The changes of partitions with `affected` replicas when only `live` brokers are registered; at most `STEP`.
 
@@ -312,6 +338,7 @@ def _changes(
         unclean: whether a topic allows unclean leader election.
         min_isr: a topic's ``min.insync.replicas``.
         lost: the brokers that may have lost records since their last registration, with the directory of that one.
+        damaged: the replicas that certainly have.
     """
     changes: list[Event] = []
     for topic, index, before in _partitions(image):
@@ -320,7 +347,11 @@ def _changes(
             for node in before.replicas:
                 # A fenced broker leads nothing. So if it leads, it was elected for its present registration, in a
                 # batch before.
-                if node in lost and partition.leader != node:
+                if partition.leader == node:
+                    continue
+                if (topic.topic_id, index) in damaged.get(node, ()):
+                    partition = _without_damaged(image, partition, node, lost.get(node, live[node].directory))
+                elif node in lost:
                     partition = without(partition, node, lost[node])
             changed = choose(partition, live, unclean=unclean(topic), min_isr=min_isr(topic))
             if changed is None and partition != before:
@@ -364,6 +395,7 @@ def reconcile(
     unclean: UncleanRule,
     min_isr: MinIsrRule,
     leaving: Collection[int] = (),
+    damaged: Damaged = MappingProxyType({}),
 ) -> list[Event]:
     """Bring the image in line with the registrations: fence and add brokers, and elect leaders.
 
@@ -374,6 +406,7 @@ def reconcile(
         unclean: whether a topic allows unclean leader election.
         min_isr: a topic's ``min.insync.replicas``.
         leaving: the brokers that shut down.
+        damaged: the replicas that have lost records, as the brokers have registered them.
 
     Returns:
         Events that fit into one batch: call again until none is returned.
@@ -397,7 +430,9 @@ def reconcile(
     if new:
         fenced = image.apply_all(events)
         lost = {node: directory for node, broker in new.items() if (directory := _has_lost(image, broker)) is not None}
-        changes = _changes(fenced, {**fenced.brokers, **new}, new, unclean, min_isr, lost)
+        # A registration names what was lost when it was written: later, the broker says itself what it has lost.
+        since = {node: replicas for node, replicas in damaged.items() if node in new}
+        changes = _changes(fenced, {**fenced.brokers, **new}, new, unclean, min_isr, lost, since)
         events += changes
         if len(changes) == STEP:
             return events

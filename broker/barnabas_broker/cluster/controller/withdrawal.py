@@ -1,6 +1,6 @@
 """Replicas that leave the ISR and the ELR at the wish of their own broker.
 
-A broker whose replica has lost records, or whose disk refuses writes, knows that before anybody else. It must not wait
+A broker whose replica has lost records, or whose disk refuses writes, knows that before all others. It must not wait
 until a leader or the controller notices: while others count the replica as one that has all committed records, they may
 elect it. Apache Kafka has no such request: there the leader removes a follower that lags, and a broker whose log
 directory fails reports the directory (KIP-858).

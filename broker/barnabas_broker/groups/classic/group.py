@@ -21,26 +21,21 @@ from typing import Any, Final, Protocol, Self
 
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
-from barnabas_broker.groups.effects import (
-    APPEND_ERRORS,
-    NOT_PROVIDED,
-    Caller,
-    CoordinatorRecord,
-    Effect,
-    EventType,
-    GroupEvent,
-    Persist,
-    Reply,
-    Token,
-)
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, join_error, sync_error
-from barnabas_broker.groups.subscriptions import CONSUMER, read_topics, subscribed_topics
 from barnabas_broker.steps import Steps
-from barnabas_protocol.coordinator_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from barnabas_explain.catalog import NOT_PROVIDED, EventType, GroupEvent
+from barnabas_protocol.coordinator_records import (
+    CoordinatorRecord,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.leave_group import MemberIdentity
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas_protocol.subscriptions import CONSUMER, read_topics, subscribed_topics
 
 EMPTY: Final = ClassicGroupState.EMPTY
 PREPARING: Final = ClassicGroupState.PREPARING_REBALANCE

@@ -9,10 +9,10 @@ Source: Kafka's ``ConsumerGroupPartitionAssignor``, ``GroupSpec``, ``SubscribedT
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol, Self
 
-from barnabas_broker.groups.effects import CoordinatorRecord
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
+    CoordinatorRecord,
     TargetTopicPartition,
 )
 

@@ -11,7 +11,6 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.classic.members import Protocols
-from barnabas_broker.groups.subscriptions import read_names
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -19,6 +18,7 @@ from barnabas_protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.subscriptions import read_names
 
 _INT16: Final = Struct(">h")
 #: The newest version that is known; a newer one is read and written as this one, as Kafka does.

@@ -54,26 +54,15 @@ from barnabas_broker.groups.consumer.members import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
-    MemberState,
     Owned,
 )
 from barnabas_broker.groups.consumer.regex import Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
-from barnabas_broker.groups.effects import (
-    APPEND_ERRORS,
-    Caller,
-    CoordinatorRecord,
-    Effect,
-    EventType,
-    GroupEvent,
-    PersistRecords,
-    Reply,
-    Token,
-)
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, PersistRecords, Reply, Token
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
-from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_broker.steps import Steps, finish
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.coordinator_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -90,8 +79,10 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    CoordinatorRecord,
     CurrentTopicPartitions,
     GroupMetadataKey,
+    MemberState,
 )
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
@@ -103,6 +94,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas_protocol.subscriptions import CONSUMER
 
 NONE: Final = ErrorCode.NONE
 #: The epoch of a new group, whose target is empty. Members reconcile to it until the first assignment, which has the

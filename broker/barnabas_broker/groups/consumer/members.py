@@ -7,11 +7,11 @@ Source: Kafka's ``ConsumerGroupMember``, ``MemberState``.
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 from math import inf
 from typing import Final
 
 from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
+from barnabas_protocol.coordinator_records import MemberState
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: The member epochs with which members join and leave.
@@ -22,19 +22,6 @@ LEAVE_STATIC_EPOCH: Final = -2
 #: The partitions of a member, by topic id, with the epoch at which each was assigned. A value is never changed, only
 #: replaced, and has no empty topics.
 Owned = Mapping[bytes, Mapping[int, int]]
-
-
-class MemberState(IntEnum):
-    """How far a member is with its target. The value is that of its record."""
-
-    STABLE = 0
-    """The member owns its target of its epoch. It moves on when there is a newer target."""
-
-    UNREVOKED_PARTITIONS = 1
-    """The member has to revoke partitions first, within its rebalance timeout. It keeps its epoch until then."""
-
-    UNRELEASED_PARTITIONS = 2
-    """The member is in the newest epoch, but other members have not yet revoked some of its partitions."""
 
 
 class ConsumerGroupMember:

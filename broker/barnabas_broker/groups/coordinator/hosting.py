@@ -19,31 +19,25 @@ from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup,
 from barnabas_broker.groups.consumer.regex import Resolve, authorized
 from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import (
-    CoordinatorRecord,
-    Effect,
-    EventType,
-    GroupEvent,
-    Persist,
-    PersistRecords,
-    Reply,
-)
+from barnabas_broker.groups.effects import Effect, Persist, PersistRecords, Reply
 from barnabas_broker.groups.errors import failed
-from barnabas_broker.groups.events.lines import GroupLines, sentence_of
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
-from barnabas_broker.groups.records import group_record, offset_key, offset_key_head
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
+from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.log_lines import GroupLines, sentence_of
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
+    CoordinatorRecord,
     GroupMetadataKey,
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
+from barnabas_protocol.group_records import group_record, offset_key, offset_key_head
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse

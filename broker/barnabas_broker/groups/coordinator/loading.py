@@ -6,14 +6,15 @@ from functools import partial
 
 from barnabas_broker.coordinators.loading import replay_partition, report_failure
 from barnabas_broker.coordinators.ports import CoordinatorLog
-from barnabas_broker.durations import seconds
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import Group, HostedGroup, HostedGroups, HostedPartition, event_of_group
 from barnabas_broker.groups.coordinator.replay import Replay
-from barnabas_broker.groups.effects import Effect, EventType
+from barnabas_broker.groups.effects import Effect
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.logs import logger
+from barnabas_explain.catalog import EventType
+from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("coordinator")

@@ -24,12 +24,12 @@ from barnabas_broker.groups.coordinator.responses import (
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller
 from barnabas_broker.groups.offsets.offsets import OpenTransaction, TransactionalCommit
-from barnabas_broker.groups.records import Committed, offset_key, offset_key_head, offset_value
-from barnabas_broker.groups.subscriptions import CONSUMER
 from barnabas_broker.steps import Steps, each, finish
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,6 +44,7 @@ from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from barnabas_protocol.subscriptions import CONSUMER
 
 #: Groups that one step of the expiry checks.
 _GROUPS_PER_STEP: Final = 200
@@ -319,7 +320,8 @@ class OffsetService:
             if error != NONE:
                 self._refused(request, caller, error)
             if not future.done():
-                future.set_result(response if error == NONE else _failed(response, error, version))
+                known = _verification_error(error, version)
+                future.set_result(response if error == NONE else _failed(response, known, version))
 
         def verified(error: ErrorCode) -> None:
             if error == NONE:
@@ -685,6 +687,8 @@ def _append_error(error: ErrorCode) -> ErrorCode:
     """The error of a commit whose append has failed."""
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+        return ErrorCode.TRANSACTION_ABORTABLE  # Its coordinator has lost an older transaction, which an abort ends.
     return APPEND_ERRORS.get(error, error)
 
 

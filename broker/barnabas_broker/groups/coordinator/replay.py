@@ -6,7 +6,8 @@ from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.groups.consumer.group import ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.records import (
+from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, GroupMetadataValue
+from barnabas_protocol.group_records import (
     CONSUMER_KEYS,
     GROUP_KEY,
     OFFSET_KEYS,
@@ -17,7 +18,6 @@ from barnabas_broker.groups.records import (
     read_offset_key,
     read_offset_value,
 )
-from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, GroupMetadataValue
 from barnabas_protocol.records import BatchHeader, ControlType, Record, control_record_type
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.groups.records import Committed
 from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import Committed
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,

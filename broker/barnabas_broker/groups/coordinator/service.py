@@ -74,21 +74,22 @@ from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, EventType, GroupEvent, Reply
+from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
-from barnabas_broker.groups.events.journal import Journal
-from barnabas_broker.groups.events.requests import (
+from barnabas_broker.groups.journal import Journal
+from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
+from barnabas_broker.groups.offsets.offsets import GroupOffsets
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog
+from barnabas_broker.groups.requests import (
     GroupRequest,
     GroupRequests,
     MemberRequest,
     MemberResponse,
     changes_group,
 )
-from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
-from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (

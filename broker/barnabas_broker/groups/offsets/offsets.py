@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from barnabas_broker.groups.records import Committed
+from barnabas_protocol.group_records import Committed
 
 
 class OffsetsOwner(Protocol):

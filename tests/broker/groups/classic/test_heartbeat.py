@@ -1,7 +1,7 @@
 """Heartbeats of a classic group, and the expiry of sessions."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 

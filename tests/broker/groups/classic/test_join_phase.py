@@ -1,7 +1,7 @@
 """The join phase: the initial rebalance delay, the rebalance timeout, and how the phase ends."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 

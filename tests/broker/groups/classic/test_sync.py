@@ -1,7 +1,7 @@
 """SyncGroup and the sync phase of a classic group."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 

@@ -12,8 +12,10 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSe
 from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
-from barnabas_broker.groups.effects import Caller, CoordinatorRecord, EventType, GroupEvent, PersistRecords, Reply
+from barnabas_broker.groups.effects import Caller, PersistRecords, Reply
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -12,11 +12,14 @@ from barnabas_broker.groups.consumer.classic_members import (
     read_subscription,
 )
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
-from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import EventType
-from barnabas_protocol.coordinator_records import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
+from barnabas_explain.catalog import EventType
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    MemberState,
+)
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions
 from tests.broker.groups.support import assignment, owned_subscription, subscription

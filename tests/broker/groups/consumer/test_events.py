@@ -2,9 +2,9 @@
 
 import json
 
-from barnabas_broker.groups.events.events import decode_event, encode_event, record_of
-from barnabas_broker.groups.events.explain import explain
-from barnabas_broker.groups.events.lines import GroupLines, sentence_of
+from barnabas_explain.explain import explain
+from barnabas_explain.log_lines import GroupLines, sentence_of
+from barnabas_explain.records import decode_event, encode_event, record_of
 from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 

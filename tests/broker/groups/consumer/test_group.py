@@ -6,9 +6,8 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
 from barnabas_broker.groups.consumer.group import GroupTimes
-from barnabas_broker.groups.consumer.members import MemberState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -17,6 +16,7 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
+    MemberState,
 )
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

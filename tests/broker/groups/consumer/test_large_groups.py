@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import NewTargets
 from barnabas_broker.groups.consumer.assignors import UniformAssignor
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 V = TypeVar("V")

@@ -7,8 +7,8 @@ import pytest
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
-from barnabas_broker.groups.records import group_record, read_consumer_record
+from barnabas_broker.groups.effects import Caller, PersistRecords
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
@@ -16,6 +16,7 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupRegularExpressionValue,
 )
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import group_record, read_consumer_record
 from tests.broker.groups.consumer.machine import Machine, T, U, catalog, partitions, replace_topics
 
 ORDERS = b"o" * 16

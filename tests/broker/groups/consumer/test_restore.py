@@ -4,7 +4,7 @@ import pytest
 
 from barnabas_broker.groups.consumer.group import ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey
 from tests.broker.groups.consumer.machine import Machine, T
 

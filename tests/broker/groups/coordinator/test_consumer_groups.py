@@ -8,10 +8,11 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import Caller, EventType, PersistRecords
-from barnabas_broker.groups.records import key_type
+from barnabas_broker.groups.effects import Caller, PersistRecords
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest

@@ -10,9 +10,9 @@ import pytest
 from barnabas_broker.groups.consumer import group as group_module
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.records import key_type
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

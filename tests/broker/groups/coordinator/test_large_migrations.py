@@ -10,8 +10,8 @@ from barnabas_broker.coordinators import writer
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator import service as service_module
-from barnabas_broker.groups.records import key_type
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import key_type
 from barnabas_protocol.records import decode_records
 from tests.broker.groups.coordinator.test_migration import Classic, Modern, classic_group, group_of, started
 from tests.broker.groups.support import Service, turn

@@ -9,11 +9,11 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.events.explain import explain
-from barnabas_broker.groups.records import CONSUMER_KEYS, key_type, read_consumer_record, read_group_value
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType
+from barnabas_explain.explain import explain
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import CONSUMER_KEYS, key_type, read_consumer_record, read_group_value
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

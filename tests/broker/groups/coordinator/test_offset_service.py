@@ -5,10 +5,10 @@ import tracemalloc
 
 import pytest
 
-from barnabas_broker.groups.effects import EventType
-from barnabas_broker.groups.records import Committed
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import Committed
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.coordinator.replay import Replay
-from barnabas_broker.groups.records import Committed, group_key, offset_key, offset_key_head, offset_value
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.group_records import Committed, group_key, offset_key, offset_key_head, offset_value
 from barnabas_protocol.records import build_batch, restamp
 from tests.broker.groups.memory import MemoryLog
 from tests.broker.groups.support import Service, assignment

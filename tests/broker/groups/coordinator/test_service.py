@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_broker.groups.effects import EventType
+from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.effects import EventType, GroupEvent
 from barnabas_broker.steps import finish
+from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -2,7 +2,7 @@
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.records import Committed
+from barnabas_protocol.group_records import Committed
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import WEEK_MS
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.records import Committed, offset_key, offset_key_head, offset_value
+from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.records import build_batch, restamp
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import WEEK_MS

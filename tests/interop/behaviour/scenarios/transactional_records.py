@@ -451,6 +451,14 @@ def _markers() -> tuple[Scenario, ...]:
 
 SCENARIOS: Final = (*_produces(), *_readers(), *_markers())
 
+#: Commits with a newer epoch than that of a transaction, and the fields that then differ in a Fetch.
+_NEWER: Final = (
+    "WriteTxnMarkers v[12]: a newer epoch",
+    "WriteTxnMarkers v2: of version [01] of transactions, epoch [12]",
+    "WriteTxnMarkers v2: of version 2 of transactions, epoch 2",
+)
+_READ: Final = ("high_watermark", "last_stable_offset", "records")
+
 DIFFERENCES: Final = (
     Difference(
         "Records with the sequence numbers of an ended transaction are UNKNOWN_PRODUCER_ID",
@@ -481,6 +489,20 @@ DIFFERENCES: Final = (
         "A marker with a negative epoch is INVALID_PRODUCER_EPOCH",
         "Kafka answers UNKNOWN_SERVER_ERROR. Neither writes it.",
         (("WriteTxnMarkers v[12]: a negative epoch", "*.error_code"),),
+    ),
+    Difference(
+        "A commit does not end a transaction of an older epoch",
+        "It is that of another transaction: the coordinator has lost the one that is open. Kafka commits both. An "
+        "abort ends it.",
+        tuple(
+            (scenario, f"{path}*")
+            for scenario in _NEWER
+            for path in (
+                "8 WRITE_TXN_MARKERS",
+                *(f"9 FETCH v12.responses.<topic>.partitions.0.{field}" for field in _READ),
+            )
+        )
+        + tuple((scenario, "10 DESCRIBE_PRODUCERS*") for scenario in _NEWER[:1]),
     ),
 )
 

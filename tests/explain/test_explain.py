@@ -1,0 +1,286 @@
+"""The sentences that explain group events, with counts of 0, 1, 2 and many."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_explain.catalog import EventType
+from barnabas_explain.explain import Explanation, explain
+from barnabas_explain.records import EventRecord
+from barnabas_explain.storms import STORM_REBALANCES
+
+
+def event(event_type: EventType, *, at: int = 0, generation: int = 1, **data: Any) -> EventRecord:
+    return {"version": 1, "group": "g", "time": at, "generation": generation, "type": event_type.value, **data}
+
+
+def member(number: int, name: str | None = None) -> dict[str, Any]:
+    return {"member_id": f"m{number}", "client_id": name or f"c{number}", "host": "/h", "instance_id": None}
+
+
+def members(count: int) -> list[dict[str, Any]]:
+    return [member(number) for number in range(1, count + 1)]
+
+
+def rebalance(
+    cause: EventType = EventType.MEMBER_LEFT,
+    *during: EventRecord,
+    by: int = 1,
+    count: int = 1,
+    late: tuple[dict[str, Any], ...] = (),
+    moves: list[dict[str, Any]] | None = None,
+    **trigger: Any,
+) -> list[EventRecord]:
+    """The events of a rebalance that a member caused, after which the group has `count` members."""
+    who = {**member(by), **trigger}
+    over: dict[str, Any] = {} if moves is None else {"moves": moves}
+    return [
+        event(cause, **who),
+        event(EventType.REBALANCE_STARTED, cause=cause.value, by=[member(by)], reason="reason"),
+        *during,
+        event(EventType.JOIN_PHASE_OVER, generation=2, members=count, joined_after=list(late)),
+        event(EventType.REBALANCE_OVER, generation=2, members=count, join_took_ms=3, sync_took_ms=2, **over),
+    ]
+
+
+def only(events: list[EventRecord]) -> Explanation:
+    (explanation,) = explain(events)
+    return explanation
+
+
+@pytest.mark.parametrize(
+    ("event_type", "data", "text"),
+    [
+        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 0, "partitions": 1}, "Topic t appeared with 1 partition."),
+        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 0, "partitions": 2}, "Topic t appeared with 2 partitions."),
+        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 1, "partitions": 9}, "Topic t grew from 1 to 9 partitions."),
+        (
+            EventType.GROUP_LOADED,
+            {"members": 0},
+            "The group's coordinator moved to this broker: no members, no rebalance.",
+        ),
+        (
+            EventType.GROUP_LOADED,
+            {"members": 1},
+            "The group's coordinator moved to this broker: 1 member, no rebalance.",
+        ),
+        (
+            EventType.GROUP_LOADED,
+            {"members": 2},
+            "The group's coordinator moved to this broker: 2 members, no rebalance.",
+        ),
+        (EventType.GROUP_DELETED, {"offsets": 0}, "The group was deleted, with no committed offsets."),
+        (EventType.GROUP_DELETED, {"offsets": 1}, "The group was deleted, with 1 committed offset."),
+        (EventType.GROUP_DELETED, {"offsets": 30, "expired": True}, "The group expired, with 30 committed offsets."),
+        (EventType.OFFSETS_EXPIRED, {"offsets": 0}, "No offsets expired."),
+        (EventType.OFFSETS_EXPIRED, {"offsets": 1}, "1 offset expired."),
+        (EventType.OFFSETS_EXPIRED, {"offsets": 2}, "2 offsets expired."),
+        (
+            EventType.OFFSETS_UNSTABLE,
+            {"producer_id": 7, "offsets": 1, "pending_ms": 12_000},
+            "A consumer waits for 1 offset: it is pending in a transaction of producer 7 since 12 s.",
+        ),
+        (
+            EventType.OFFSETS_UNSTABLE,
+            {"producer_id": 7, "offsets": 3, "pending_ms": 150},
+            "A consumer waits for 3 offsets: they are pending in a transaction of producer 7 since 150 ms.",
+        ),
+        (
+            EventType.OFFSETS_STABLE,
+            {"producer_id": 7, "offsets": 1, "pending_ms": 14_000, "committed": True},
+            "The transaction of producer 7 was committed after 14 s, with 1 offset of the group.",
+        ),
+        (
+            EventType.OFFSETS_STABLE,
+            {"producer_id": 7, "offsets": 3, "pending_ms": 14_000, "committed": False},
+            "The transaction of producer 7 was aborted after 14 s: 3 offsets of the group stayed as before.",
+        ),
+        (
+            EventType.MEMBER_REFUSED,
+            {**member(1), "max_size": 1},
+            "c1 (h) rejoined when the group was full (1 member) and was removed.",
+        ),
+        (
+            EventType.MEMBER_REFUSED,
+            {**member(1), "max_size": 2},
+            "c1 (h) rejoined when the group was full (2 members) and was removed.",
+        ),
+        (
+            EventType.MEMBER_SLOW,
+            {**member(1), "heard_ago_ms": 6_000, "session_ms": 10_000},
+            "c1 (h) was silent for 6 s, its session is 10 s: it will be removed soon.",
+        ),
+    ],
+)
+def test_events_by_themselves(event_type: EventType, data: dict[str, Any], text: str) -> None:
+    assert only([event(event_type, **data)]).text == text
+
+
+@pytest.mark.parametrize(
+    ("cause", "data", "text"),
+    [
+        (EventType.MEMBER_JOINED, {}, "c1 (h) joined."),
+        (EventType.MEMBER_JOINED, {"client_reason": "first"}, 'c1 (h) joined ("first").'),
+        (EventType.MEMBER_REPLACED, {}, "static member c1 (h) rejoined with a new member id."),
+        (EventType.MEMBER_LEFT, {"client_reason": "not provided"}, "c1 (h) left."),
+        (
+            EventType.MEMBER_EXPIRED,
+            {"heard_ago_ms": 900, "session_ms": 800},
+            "c1 (h) was last heard of 900 ms ago, its session is 800 ms.",
+        ),
+        (
+            EventType.MEMBER_EXPIRED,
+            {"heard_ago_ms": 1, "session_ms": 1_000, "is_new": True},
+            "c1 (h) joined as a new member and did not receive the response within 1 s.",
+        ),
+        (
+            EventType.MEMBER_NOT_SYNCED,
+            {"waited_ms": 60_000},
+            "c1 (h) joined but did not ask for its partitions within 60 s.",
+        ),
+        (EventType.MEMBER_REJOINED, {}, "c1 (h) rejoined with the same topics."),
+        (
+            EventType.SUBSCRIPTION_CHANGED,
+            {"added": [], "removed": []},
+            "c1 (h) changed its subscription, or its user data.",
+        ),
+        (EventType.SUBSCRIPTION_CHANGED, {"added": ["a"], "removed": []}, "c1 (h) changed its subscription: added a."),
+        (
+            EventType.SUBSCRIPTION_CHANGED,
+            {"added": ["a", "b"], "removed": ["c"]},
+            "c1 (h) changed its subscription: added a and b and removed c.",
+        ),
+        (
+            EventType.SUBSCRIPTION_CHANGED,
+            {"added": list("abcdefg")},
+            "c1 (h) changed its subscription: added a, b, c, d, e and 2 more.",
+        ),
+        (EventType.LEADER_REJOINED, {}, "the leader c1 (h) asked for a new assignment."),
+        (EventType.PERSIST_FAILED, {"error": "disk"}, "the coordinator could not write the group's record (disk)."),
+    ],
+)
+def test_causes_of_a_rebalance(cause: EventType, data: dict[str, Any], text: str) -> None:
+    assert only(rebalance(cause, **data)).text == f"Generation 2: {text}"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "no members"), (1, "1 member"), (2, "2 members"), (12, "12 members")])
+def test_the_members_of_a_generation(count: int, text: str) -> None:
+    assert only(rebalance(count=count)).details == [f"Joining took 3 ms, assigning 2 ms; {text}."]
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "waits"),
+    [
+        (1, "c2 (h) rejoined after 2 s.", False),
+        (2, "c2 (h) was the last to rejoin, after 2 s; the other member waited.", True),
+        (3, "c2 (h) was the last to rejoin, after 2 s; the other 2 members waited.", True),
+        (9, "c2 (h) was the last to rejoin, after 2 s; the other 8 members waited.", True),
+    ],
+)
+def test_the_member_that_a_rebalance_waited_for(count: int, text: str, waits: bool) -> None:
+    found = only(rebalance(count=count, late=({**member(2), "after_ms": 2_000},)))
+    assert found.details[1] == text
+    assert found.remedy is not None
+    assert ("cooperative-sticky" in found.remedy) == waits
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["a"], "a (h) joined too."),
+        (["a", "b"], "a (h) and b (h) joined too."),
+        (["a", "a"], "2 members named a (h) joined too."),
+        (["a", "a", "b"], "2 members named a (h) and b (h) joined too."),
+        (list("abcdef"), "a (h), b (h), c (h), d (h), e (h) and 1 more joined too."),
+    ],
+)
+def test_members_that_joined_too(names: list[str], text: str) -> None:
+    joined = [event(EventType.MEMBER_JOINED, **member(at, name)) for at, name in enumerate(names, 10)]
+    assert only(rebalance(EventType.MEMBER_JOINED, *joined)).details[0] == text
+
+
+@pytest.mark.parametrize(
+    ("count", "more"),
+    [(1, None), (2, None), (5, None), (6, "1 more member left the group."), (8, "3 more members left the group.")],
+)
+def test_members_that_left_too(count: int, more: str | None) -> None:
+    left = [event(EventType.MEMBER_LEFT, **member(10 + at)) for at in range(count)]
+    details = only(rebalance(EventType.MEMBER_LEFT, *left)).details
+    assert details[0] == "c10 (h) left."
+    assert details[min(count, 5) :][:-1] == ([] if more is None else [more])
+
+
+@pytest.mark.parametrize(
+    ("count", "more"),
+    [
+        (1, None),
+        (6, "1 more member did not rejoin and was removed."),
+        (8, "3 more members did not rejoin and were removed."),
+    ],
+)
+def test_members_that_did_not_rejoin(count: int, more: str | None) -> None:
+    missing = [
+        event(EventType.MEMBER_NOT_REJOINED, **each, waited_ms=60_000, heard_ago_ms=1_500) for each in members(count)
+    ]
+    details = only(rebalance(EventType.MEMBER_LEFT, *missing, by=99)).details
+    assert details[0] == ("c1 (h) did not rejoin within 60 s and was removed; it was last heard of 1.5 s before.")
+    assert details[min(count, 5) :][:-1] == ([] if more is None else [more])
+
+
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [
+        (0, "No partition changed its owner."),
+        (1, "c1 (h) gained t-0."),
+        (2, "c2 (h) gained t-0."),
+        (11, "1 more member gained or lost partitions."),
+        (13, "3 more members gained or lost partitions."),
+    ],
+)
+def test_members_that_gained_partitions(count: int, last: str) -> None:
+    moves = [{**each, "gained": {"t": [0]}, "lost": {}} for each in members(count)]
+    assert only(rebalance(moves=moves)).details[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "text"),
+    [
+        ({"t": [0]}, {}, "gained t-0"),
+        ({"t": [0, 1]}, {}, "gained t-0 to t-1"),
+        ({"t": [0, 2, 3, 4], "u": [1]}, {"v": [7]}, "gained t-0, t-2 to t-4, u-1 and lost v-7"),
+    ],
+)
+def test_the_partitions_of_a_member(gained: dict[str, list[int]], lost: dict[str, list[int]], text: str) -> None:
+    found = only(rebalance(moves=[{**member(1), "gained": gained, "lost": lost}]))
+    assert found.details[-1] == f"c1 (h) {text}."
+
+
+def test_a_group_without_members() -> None:
+    left, started, *_ = rebalance()
+    found = only([left, started, event(EventType.GROUP_EMPTY, generation=2)])
+    assert (found.text, found.details) == ("Generation 2: c1 (h) left.", ["The group has no members now."])
+
+
+@pytest.mark.parametrize(
+    ("generation", "text"), [(0, "The first rebalance started: c1 (h) left."), (3, "Generation 3 ended: c1 (h) left.")]
+)
+def test_a_rebalance_that_is_not_over(generation: int, text: str) -> None:
+    left, started, *_ = rebalance()
+    assert only([left, {**started, "generation": generation}]).text == text
+
+
+@pytest.mark.parametrize(
+    ("joins", "leaves", "others", "text"),
+    [
+        (STORM_REBALANCES, 0, 0, "c1 (h) joined 6 times."),
+        (4, 2, 0, "c1 (h) joined 4 times, left twice."),
+        (5, 0, 1, "c1 (h) joined 5 times; c2 (h) joined once."),
+        (0, 0, 7, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 2 more members."),
+        (0, 0, 6, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 1 more member."),
+    ],
+)
+def test_a_storm(joins: int, leaves: int, others: int, text: str) -> None:
+    causes = [(1, EventType.MEMBER_JOINED)] * joins + [(1, EventType.MEMBER_LEFT)] * leaves
+    causes += [(2 + at, EventType.MEMBER_JOINED) for at in range(others)]
+    events = [one for by, cause in causes for one in rebalance(cause, by=by)]
+    assert only(events).text.partition(": ")[2].partition(": ")[2] == text
