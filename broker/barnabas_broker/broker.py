@@ -371,6 +371,7 @@ class BrokerServer:
         limits = Limits(config, (each.name for each in listeners))
         conditions = Conditions()
         conditions.add(directory.conditions)
+        conditions.add(replicas.conditions)
         if member is not None:
             conditions.add(member.conditions)
         # What was given before the start has to be valid in any case.

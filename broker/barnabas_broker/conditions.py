@@ -18,6 +18,8 @@ class ConditionName(Enum):
     DISK_FULL = "disk_full"
     #: A write or an fsync failed: nothing is written before a restart.
     DISK_OFFLINE = "disk_offline"
+    #: Logs of this broker have lost records, or cannot read them.
+    RECORDS_LOST = "records_lost"
     #: etcd lacks metadata that this broker has applied.
     METADATA_LOST = "metadata_lost"
     #: etcd does not answer.

@@ -77,6 +77,8 @@ class Nemesis:
                     *[self.cut_members] * 2,
                     self.swap_disk,
                     self.lose_ends,
+                    self.damage,
+                    self.damage,
                     self.replace,
                     self.black_out,
                 ]
@@ -159,6 +161,22 @@ class Nemesis:
         await self._short()
         broker.start()
 
+    async def damage(self) -> None:
+        """A broker is stopped cleanly, and returns without some files; another one may be killed or stopped then."""
+        await self._in_sync()
+        broker, other = self._chance.sample(self._stand.brokers, 2)
+        await asyncio.to_thread(broker.stop)
+        self._say("damage", f"on {broker.name}: {broker.lose_files(self._chance)}")
+        await self._short(0.0, 3.0)
+        broker.start()
+        await self._short(0.0, 5.0)
+        if self._chance.random() < 0.6:
+            deed = self._chance.choice([other.kill, other.stop])
+            self._tell(f"{deed.__name__} {other.name} meanwhile")
+            await asyncio.to_thread(deed)
+            await self._short()
+            other.start()
+
     async def replace(self) -> None:
         """A broker is frozen, and replaced by one with the same node id and an empty disk; then it resumes.
 
@@ -186,8 +204,8 @@ class Nemesis:
         _finish(replacement)
 
     async def black_out(self) -> None:
-        """All brokers are killed or stopped, one of them may lose its disk or the ends of logs, and return in any
-        order."""
+        """All brokers are killed or stopped, and return in any order. One of them may lose its disk, files or the ends
+        of logs."""
         await self._in_sync()
         brokers = self._chance.sample(self._stand.brokers, len(self._stand.brokers))
         deeds = {each: self._chance.choice([each.kill, each.stop]) for each in brokers}
@@ -199,6 +217,8 @@ class Nemesis:
         if loser is not None and deeds[loser] == loser.kill and self._chance.random() < 0.5:
             text += f", {loser.name} loses ends of logs"
             loser.lose_ends(self._chance)
+        elif loser is not None and deeds[loser] == loser.stop and self._chance.random() < 0.7:
+            text += f", {loser.name} loses {loser.lose_files(self._chance)}"
         elif loser is not None:
             text += f", {loser.name} loses its disk"
             loser.wipe()

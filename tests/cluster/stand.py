@@ -161,6 +161,33 @@ class Broker(Machine):
                 with logs[-1].open("r+b") as file:
                     file.truncate(int(chance.random() * logs[-1].stat().st_size))
 
+    def lose_files(self, chance: random.Random) -> str:
+        """Remove folders or files of some partitions, or cut files. It must have been stopped cleanly.
+
+        Returns:
+            What was done.
+        """
+        folders = sorted(path for path in self.data.iterdir() if path.is_dir() and any(path.glob("*.log")))
+        done = []
+        for folder in chance.sample(folders, min(len(folders), chance.randint(1, 4))):
+            logs = sorted(folder.glob("*.log"))
+            log = chance.choice(logs)
+            kind = chance.choice(("folder", "file", "file without its index", "half a file", "half of the files"))
+            done.append(f"{kind} of {folder.name}")
+            match kind:
+                case "folder":
+                    shutil.rmtree(folder)
+                case "file without its index":
+                    log.unlink()
+                case "half a file":
+                    with log.open("r+b") as file:
+                        file.truncate(log.stat().st_size // 2)
+                case _:
+                    for each in [log] if kind == "file" else logs[: (len(logs) + 1) // 2]:
+                        for path in folder.glob(f"{each.stem}.*"):
+                            path.unlink()
+        return ", ".join(done)
+
 
 class Stand:
     """All machines. Addresses stay the same over restarts."""

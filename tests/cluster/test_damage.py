@@ -207,6 +207,32 @@ async def test_a_damaged_leader_is_stopped_and_its_follower_is_killed(cluster: B
     assert await written(cluster) == list(range(RECORDS))
 
 
+async def test_the_only_replica_in_sync_leads_with_damage_and_names_it(cluster: Brokers) -> None:
+    first, second, third = await led_by_a_damaged_broker(cluster)
+    assert await cluster[third].stop() == 0
+    cluster[second].kill()
+    shutil.rmtree(cluster[second].directory / "data")
+    await cluster[second].start()
+
+    async def named() -> bool:
+        found = (await barnabas(cluster, "cluster", "status", "--json", status=1)).json
+        conditions = [each for broker in found["brokers"] for each in broker["conditions"]]
+        return any(
+            each["condition"] == "records_lost"
+            and f"{TOPIC}-0" in each["text"]
+            and str(folder(cluster[first])) in each["text"]
+            and "this broker leads without them" in each["text"]
+            for each in conditions
+        )
+
+    # The new disk cannot be filled: the fetches of its broker find the damage.
+    await eventually("the damage is named", named)
+    assert leaders(await cluster[first].metadata(TOPIC), TOPIC) == [first]
+    await cluster[third].start()
+    await in_sync(cluster, TOPIC)
+    assert await written(cluster) == list(range(RECORDS))
+
+
 async def led(cluster: Brokers, topic: str) -> bool:
     found = [leaders(await node.metadata(topic), topic) for node in cluster.running]
     return all(each not in ([], [-1]) for each in found)

@@ -216,14 +216,17 @@ def last_isr_member_is_removed() -> AbstractContextManager[Any]:
 
 
 def directories_are_not_compared() -> AbstractContextManager[Any]:
-    """A broker that returns with an empty disk counts as one that has lost nothing."""
+    """A broker that returns with an empty disk counts as one that has lost nothing, and does not miss its logs."""
     right = leaders._has_lost
 
     def wrong(image: Image, broker: BrokerInfo) -> str | None:
         directory = right(image, broker)
         return directory if directory == broker.directory else None
 
-    return patch.object(leaders, "_has_lost", wrong)
+    stack = ExitStack()
+    stack.enter_context(patch.object(leaders, "_has_lost", wrong))
+    stack.enter_context(patch.object(ReplicaManager, "lost", lambda self: []))
+    return stack
 
 
 def unclean_stops_are_forgotten() -> AbstractContextManager[Any]:

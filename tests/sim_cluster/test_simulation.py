@@ -23,11 +23,12 @@ BUG_SEEDS = 200
 BUG_START = {
     "a-proposal-is-forgotten-after-any-change": 130,
     "appends-are-not-fenced": 6,
-    "directories-are-not-compared": 150,
     "fetches-count-for-the-node-id": 320,
     "leader-epochs-are-not-compared": 315,
-    "producer-ids-only-follow-the-metadata": 1440,
-    "the-first-report-decides": 85,
+    "lost-records-are-dropped-while-the-replica-is-in-sync": 285,
+    "no-replica-is-eligible-outside-of-the-isr": 950,
+    "producer-ids-only-follow-the-metadata": 170,
+    "the-first-report-decides": 360,
 }
 
 

@@ -40,7 +40,9 @@ from barnabas_broker.replication.following import (
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.checkpoints import id_bytes
+from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.epochs import UNDEFINED
+from barnabas_broker.storage.names import LOG
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchResponse, PartitionData
@@ -380,7 +382,8 @@ class _ReplicaFetcher:
         offset = truncation_offset(
             replica_log.leader_epochs, replica_log.log_end_offset, replica_log.high_watermark, epoch, end_offset
         )
-        level = log.error if offset < replica_log.high_watermark else log.info
+        below = offset < replica_log.high_watermark
+        level = log.error if below else log.info
         level(
             "truncating the log where it diverges from the leader's",
             partition=str(replica_log.topic_partition),
@@ -391,4 +394,12 @@ class _ReplicaFetcher:
         )
         if offset >= replica_log.log_end_offset:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader reports a diverging epoch, but the logs agree")
+        if below and replica.counts(self._manager.node_id):
+            # Others take this replica for whole: it leaves the ISR first.
+            file = replica_log.segments.active.path(LOG)
+            reason = "the leader has other records below the high watermark"
+            replica_log.disk.damage_found(
+                replica_log.topic_partition, Damage(0, 0, offset, replica_log.high_watermark, file, reason)
+            )
+            return
         replica_log.truncate_to(offset)

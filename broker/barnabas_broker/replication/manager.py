@@ -25,6 +25,7 @@ from barnabas_broker.cluster.image import (
     TopicDeleted,
     TopicInfo,
 )
+from barnabas_broker.conditions import Condition, ConditionName
 from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, TopicConfig
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
@@ -40,6 +41,8 @@ CHANGED_AT_ONCE: Final = 100
 CHANGING_SECONDS: Final = 0.005
 #: Seconds until replicas are created for which there was no space: the first time, and at most.
 RETRY_SECONDS: Final = (1.0, 10.0)
+#: Replicas that have lost records, in the text of a condition.
+_SHOWN_LOSSES: Final = 5
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
 Follows = Callable[[Replica, int], None]
 #: Called with a replica when one of its followers may join the ISR, and when the cluster needs to hear of it for
@@ -98,6 +101,8 @@ class ReplicaManager:
         #: Replicas that the start of a broker of a cluster has yet to create: a log that does not exist and that should
         #: have all committed records is lost.
         self._at_start: set[tuple[str, int]] = set()
+        #: Those that lead, because no other replica is in sync.
+        self._alone: set[Replica] = set()
         self._follows: Follows = _follow_none
         self._caught_up: CaughtUp = _keep_isr
 
@@ -227,8 +232,7 @@ class ReplicaManager:
 
     def _note_loss(self, replica: Replica, loss: Damage) -> None:
         log.error(
-            "replica has lost records: it leaves the in-sync replicas, and fetches them again from another one if there"
-            " is one that has them",
+            "replica has lost records and leaves the in-sync replicas, to fetch them again",
             partition=str(replica.log.topic_partition),
             file=str(loss.file),
             offset=loss.offset,
@@ -258,6 +262,9 @@ class ReplicaManager:
             if info.leader == self.node_id:
                 if serves and kept.unreadable is None:
                     self._made_whole(replica, "no other replica had them: they are lost for good")
+                elif serves and replica not in self._alone and len(info.isr) == 1:
+                    self._alone.add(replica)
+                    log.error("no other replica in sync has the lost records", reason=self._describe_loss(replica))
             elif kept.dropped:
                 if self.node_id in info.isr:
                     self._made_whole(replica, "they are fetched again")
@@ -275,6 +282,7 @@ class ReplicaManager:
         loss = replica.log.loss
         replica.log.made_whole()
         self._lost.pop(replica, None)
+        self._alone.discard(replica)
         log.info(
             "replica has lost no more records",
             partition=str(replica.log.topic_partition),
@@ -298,6 +306,31 @@ class ReplicaManager:
     def has_lost(self, replica: Replica) -> bool:
         """Whether a replica has lost records and must leave the ISR and the ELR, before it can fetch them again."""
         return replica in self._lost and replica.log.loss is not None and not replica.log.dropped
+
+    def conditions(self) -> Iterable[Condition]:
+        """The condition that replicas have lost records, if some have."""
+        lost = [each for each in self._lost if each.log.loss is not None]
+        if lost:
+            shown = [self._describe_loss(each) for each in lost[:_SHOWN_LOSSES]]
+            more = f"; and {len(lost) - len(shown)} more partitions" if len(lost) > len(shown) else ""
+            yield Condition(ConditionName.RECORDS_LOST, "; ".join(shown) + more, ready=True)
+
+    def _describe_loss(self, replica: Replica) -> str:
+        loss, info = replica.log.loss, replica.info
+        what = f"{replica.log.topic_partition} has lost records here: {loss}."
+        if info.leader == self.node_id:
+            others = [node for node in (*info.isr, *info.elr) if node != self.node_id and node in self._image.brokers]
+            if others:
+                return f"{what} Another replica in sync takes over"
+            return (
+                f"{what} No other replica is in sync, so this broker leads without them. Start a broker that has them, "
+                "or restore the file and start this broker again"
+            )
+        if info.leader == -1:
+            return f"{what} The partition has no leader, and waits for the replicas that may have them"
+        if replica.log.dropped:
+            return f"{what} They are fetched again from broker {info.leader}"
+        return f"{what} The replica leaves the in-sync replicas, and then fetches them again"
 
     def lost(self) -> list[tuple[bytes, int]]:
         """The replicas that have lost records and have not fetched all of them again: topic id and partition."""
@@ -392,6 +425,7 @@ class ReplicaManager:
     def _delete(self, replica: Replica) -> None:
         replica.step_down()
         self._lost.pop(replica, None)
+        self._alone.discard(replica)
         self._follows(replica, -1)
         self.directory.delete(replica.log.topic_partition)
 

@@ -770,10 +770,9 @@ class Log:
     def close_gaps(self) -> None:
         """Take gaps between segments for lost records, unless compaction may have left them."""
         if not self.settings.compact and self._gaps:
-            self._gaps = [gap._replace(certain=True) for gap in self._gaps]
-            first = self.unreadable
-            if first is not None and (self.loss is None or first.offset < self.loss.offset):
-                self.loss = first
+            first = min(self._gaps, key=_offset_of)
+            if first.next_offset > self.log_start_offset and (self.loss is None or first.offset < self.loss.offset):
+                self.loss, self.dropped = first, False
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start offset; the next retention check removes the segments before it.

@@ -106,6 +106,18 @@ async def test_a_log_start_offset_beyond_the_log_end_is_bounded(
     assert replica.log.log_start_offset == 5
 
 
+@pytest.mark.parametrize("in_sync", [True, False])
+async def test_committed_records_that_the_leader_lacks_are_removed_only_by_a_replica_out_of_sync(
+    fetchers: ReplicaFetcherManager, replica: Replica, *, in_sync: bool
+) -> None:
+    found: list[tuple[int, int]] = []
+    replica.log.disk.damage_found = lambda where, damage: found.append((damage.offset, damage.next_offset))
+    if not in_sync:
+        replica.follow(replica.info._replace(isr=(LEADER,)))
+    handle(fetchers, replica, response(end=1))
+    assert (replica.log.log_end_offset, found) == ((5, [(1, 3)]) if in_sync else (1, []))
+
+
 @pytest.mark.parametrize("end", [-2, -(2**63)])
 async def test_a_negative_epoch_end_offset_is_rejected(
     fetchers: ReplicaFetcherManager, replica: Replica, end: int

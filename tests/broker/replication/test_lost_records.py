@@ -99,6 +99,11 @@ class Broker:
     def marked(self) -> bool:
         return self.files.exists(FOLDER / LOST_RECORDS)
 
+    @property
+    def condition(self) -> str:
+        """What the broker says about the lost records."""
+        return "".join(each.text for each in self.replicas.conditions())
+
     def changed(self, info: PartitionInfo) -> None:
         """The cluster changes the partition."""
         event = PartitionChanged("t", 0, info)
@@ -157,12 +162,15 @@ async def test_a_replica_leaves_the_isr_before_it_removes_anything_and_returns_w
     first = broker.replica.log.loss
     assert first is not None and first.file == lost
     assert (broker.marked, broker.fetches, broker.replicas.lost()) == (True, [-1], [(TOPIC_ID, 0)])
+    assert "The replica leaves the in-sync replicas" in broker.condition
     assert await broker.has_left() == Withdrawal("t", TOPIC_ID, 0, -1, 1)
     assert broker.log.log_end_offset == 10
     broker.changed(led_by(2, 5, (2, 3)))
     assert (broker.log.log_end_offset, broker.fetches, broker.marked) == (first.offset, [-1, 2], True)
+    assert "They are fetched again from broker 2" in broker.condition
     broker.changed(led_by(2, 5))
     assert (broker.log.loss, broker.marked, broker.replicas.lost(), broker.fetches[-1]) == (None, False, [], 2)
+    assert not broker.condition
     await broker.close()
 
 
@@ -191,6 +199,9 @@ async def test_a_damaged_leader_that_no_replica_can_follow_goes_on(files: Memory
     read_all(broker.log)
     await broker.has_left()
     broker.replicas.retry()
+    assert str(segments(files)[1]) in broker.condition
+    assert "t-0 has lost records" in broker.condition
+    assert "this broker leads without them" in broker.condition
     assert (broker.replica.leading is not None, broker.log.loss is not None, broker.marked) == (True, True, True)
     # The damage goes with the records.
     broker.log.delete_records(10)
