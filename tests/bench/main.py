@@ -30,6 +30,7 @@ FAMILIES: Final = (
     "consumer_groups",
     "replay",
     "startup",
+    "topics",
     "memory",
     "storage",
     "client",
@@ -40,6 +41,7 @@ FAMILIES: Final = (
 #: Families that are measured by default with another broker.
 BESIDE: Final = (
     "startup",
+    "topics",
     "memory",
     "throughput",
     "perf",
