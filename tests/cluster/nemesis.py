@@ -239,6 +239,8 @@ class Nemesis:
         # The metadata changes after the backup: at least by this topic.
         topic = f"after-backup-{self.done['restore etcd']}"
         await eventually(f"{topic} is created", lambda: self._create(topic), HEAL_SECONDS)
+        # A broker that has not heard of it cannot know that etcd has lost it.
+        await eventually(f"all brokers have {topic}", lambda: self._on_all(topic), HEAL_SECONDS)
         await self._short()
         for member in self._stand.etcds:
             member.kill()
@@ -254,6 +256,10 @@ class Nemesis:
             broker.start()
             await self._short(0.0, 2.0)
         await eventually(f"{topic} is there", lambda: self._has(topic), HEAL_SECONDS)
+
+    async def _on_all(self, topic: str) -> bool:
+        running = [broker for broker in self._stand.brokers if broker.runs]
+        return all((broker.data / f"{topic}-0").is_dir() for broker in running)
 
     async def _create(self, topic: str) -> bool:
         async with Admin(bootstrap_servers=self._stand.bootstrap) as admin:
