@@ -136,7 +136,7 @@ def _new_name(item: pytest.Item) -> str:
     return f"{_stem(item)}-{uuid.uuid4().hex[:8]}"
 
 
-def _topic(marker: pytest.Mark | None) -> dict[str, Any]:
+def _topic(marker: "pytest.Mark | None") -> dict[str, Any]:
     """The arguments of the marker ``kafka_topic``.
 
     Raises:

@@ -86,6 +86,7 @@ class EtcdStore:
         prefix: of all keys, with a slash at both ends.
         writer: a name that is unique among all writers ever.
         now: a monotonic clock, in seconds.
+        seed: of the jitter of pauses.
 
     Attributes:
         registration: this broker's registration key and its create revision; without it this broker cannot write.
@@ -94,7 +95,9 @@ class EtcdStore:
         on_lost: called with the reason when etcd lacks a batch that this broker has applied.
     """
 
-    def __init__(self, kv: KeyValueStore, prefix: str, writer: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self, kv: KeyValueStore, prefix: str, writer: str, now: Callable[[], float], *, seed: str = ""
+    ) -> None:
         self.registration: Created | None = None
         self.controllership: Created | None = None
         self.history: tuple[Restored, ...] = ()
@@ -103,6 +106,7 @@ class EtcdStore:
         self._prefix = prefix
         self._writer = writer
         self._now = now
+        self._seed = seed
         self._written = 0
         self._revision = 0
         self._since_snapshot = self._bytes_since_snapshot = 0
@@ -110,7 +114,7 @@ class EtcdStore:
         self._last: tuple[int, str | None] = (0, None)
 
     def _backoff(self) -> Backoff:
-        return jittered(*_PAUSE_SECONDS, seed=self._writer)
+        return jittered(*_PAUSE_SECONDS, seed=f"store {self._seed}")
 
     def _log_key(self, sequence: int) -> str:
         return f"{self._prefix}log/{sequence:020}"

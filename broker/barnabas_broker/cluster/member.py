@@ -50,6 +50,7 @@ from barnabas_broker.config.keys import (
     ETCD_USER,
     LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
     MIN_INSYNC_REPLICAS,
+    NODE_ID,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     TOPIC_MIN_INSYNC_REPLICAS,
     TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE,
@@ -114,7 +115,9 @@ class ClusterConnection:
         self._wall_ms = wall_ms
         self.prefix = prefix
         self._incarnation = str(uuid.uuid4())
-        self.metadata = EtcdStore(self.kv, prefix, self._incarnation, now)
+        #: Of the jitter of pauses. The incarnation would do, but simulations could not be repeated with it.
+        self._seed = str(config[NODE_ID])
+        self.metadata = EtcdStore(self.kv, prefix, self._incarnation, now, seed=self._seed)
 
     async def retry(self, what: str, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Repeat a step until etcd answers.
@@ -123,7 +126,7 @@ class ClusterConnection:
             MembershipError: etcd did not answer for too long, or has rejected a request.
         """
         deadline = self.now() + START_SECONDS
-        backoff = jittered(*_RETRY_SECONDS, seed=self._incarnation)
+        backoff = jittered(*_RETRY_SECONDS, seed=f"start {self._seed}")
         warned = False
         while True:
             try:

@@ -256,7 +256,7 @@ async def test_a_record_larger_than_buffer_memory(broker: FakeBroker) -> None:
 async def test_buffer_memory_stays_full(broker: FakeBroker) -> None:
     broker.create("t")
     broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
-    async with producer(broker, buffer_memory=500, max_block_ms=20) as sender:
+    async with producer(broker, buffer_memory=500, max_block_ms=1_000) as sender:
         with pytest.raises(BufferExhaustedError, match=r"buffer_memory \(500 bytes\) stayed full"):
             await sender.send_many("t", [b"%d" % at * 150 for at in range(9)])
         broker.always(ApiKey.PRODUCE, None)
