@@ -4,10 +4,14 @@
 """
 
 from collections.abc import Callable, Generator, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 A = TypeVar("A")
+K = TypeVar("K")
 T = TypeVar("T")
+
+#: Items that are put in order in one step.
+_KEYS_PER_STEP: Final = 100
 
 #: Work that yields where it may be interrupted, and returns its result.
 Steps = Generator[None, None, T]
@@ -20,6 +24,20 @@ def each(items: Iterable[A], work: Callable[[A], T]) -> Steps[list[T]]:
         results.append(work(item))
         yield
     return results
+
+
+def by_key(items: Iterable[A], key: Callable[[A], K]) -> Steps[tuple[dict[K, A], set[K]]]:
+    """The items by their keys, some per step, and the keys of more than one item; of these the last item is found."""
+    found: dict[K, A] = {}
+    repeated: set[K] = set()
+    for number, item in enumerate(items, 1):
+        at = key(item)
+        if at in found:
+            repeated.add(at)
+        found[at] = item
+        if not number % _KEYS_PER_STEP:
+            yield
+    return found, repeated
 
 
 def finish(steps: Steps[T]) -> T:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import dropwhile
 from typing import Any, Final, TypeVar
@@ -31,6 +31,7 @@ from barnabas_broker.config.keys import (
     DYNAMIC_LISTENER_KEYS,
     LISTENERS,
 )
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -38,7 +39,7 @@ from barnabas_broker.handlers.topics import check_stays_compacted, check_topic_c
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, by_key, each
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
@@ -74,6 +75,7 @@ _UNSET: Final = frozenset({"log.retention.minutes", "log.retention.ms", "log.rol
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 _Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsResource)
+_Named = AlterConfigsResource | IncrementalAlterConfigsResource | DescribeConfigsResource
 _Result = TypeVar("_Result", AlterResult, IncrementalAlterConfigsResourceResponse)
 _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
 
@@ -81,8 +83,9 @@ _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each r
 @stepwise
 def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     """Answer DescribeConfigs, each resource on its own. One that is asked for twice is described once."""
-    resources = {(one.resource_type, one.resource_name): one for one in request.resources}.values()
-    results = yield from each(resources, partial(_describe, context, request))
+    resources, _ = yield from by_key(request.resources, _key)
+    refusals = yield from _refusals(context, acls.DESCRIBE_CONFIGS, resources.values())
+    results = yield from each(resources.values(), partial(_describe, context, request, refusals))
     return DescribeConfigsResponse(results=results)
 
 
@@ -117,7 +120,7 @@ def handle_list_config_resources(
 
 
 def _describe(
-    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: RequestContext, request: DescribeConfigsRequest, refusals: "_Refusals", resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -129,7 +132,7 @@ def _describe(
     services = context.services
     wanted = resource.configuration_keys
     try:
-        _require(context, acls.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+        _check_allowed(refusals, resource.resource_type, resource.resource_name)
         if resource.resource_type == _TOPIC:
             controller.check_topic_name(resource.resource_name)
             topic = services.cluster.image.topics.get(resource.resource_name)
@@ -166,18 +169,44 @@ _RESOURCES: Final = {
 }
 
 
-def _require(context: RequestContext, operation: AclOperation, resource_type: int, name: str) -> None:
-    """Check that the client may carry out an operation on the configuration of a topic, a group or the cluster.
+#: The types of configuration that are of the cluster.
+_OF_CLUSTER: Final = (_BROKER, _BROKER_LOGGER, _CLIENT_METRICS)
+#: The names of resources that a client may not use, by their type.
+_Refusals = Mapping[int, Collection[str]]
+
+
+def _key(resource: _Named) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _refusals(
+    context: RequestContext, operation: AclOperation, resources: Iterable[_Named]
+) -> Steps[dict[int, Collection[str]]]:
+    """The resources of a request on whose configuration the client may not carry out an operation."""
+    names: dict[int, list[str]] = {}
+    for one in resources:
+        names.setdefault(one.resource_type, []).append(one.resource_name)
+        yield
+    refusals: dict[int, Collection[str]] = {}
+    for resource_type, of_type in names.items():
+        if resource_type in _RESOURCES:
+            resource, _, _ = _RESOURCES[resource_type]
+            refusals[resource_type] = yield from split(context, of_type, operation, resource)
+        elif resource_type in _OF_CLUSTER and not context.allows_on_cluster(operation):
+            refusals[resource_type] = set(of_type)
+    return refusals
+
+
+def _check_allowed(refusals: _Refusals, resource_type: int, name: str) -> None:
+    """Check that the client may use the configuration of a topic, a group or the cluster.
 
     Raises:
         KafkaError: it may not.
     """
-    if resource_type not in _RESOURCES:
-        if resource_type in (_BROKER, _BROKER_LOGGER, _CLIENT_METRICS):
-            context.require_on_cluster(operation)
-        return
-    resource, code, message = _RESOURCES[resource_type]
-    if not context.allows(operation, resource, name):
+    if name in refusals.get(resource_type, ()):
+        if resource_type not in _RESOURCES:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        _, code, message = _RESOURCES[resource_type]
         raise KafkaError(code, message)
 
 
@@ -314,14 +343,17 @@ async def _alter_each(
 ) -> list[_Result]:
     """Change each resource on its own; one that is named more than once is refused."""
     results: list[_Result] = []
-    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    lane = context.services.lane
+    found, repeated = await lane.enqueue(by_key(resources, _key))
+    once = (each for key, each in found.items() if key not in repeated)
+    refusals = await lane.enqueue(_refusals(context, acls.ALTER_CONFIGS, once))
     for resource in resources:
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
         resource_type, name = resource.resource_type, resource.resource_name
-        if times[resource_type, name] > 1:
+        if (resource_type, name) in repeated:
             code, message = _TWICE
         else:
-            code, message = await _alter(context, resource_type, name, change(resource), validate_only)
+            code, message = await _alter(context, refusals, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))
     return results
 
@@ -380,11 +412,11 @@ def _edit_list(key: Key[Any] | None, old: str | None, one: IncrementalAlterableC
 
 
 async def _alter(
-    context: RequestContext, resource_type: int, name: str, change: Edit, validate_only: bool
+    context: RequestContext, refusals: _Refusals, resource_type: int, name: str, change: Edit, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
     services = context.services
     try:
-        _require(context, acls.ALTER_CONFIGS, resource_type, name)
+        _check_allowed(refusals, resource_type, name)
     except KafkaError as error:
         return error.code, error.message or None
 

@@ -4,13 +4,14 @@ import shutil
 from typing import Final
 
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, each
 from barnabas_broker.storage.names import parse_stray_directory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -48,10 +49,13 @@ def handle_describe_topic_partitions(
 
     A cursor must name one of the requested topics.
     """
-    image, cursor, access = context.services.cluster.image, request.cursor, context.access
+    image, cursor = context.services.cluster.image, request.cursor
     asked = [topic.name for topic in request.topics]
+    # Without a list, topics that the client may not describe are left out.
+    refused = yield from split(context, asked or image.topics, acls.DESCRIBE, audit=bool(asked))
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        return DescribeTopicPartitionsResponse(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in asked])
+        failed = yield from each(asked, lambda name: _failed(name, ErrorCode.INVALID_REQUEST))
+        return DescribeTopicPartitionsResponse(topics=failed)
     names = sorted(set(asked) or image.topics)
     left = max(min(request.response_partition_limit, _LIMIT), 1)
     answer = DescribeTopicPartitionsResponse(topics=[])
@@ -62,11 +66,11 @@ def handle_describe_topic_partitions(
             if name < cursor.topic_name:
                 continue
             first = cursor.partition_index if name == cursor.topic_name else 0
-        if access is not None and not access.allows(acls.DESCRIBE, acls.TOPIC, name, audit=bool(asked)):
+        if name in refused:
             if asked:
                 answer.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        allowed = operations.authorized(access, acls.TOPIC, name)
+        allowed = operations.authorized(context.access, acls.TOPIC, name)
         topic = image.topics.get(name)
         if topic is None:
             answer.topics.append(_failed(name, missing_code(name), allowed))
@@ -172,7 +176,9 @@ def handle_alter_replica_log_dirs(
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     allowed = context.allows_on_cluster(acls.ALTER)
     for asked in request.dirs:
+        yield
         for topic in asked.topics:
+            yield
             for index in topic.partitions:
                 yield
                 if not allowed:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.handlers.charge import Charge
@@ -25,6 +26,7 @@ from barnabas_broker.server.refusals import feature_of_api, unserved_version
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode
+from barnabas_protocol.hot import LongRequest
 from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, Request, Response, Versions
@@ -60,6 +62,7 @@ class Route:
             The handler asks for it.
         versions: the versions that are served, in Kafka's notation; None for all that the message declares.
         decode: reads the request, for an API that has a faster way than its schema.
+        decode_long: reads a request that `decode` finds too long for the event loop (:exc:`LongRequest`), in a thread.
         encode: writes the response, likewise.
         alone: while a request waits for its response, its connection starts no further one.
         changes: what the handler changes, and so writes to the audit log (``RequestContext.changed``).
@@ -72,6 +75,7 @@ class Route:
     authorizes: tuple[Requirement, ...]
     versions: str | None = None
     decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
+    decode_long: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
     encode: Callable[[Any, int, int], Answer] = encode
     alone: bool = False
     changes: tuple[Change, ...] = ()
@@ -140,11 +144,17 @@ class Dispatch:
             access = self._access(peer) if context is None else context.access
             context = peer.cached = RequestContext(self.services, peer, version, client_id or "", access)
         charge = Charge(context, route.key, len(frame)) if self._quotas.active else None
-        if len(frame) > self._large and key != ApiKey.PRODUCE:
-            work = asyncio.ensure_future(self._decode_and_handle(route, request_class, header, frame, context, charge))
+        decode_long = route.decode if len(frame) > self._large and key != ApiKey.PRODUCE else None
+        if decode_long is None:
+            try:
+                request = route.decode(request_class, header, frame)
+            except LongRequest:
+                decode_long = route.decode_long
+        if decode_long is not None:
+            decoding = partial(decode_long, request_class, header, frame)
+            work = asyncio.ensure_future(self._decode_and_handle(route, decoding, context, charge))
             peer.hold(work)
             return self._deferred(_handled(work), route, header, peer, metrics, started, charge, long=True)
-        request = route.decode(request_class, header, frame)
         try:
             handled = route.handler(context, request)
             if charge is not None:
@@ -194,15 +204,13 @@ class Dispatch:
     async def _decode_and_handle(
         self,
         route: Route,
-        request: type[Request],
-        header: RequestHeader,
-        frame: Buffer,
+        decoding: Callable[[], Any],
         context: RequestContext,
         charge: Charge | None,
     ) -> Handled:
         """Decode a large request in the thread, and call its handler."""
         loop = asyncio.get_running_loop()
-        decoded = await loop.run_in_executor(self._thread, route.decode, request, header, frame)
+        decoded = await loop.run_in_executor(self._thread, decoding)
         began = self._now()
         handled = route.handler(context, decoded)
         if charge is not None:

@@ -2,6 +2,9 @@
 
 With an authorizer it first takes out of the request what the client may not use, and puts an error for it into the
 response.
+
+Known deviation: OffsetFetch answers a group that is named again only while the response is short
+(:mod:`barnabas_broker.repeats`).
 """
 
 from asyncio import Future
@@ -15,14 +18,14 @@ from barnabas_broker.groups.coordinator.responses import FetchedGroup, commit_er
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.errors import join_error, sync_error
+from barnabas_broker.handlers.authorization import take_out, topic_of
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
 from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.stepwise import extended, stepwise
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.security.authorizer import Access
 from barnabas_broker.steps import Steps, each
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.acls import AclOperation
@@ -36,14 +39,14 @@ from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from barnabas_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
+    OffsetDeleteRequestPartition,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -51,6 +54,8 @@ from barnabas_protocol.messages.offset_delete import (
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -71,8 +76,6 @@ from barnabas_protocol.schema import Response
 
 #: A method of the coordinator. What takes longer with more in the request is a generator of steps.
 Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any] | Steps[Any]]
-#: Puts the errors for what was taken out of a request into its response.
-Extend = Callable[[Any], None]
 
 _ANSWERS: Final = (Response, Future)
 #: The first version of JoinGroup in which a response may have no protocol.
@@ -89,6 +92,12 @@ def handler_for(method: Method) -> Handler:
     return handle
 
 
+def call(context: RequestContext, method: Method, request: Any) -> Steps[Handled]:
+    """What `method` of the coordinator answers, as a part of a handler that does more."""
+    handled = method(_coordinator(context), request, context.version, _caller(context))
+    return handled if isinstance(handled, _ANSWERS) else (yield from handled)
+
+
 def _coordinator(context: RequestContext) -> GroupCoordinator:
     """The coordinator; without its partitions while this broker's registration does not hold."""
     services = context.services
@@ -102,7 +111,7 @@ def _caller(context: RequestContext) -> Caller:
     if caller is None:
         access = context.access
         # Nothing here refers to the context, so that it is freed with its connection, without the collector.
-        may_describe = None if access is None else partial(_describes, access)
+        may_describe = None if access is None else partial(access.allows, acls.DESCRIBE, acls.TOPIC, audit=False)
         caller = context.caller = Caller(context.client_id, f"/{context.peer.host}", may_describe)
     return caller
 
@@ -125,43 +134,6 @@ def member_handler(method: Method, refused: Callable[[ErrorCode, int], Response]
     return check
 
 
-def extended(handled: Handled, extend: Extend) -> Handled:
-    """The same response, now or later, with errors for what was taken out of the request."""
-    if handled is None or isinstance(handled, Response):
-        extend(handled)
-        return handled
-
-    async def respond() -> Response | None:
-        response = await handled
-        extend(response)
-        return response
-
-    return respond()
-
-
-def _take_out(
-    access: Access, operation: AclOperation, topics: list[Any], names: Mapping[bytes, str] | None
-) -> list[Any]:
-    """Remove the topics of a request on which an operation is not allowed, and return them.
-
-    Args:
-        access: what the client may do.
-        operation: the operation.
-        topics: of the request.
-        names: by topic id, if the request has ids. A topic of an unknown id stays, and is answered as unknown.
-    """
-
-    def allowed(topic: Any) -> bool:
-        name = topic.name if names is None else names.get(topic.topic_id)
-        return name is None or access.allows(operation, acls.TOPIC, name)
-
-    refused = [topic for topic in topics if not allowed(topic)]
-    if refused:
-        out = set(map(id, refused))
-        topics[:] = [topic for topic in topics if id(topic) not in out]
-    return refused
-
-
 def _names(context: RequestContext, by_id_from: int) -> Mapping[bytes, str] | None:
     """The names of topics by id, if the version of the request has ids."""
     return context.services.cluster.image.names if context.version >= by_id_from else None
@@ -176,44 +148,52 @@ _commit_offsets: Final = handler_for(GroupCoordinator.commit_offsets)
 
 def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> Handled:
     """Answer OffsetCommit."""
-    access = context.access
-    handled = _commit_offsets(context, request) if access is None else _commit_allowed(context, request, access)
-    if request.generation_id_or_member_epoch >= 0 or request.member_id:
-        return handled
-    return extended(handled, partial(_audit_commit, context, request.group_id))
-
-
-def _audit_commit(context: RequestContext, group_id: str, response: OffsetCommitResponse) -> None:
-    """Audit what is committed outside of the group's membership: a reset, or a consumer without a subscription."""
-    if any(each.error_code == ErrorCode.NONE for topic in response.topics for each in topic.partitions):
-        context.services.audit.offsets_set(context.principal, context.peer.host, group_id, context.client_id)
-
-
-def _commit_allowed(context: RequestContext, request: OffsetCommitRequest, access: Access) -> Handled:
-    if not access.allows(acls.READ, acls.GROUP, request.group_id):
-        steps = commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return context.services.lane.respond(steps, context.peer)
-    refused = _take_out(access, acls.READ, request.topics, _names(context, _TOPIC_IDS))
-    if not refused:
+    if context.access is None and _of_member(request):
         return _commit_offsets(context, request)
-
-    def extend(response: OffsetCommitResponse) -> None:
-        response.topics += [_not_committed(topic) for topic in refused]
-
-    if not request.topics:
-        return extended(OffsetCommitResponse(topics=[]), extend)
-    return extended(_commit_offsets(context, request), extend)
+    return _commit(context, request)
 
 
-def _not_committed(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
+def _of_member(request: OffsetCommitRequest) -> bool:
+    """Whether a member of the group commits; otherwise it is a reset, or a consumer without a subscription."""
+    return request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
+
+
+@stepwise
+def _commit(context: RequestContext, request: OffsetCommitRequest) -> Steps[Handled]:
+    if not context.allows(acls.READ, acls.GROUP, request.group_id):
+        return (yield from commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    refused = yield from take_out(context, request.topics, topic_of(_names(context, _TOPIC_IDS)), acls.READ)
+    handled: Handled
+    if refused and not request.topics:
+        handled = OffsetCommitResponse(topics=[])
+    else:
+        handled = yield from call(context, GroupCoordinator.commit_offsets, request)
+
+    def extend(response: OffsetCommitResponse) -> Steps[None]:
+        if not _of_member(request):
+            yield from _audit_commit(context, request.group_id, response)
+        for topic in refused:
+            failed = yield from each(topic.partitions, _not_committed)
+            response.topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=failed)
+            )
+            yield
+
+    return (yield from extended(context, handled, extend))
+
+
+def _audit_commit(context: RequestContext, group_id: str, response: OffsetCommitResponse) -> Steps[None]:
+    """Audit what is committed outside of the group's membership: a reset, or a consumer without a subscription."""
+    for topic in response.topics:
+        if any(each.error_code == ErrorCode.NONE for each in topic.partitions):
+            context.services.audit.offsets_set(context.principal, context.peer.host, group_id, context.client_id)
+            return
+        yield
+
+
+def _not_committed(asked: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(
+        partition_index=asked.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
     )
 
 
@@ -226,115 +206,99 @@ _fetch_offsets: Final = handler_for(GroupCoordinator.fetch_offsets)
 
 def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> Handled:
     """Answer OffsetFetch."""
-    access = context.access
-    if access is None:
+    if context.access is None:
         return _fetch_offsets(context, request)
-    if context.version < _GROUPS:
-        return _fetch_of_group(context, request, access)
-    return _fetch_of_groups(context, request, access)
+    return _fetch_of_group(context, request) if context.version < _GROUPS else _fetch_of_groups(context, request)
 
 
-def _fetch_of_group(context: RequestContext, request: OffsetFetchRequest, access: Access) -> Handled:
+@stepwise
+def _fetch_of_group(context: RequestContext, request: OffsetFetchRequest) -> Steps[Handled]:
     """Answer a version that asks for one group."""
-    if not access.allows(acls.DESCRIBE, acls.GROUP, request.group_id):
+    if not context.allows(acls.DESCRIBE, acls.GROUP, request.group_id):
         failed = [FetchedGroup(request.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, [])]
-        return context.services.lane.respond(fetch_response(request, context.version, failed), context.peer)
-    refused = [] if request.topics is None else _take_out(access, acls.DESCRIBE, request.topics, None)
+        return (yield from fetch_response(request, context.version, failed))
+    refused: list[OffsetFetchRequestTopic] = []
+    if request.topics is not None:
+        refused = yield from take_out(context, request.topics, topic_of(None), acls.DESCRIBE)
 
-    def extend(response: OffsetFetchResponse) -> None:
+    def extend(response: OffsetFetchResponse) -> Steps[None]:
         if request.topics is None:
-            response.topics = [topic for topic in response.topics if _describes(access, topic.name)]
-        response.topics += [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(**_not_fetched(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-                    for index in topic.partition_indexes
-                ],
+            yield from take_out(context, response.topics, topic_of(None), acls.DESCRIBE, audit=False)
+        for topic in refused:
+            partitions = yield from each(
+                topic.partition_indexes, lambda index: OffsetFetchResponsePartition(**_not_fetched(index))
             )
-            for topic in refused
-        ]
+            response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+            yield
 
-    return extended(_fetch_offsets(context, request), extend)
+    handled = yield from call(context, GroupCoordinator.fetch_offsets, request)
+    return (yield from extended(context, handled, extend))
 
 
-def _fetch_of_groups(context: RequestContext, request: OffsetFetchRequest, access: Access) -> Handled:
+@stepwise
+def _fetch_of_groups(context: RequestContext, request: OffsetFetchRequest) -> Steps[Handled]:
     """Answer a version that asks for several groups."""
-    names = _names(context, _TOPIC_IDS)
-    refused: list[OffsetFetchRequestGroup] = []
-    taken_out: dict[str, list[Any]] = {}
+    name_of = topic_of(_names(context, _TOPIC_IDS))
+    refused = yield from take_out(context, request.groups, lambda group: group.group_id, acls.DESCRIBE, acls.GROUP)
+    taken_out: dict[str, list[OffsetFetchRequestTopics]] = {}
     everything: set[str] = set()
     for group in request.groups:
-        if not access.allows(acls.DESCRIBE, acls.GROUP, group.group_id):
-            refused.append(group)
-        elif group.topics is None:
+        yield
+        if group.topics is None:
             everything.add(group.group_id)
-        elif out := _take_out(access, acls.DESCRIBE, group.topics, names):
+        elif out := (yield from take_out(context, group.topics, name_of, acls.DESCRIBE)):
             taken_out.setdefault(group.group_id, []).extend(out)
-    out_ids = set(map(id, refused))
-    request.groups = [group for group in request.groups if id(group) not in out_ids]
 
-    def extend(response: OffsetFetchResponse) -> None:
+    def extend(response: OffsetFetchResponse) -> Steps[None]:
         for answer in response.groups:
+            yield
             if answer.group_id in everything:
-                answer.topics = [
-                    topic
-                    for topic in answer.topics
-                    if _describes(access, topic.name if names is None else names.get(topic.topic_id, ""))
-                ]
+                yield from take_out(context, answer.topics, name_of, acls.DESCRIBE, audit=False)
             if answer.error_code == ErrorCode.NONE:
-                answer.topics += [
-                    OffsetFetchResponseTopics(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            OffsetFetchResponsePartitions(**_not_fetched(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-                            for index in topic.partition_indexes
-                        ],
+                for topic in taken_out.pop(answer.group_id, ()):
+                    partitions = yield from each(
+                        topic.partition_indexes, lambda index: OffsetFetchResponsePartitions(**_not_fetched(index))
                     )
-                    for topic in taken_out.pop(answer.group_id, ())
-                ]
-        response.groups += [
-            OffsetFetchResponseGroup(
-                group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[]
-            )
-            for group in refused
-        ]
+                    answer.topics.append(
+                        OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+                    )
+                    yield
+        response.groups += yield from each(refused, _group_not_fetched)
 
-    return extended(_fetch_offsets(context, request), extend)
+    handled = yield from call(context, GroupCoordinator.fetch_offsets, request)
+    return (yield from extended(context, handled, extend))
 
 
-def _describes(access: Access, topic: str) -> bool:
-    return access.allows(acls.DESCRIBE, acls.TOPIC, topic, audit=False)
-
-
-def _not_fetched(index: int, code: ErrorCode) -> dict[str, Any]:
+def _not_fetched(index: int) -> dict[str, Any]:
     return {
         "partition_index": index,
         "committed_offset": -1,
         "committed_leader_epoch": -1,
         "metadata": "",
-        "error_code": code,
+        "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
+
+
+def _group_not_fetched(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[])
 
 
 # TxnOffsetCommit
 
 
-def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Handled:
+@stepwise
+def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Steps[Handled]:
     """Answer TxnOffsetCommit, after the coordinator of the transaction has confirmed that it is ongoing."""
-    access = context.access
-    refused: list[TxnOffsetCommitRequestTopic] = []
-    if access is not None:
-        code = ErrorCode.NONE
-        if not access.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        elif not access.allows(acls.READ, acls.GROUP, request.group_id):
-            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if code is not ErrorCode.NONE:
-            failed = [_not_committed_in_transaction(topic, code) for topic in request.topics]
-            return TxnOffsetCommitResponse(throttle_time_ms=0, topics=failed)
-        refused = _take_out(access, acls.READ, request.topics, None)
+    code = ErrorCode.NONE
+    if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, request.transactional_id):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not context.allows(acls.READ, acls.GROUP, request.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if code is not ErrorCode.NONE:
+        failed = TxnOffsetCommitResponse(throttle_time_ms=0, topics=[])
+        yield from _add_not_committed(failed, request.topics, code)
+        return failed
+    refused = yield from take_out(context, request.topics, topic_of(None), acls.READ)
     services = context.services
 
     def verify(partition: int, done: Callable[[ErrorCode], None]) -> None:
@@ -355,115 +319,113 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
     def commit(groups: GroupCoordinator, asked: TxnOffsetCommitRequest, version: int, caller: Caller) -> Steps[Any]:
         return groups.commit_transactional_offsets(asked, version, caller, verify)
 
-    def extend(response: TxnOffsetCommitResponse) -> None:
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        response.topics += [_not_committed_in_transaction(topic, code) for topic in refused]
+    handled = yield from call(context, commit, request)
+    if not refused:
+        return handled
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return (yield from extended(context, handled, lambda response: _add_not_committed(response, refused, code)))
 
-    handled = handler_for(commit)(context, request)
-    return extended(handled, extend) if refused else handled
 
-
-def _not_committed_in_transaction(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
-    )
+def _add_not_committed(
+    response: TxnOffsetCommitResponse, topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode
+) -> Steps[None]:
+    """Add topics to a response, each partition with the same error."""
+    for topic in topics:
+        failed = yield from each(
+            topic.partitions,
+            lambda asked: TxnOffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code),
+        )
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=failed))
+        yield
 
 
 # OffsetDelete
 
-_delete_offsets: Final = handler_for(GroupCoordinator.delete_offsets)
 
-
-def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> Handled:
+@stepwise
+def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> Steps[Handled]:
     """Answer OffsetDelete."""
     if not context.allows(acls.DELETE, acls.GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=[])
-    access = context.access
-    refused = [] if access is None else _take_out(access, acls.READ, request.topics, None)
+    refused = yield from take_out(context, request.topics, topic_of(None), acls.READ)
 
-    def extend(response: OffsetDeleteResponse) -> None:
+    def extend(response: OffsetDeleteResponse) -> Steps[None]:
+        if response.error_code != ErrorCode.NONE:
+            return
         for topic in response.topics:
             deleted = [each.partition_index for each in topic.partitions if each.error_code == ErrorCode.NONE]
-            if deleted and response.error_code == ErrorCode.NONE:
+            if deleted:
                 what = {"group": printable(request.group_id), "topic": topic.name, "partitions": deleted}
                 context.changed(Change.OFFSETS_DELETED, **what)
-        if response.error_code == ErrorCode.NONE:
-            response.topics += [_not_deleted(topic) for topic in refused]
+            yield
+        for asked in refused:
+            partitions = yield from each(asked.partitions, _not_deleted)
+            response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
+            yield
 
-    return extended(_delete_offsets(context, request), extend)
+    handled = yield from call(context, GroupCoordinator.delete_offsets, request)
+    return (yield from extended(context, handled, extend))
 
 
-def _not_deleted(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return OffsetDeleteResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
+def _not_deleted(asked: OffsetDeleteRequestPartition) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(
+        partition_index=asked.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
     )
 
 
 # DescribeGroups, ListGroups, DeleteGroups
 
-_describe_groups: Final = handler_for(GroupCoordinator.describe)
-_delete_groups: Final = handler_for(GroupCoordinator.delete_groups)
 
-
-def take_out_groups(access: Access, operation: AclOperation, group_ids: list[str]) -> list[str]:
+def take_out_groups(context: RequestContext, operation: AclOperation, group_ids: list[str]) -> Steps[list[str]]:
     """Remove the groups of a request on which an operation is not allowed, and return each once."""
-    refused = {name: None for name in group_ids if not access.allows(operation, acls.GROUP, name)}
-    if refused:
-        group_ids[:] = [name for name in group_ids if name not in refused]
-    return list(refused)
+    refused = yield from take_out(context, group_ids, str, operation, acls.GROUP)
+    return list(dict.fromkeys(refused))
 
 
-def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> Handled:
+@stepwise
+def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> Steps[Handled]:
     """Answer DescribeGroups."""
-    access = context.access
-    if access is None:
-        return _describe_groups(context, request)
-    refused = take_out_groups(access, acls.DESCRIBE, request.groups)
+    refused = yield from take_out_groups(context, acls.DESCRIBE, request.groups)
 
-    def extend(response: DescribeGroupsResponse) -> None:
+    def extend(response: DescribeGroupsResponse) -> Steps[None]:
         for group in response.groups:
             if group.authorized_operations != operations.NOT_ASKED:
-                group.authorized_operations = operations.authorized(access, acls.GROUP, group.group_id)
-        response.groups += [failed_group(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in refused]
+                group.authorized_operations = operations.authorized(context.access, acls.GROUP, group.group_id)
+            yield
+        response.groups += yield from each(
+            refused, lambda name: failed_group(name, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        )
 
-    return extended(_describe_groups(context, request), extend)
+    handled = yield from call(context, GroupCoordinator.describe, request)
+    return (yield from extended(context, handled, extend))
 
 
 @stepwise
 def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """Answer ListGroups: the groups that the client may describe."""
     response = yield from _coordinator(context).list_groups(request, context.version, _caller(context))
-    if context.allows_on_cluster(acls.DESCRIBE, audit=False):
-        return response
-    shown = yield from each(
-        response.groups, lambda group: context.allows(acls.DESCRIBE, acls.GROUP, group.group_id, audit=False)
-    )
-    response.groups = [group for group, allowed in zip(response.groups, shown, strict=True) if allowed]
+    if not context.allows_on_cluster(acls.DESCRIBE, audit=False):
+        yield from take_out(
+            context, response.groups, lambda group: group.group_id, acls.DESCRIBE, acls.GROUP, audit=False
+        )
     return response
 
 
-def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Handled:
+@stepwise
+def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Handled]:
     """Answer DeleteGroups."""
-    access = context.access
-    refused = [] if access is None else take_out_groups(access, acls.DELETE, request.groups_names)
+    refused = yield from take_out_groups(context, acls.DELETE, request.groups_names)
 
-    def extend(response: DeleteGroupsResponse) -> None:
+    def extend(response: DeleteGroupsResponse) -> Steps[None]:
         for result in response.results:
             if result.error_code == ErrorCode.NONE:
                 context.changed(Change.GROUP_DELETED, group=printable(result.group_id))
+            yield
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        response.results += [DeletableGroupResult(group_id=name, error_code=code) for name in refused]
+        response.results += yield from each(refused, lambda name: DeletableGroupResult(group_id=name, error_code=code))
 
-    return extended(_delete_groups(context, request), extend)
+    handled = yield from call(context, GroupCoordinator.delete_groups, request)
+    return (yield from extended(context, handled, extend))
 
 
 def _join_refused(code: ErrorCode, version: int) -> Response:

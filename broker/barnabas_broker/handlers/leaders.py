@@ -1,7 +1,7 @@
 """ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: leaders and replicas of partitions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas_broker.cluster import controller
@@ -20,6 +20,7 @@ from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from barnabas_protocol.messages.elect_leaders import (
@@ -27,6 +28,7 @@ from barnabas_protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 from barnabas_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -51,7 +53,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     kind = ElectionType(request.election_type)
     asked = None
     if request.topic_partitions is not None:
-        asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+        asked = await context.services.lane.enqueue(_partitions(request.topic_partitions))
     try:
         answers = await context.services.cluster.change(lambda image: controller.elect_leaders(image, kind, asked))
     except KafkaError as error:
@@ -70,10 +72,22 @@ async def _not_elected(
     context: RequestContext, request: ElectLeadersRequest, error: KafkaError
 ) -> ElectLeadersResponse:
     """The response with an error for all, and for each partition that the request names."""
-    asked = [(topic.topic, index) for topic in request.topic_partitions or () for index in topic.partitions]
-    response = await context.services.lane.enqueue(_elected(dict.fromkeys(asked, error.code)))
+    lane = context.services.lane
+    asked = await lane.enqueue(_partitions(request.topic_partitions or ()))
+    response = await lane.enqueue(_elected(dict.fromkeys(asked, error.code)))
     response.error_code = error.code if context.version >= _FIRST_WITH_ERROR else ErrorCode.NONE
     return response
+
+
+def _partitions(topics: Iterable[TopicPartitions]) -> Steps[list[tuple[str, int]]]:
+    """The partitions that a request names, some per step."""
+    named: list[tuple[str, int]] = []
+    for topic in topics:
+        for index in topic.partitions:
+            named.append((topic.topic, index))
+            yield
+        yield
+    return named
 
 
 def _elected(answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:
@@ -105,18 +119,7 @@ async def handle_alter_partition_reassignments(
     try:
         context.require_on_cluster(acls.ALTER)
     except KafkaError as error:
-        refused = [
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=one.partition_index, error_code=error.code, error_message=error.message
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        refused = await context.services.lane.enqueue(_not_reassigned(request, error))
         return AlterPartitionReassignmentsResponse(
             error_code=error.code, error_message=error.message, responses=refused
         )
@@ -124,14 +127,33 @@ async def handle_alter_partition_reassignments(
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=allowed,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[await _reassign(context, topic.name, one, allowed) for one in topic.partitions],
-            )
-            for topic in request.topics
-        ],
+        responses=[await _reassign_each(context, topic, allowed) for topic in request.topics],
     )
+
+
+def _not_reassigned(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> Steps[list[ReassignableTopicResponse]]:
+    """An error for each partition that the request names."""
+    responses = []
+    for topic in request.topics:
+        partitions = yield from each(
+            topic.partitions,
+            lambda one: ReassignablePartitionResponse(
+                partition_index=one.partition_index, error_code=error.code, error_message=error.message
+            ),
+        )
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return responses
+
+
+async def _reassign_each(
+    context: RequestContext, topic: ReassignableTopic, allow_factor_change: bool
+) -> ReassignableTopicResponse:
+    await asyncio.sleep(0)
+    partitions = [await _reassign(context, topic.name, one, allow_factor_change) for one in topic.partitions]
+    return ReassignableTopicResponse(name=topic.name, partitions=partitions)
 
 
 async def _reassign(
@@ -166,45 +188,54 @@ def handle_list_partition_reassignments(
     try:
         context.require_on_cluster(acls.DESCRIBE)
     except KafkaError as error:
-        refused = [
-            OngoingTopicReassignment(
-                name=topic.name,
-                partitions=[
-                    OngoingPartitionReassignment(
-                        partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
+        refused = yield from _none_shown(request)
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=refused)
     image = context.services.cluster.image
     if request.topics is None:
-        asked = [(topic, list(range(len(topic.partitions)))) for topic in image.topics.values()]
-    else:
-        known = [(image.topics.get(topic.name), topic.partition_indexes) for topic in request.topics]
-        asked = [(topic, indexes) for topic, indexes in known if topic is not None]
-    moving = yield from each(asked, lambda each: (each[0].name, _moving(*each)))
-    return ListPartitionReassignmentsResponse(
-        error_message=None,
-        topics=[
-            OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in moving if partitions
-        ],
-    )
-
-
-def _moving(topic: TopicInfo, indexes: Sequence[int]) -> list[OngoingPartitionReassignment]:
-    return [
-        OngoingPartitionReassignment(
-            partition_index=index,
-            replicas=list(partition.replicas),
-            adding_replicas=list(partition.adding),
-            removing_replicas=list(partition.removing),
+        asked: Iterable[tuple[str, Iterable[int]]] = (
+            (topic.name, range(len(topic.partitions))) for topic in image.topics.values()
         )
-        for index in dict.fromkeys(indexes)
-        if 0 <= index < len(topic.partitions) and controller.is_reassigning(partition := topic.partitions[index])
-    ]
+    else:
+        asked = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    response = ListPartitionReassignmentsResponse(error_message=None, topics=[])
+    for name, indexes in asked:
+        yield
+        topic = image.topics.get(name)
+        moving = [] if topic is None else (yield from _moving(topic, indexes))
+        if moving:
+            response.topics.append(OngoingTopicReassignment(name=name, partitions=moving))
+    return response
+
+
+def _none_shown(request: ListPartitionReassignmentsRequest) -> Steps[list[OngoingTopicReassignment]]:
+    """The partitions that the request names, without their replicas, for a client that may not know them."""
+    topics = []
+    for topic in request.topics or ():
+        partitions = yield from each(
+            topic.partition_indexes,
+            lambda index: OngoingPartitionReassignment(
+                partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
+            ),
+        )
+        topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
+        yield
+    return topics
+
+
+def _moving(topic: TopicInfo, indexes: Iterable[int]) -> Steps[list[OngoingPartitionReassignment]]:
+    moving = []
+    for index in dict.fromkeys(indexes):
+        yield
+        if 0 <= index < len(topic.partitions) and controller.is_reassigning(partition := topic.partitions[index]):
+            moving.append(
+                OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(partition.replicas),
+                    adding_replicas=list(partition.adding),
+                    removing_replicas=list(partition.removing),
+                )
+            )
+    return moving
 
 
 ROUTES: Final = (

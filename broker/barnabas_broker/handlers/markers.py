@@ -15,9 +15,8 @@ from barnabas_broker.folded import Folded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.groups import extended
 from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.stepwise import extended, stepwise
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.manager import ReplicaManager
@@ -58,7 +57,7 @@ def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRe
         return (yield from write_markers(replicas, groups, now_ms, request, timeout, refused))
     limit = services.cluster.producer_id_limit(now_ms)
     answer = yield from write_markers(replicas, groups, now_ms, request, timeout, refused, limit)
-    return extended(answer, partial(_audit, context, request))
+    return (yield from extended(context, answer, partial(_audit, context, request)))
 
 
 def _is_broker(context: RequestContext) -> bool:
@@ -76,7 +75,7 @@ def client_id_of_coordinator(node_id: int) -> str:
     return f"broker-{node_id}-transactions"
 
 
-def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> None:
+def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> Steps[None]:
     """Audit the transactions that an administrator has aborted."""
     aborts = {marker.producer_id for marker in request.markers if not marker.transaction_result}
     for marker in response.markers:
@@ -85,6 +84,8 @@ def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: W
             if written and marker.producer_id in aborts:
                 what = {"producer_id": marker.producer_id, "topic": topic.name, "partitions": written}
                 context.changed(Change.TRANSACTION_ABORTED, **what)
+            yield
+        yield
 
 
 def _not_written(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
@@ -101,6 +102,8 @@ def _not_written(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersRespon
                 ),
             )
             result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=refused))
+            yield
+        yield
     return response
 
 
@@ -136,6 +139,8 @@ def write_markers(
                 of_topic[index] = answer
                 _append(replicas, groups, now_ms, marker, topic.name, answer, delayed, producer_id_limit, refused)
                 yield
+            yield
+        yield
     response = WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(

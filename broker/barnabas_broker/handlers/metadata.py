@@ -1,11 +1,12 @@
 """Metadata, DescribeCluster and FindCoordinator: brokers, topics, leaders and coordinators."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from barnabas_broker.cluster.image import BrokerInfo, Image, TopicInfo
 from barnabas_broker.config.keys import AUTO_CREATE_TOPICS_ENABLE
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -15,10 +16,10 @@ from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.server.refusals import SHARE_GROUPS
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, by_key, each
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
     INTERNAL_TOPICS,
@@ -70,57 +71,78 @@ def handle_metadata(
     """Answer Metadata; missing topics are created first if the client and the configuration allow it."""
     asked = request.topics or ()
     if context.version < _BY_ID and any(t.name is None or t.topic_id != _NO_ID for t in asked):
-        return _refused(asked)
+        return (yield from _refused(asked))
     if request.allow_auto_topic_creation or context.version < 4:
-        topics = context.services.cluster.image.topics
-        by_name = [t.name for t in asked if t.name is not None and t.topic_id == _NO_ID]
-        missing = [name for name in dict.fromkeys(by_name) if name not in topics]
-        refused: dict[str, KafkaError] = {}
-        if missing and context.access is not None:
-            missing, refused = _creatable(context, missing)
+        missing = yield from _missing(context, asked)
         if missing:
-            return _create_and_answer(context, request, missing, refused)
-        return (yield from _answer(context, request, refused))
+            creatable, refused = yield from _creatable(context, missing)
+            if creatable:
+                return _create_and_answer(context, request, creatable, refused)
+            return (yield from _answer(context, request, refused))
     return (yield from _answer(context, request, {}))
 
 
-def _creatable(context: RequestContext, missing: Sequence[str]) -> tuple[list[str], dict[str, KafkaError]]:
-    """Those missing topics that the client may have created, and the errors of others that it may describe."""
-    described = [name for name in missing if context.allows(acls.DESCRIBE, acls.TOPIC, name, audit=False)]
-    if not context.services.config[AUTO_CREATE_TOPICS_ENABLE] or context.allows_on_cluster(acls.CREATE, audit=False):
-        return described, {}
-    creatable = [name for name in described if context.allows(acls.CREATE, acls.TOPIC, name)]
-    refused = {name: KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in described if name not in creatable}
+def _missing(context: RequestContext, asked: Iterable[MetadataRequestTopic]) -> Steps[list[str]]:
+    """The topics that are requested by names that no topic has, each once."""
+    topics = context.services.cluster.image.topics
+    missing: dict[str, None] = {}
+    for topic in asked:
+        if topic.name is not None and topic.topic_id == _NO_ID and topic.name not in topics:
+            missing[topic.name] = None
+        yield
+    return list(missing)
+
+
+def _creatable(context: RequestContext, missing: Sequence[str]) -> Steps[tuple[list[str], dict[str, ErrorCode]]]:
+    """Those missing topics that may be created for the client, and the errors of others that it may describe."""
+    hidden = yield from split(context, missing, acls.DESCRIBE, audit=False)
+    described = [name for name in missing if name not in hidden]
+    refused: dict[str, ErrorCode] = {}
+    if context.services.config[AUTO_CREATE_TOPICS_ENABLE]:
+        not_allowed = yield from split(context, described, acls.CREATE, unless=acls.CREATE)
+        refused = dict.fromkeys(not_allowed, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    creatable = []
+    for name in described:
+        yield
+        if name not in refused:
+            code = missing_code(name)
+            if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+                refused[name] = code
+            else:
+                creatable.append(name)
     return creatable, refused
 
 
 async def _create_and_answer(
-    context: RequestContext, request: MetadataRequest, missing: Sequence[str], refused: Mapping[str, KafkaError]
+    context: RequestContext, request: MetadataRequest, missing: Sequence[str], refused: Mapping[str, ErrorCode]
 ) -> MetadataResponse:
     failed = await create_automatically(context, missing)
-    return await context.services.lane.enqueue(_answer(context, request, {**refused, **failed}))
+    codes = {**refused, **{name: error.code for name, error in failed.items()}}
+    return await context.services.lane.enqueue(_answer(context, request, codes))
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, refused: Mapping[str, KafkaError]
+    context: RequestContext, request: MetadataRequest, refused: Mapping[str, ErrorCode]
 ) -> Steps[MetadataResponse]:
     """The response from the image; `refused` are the topics that could not be created."""
     image, asked = context.services.cluster.image, request.topics
     reachable, access = _reachable(context, image), context.access
+    topics: list[MetadataResponseTopic] = []
     if asked is None or (not asked and context.version == 0):
-        topics = []
+        # Topics that the client may not describe are left out.
+        hidden = yield from split(context, image.topics, acls.DESCRIBE, audit=False)
         for topic in image.topics.values():
-            # Topics that the client may not describe are left out.
-            if access is None or access.allows(acls.DESCRIBE, acls.TOPIC, topic.name, audit=False):
+            if topic.name not in hidden:
                 topics.append(_topic(context, image, reachable, topic, request))
             yield
     else:
-        topics = []
-        for one in _once(asked):
+        once, _ = yield from by_key(asked, lambda one: (one.name, one.topic_id))
+        hidden = yield from split(context, (_name(image, one) for one in once.values()), acls.DESCRIBE)
+        for one in once.values():
             yield
-            name = image.names.get(one.topic_id) if one.topic_id != _NO_ID else one.name
+            name = _name(image, one)
             known = image.topics.get(name) if name is not None else None
-            if access is not None and name is not None and not access.allows(acls.DESCRIBE, acls.TOPIC, name):
+            if name in hidden:
                 # The same whether it exists or not, except by id, which tells nothing.
                 topics.append(_unknown(one.name, one.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             elif known is not None:
@@ -128,8 +150,8 @@ def _answer(
             elif one.topic_id != _NO_ID:
                 topics.append(_unknown(None, one.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                error = refused.get(one.name or "")
-                topics.append(_unknown(one.name, _NO_ID, missing_code(one.name or "") if error is None else error.code))
+                code = refused.get(one.name or "")
+                topics.append(_unknown(one.name, _NO_ID, missing_code(one.name or "") if code is None else code))
     if access is not None and request.include_topic_authorized_operations:
         for shown in topics:
             if shown.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -157,14 +179,14 @@ def _reachable(context: RequestContext, image: Image) -> _Reachable:
     return {node: (b, *b.endpoints[name]) for node, b in image.brokers.items() if name in b.endpoints}
 
 
-def _once(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """The requested topics without duplicates."""
-    return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+def _name(image: Image, asked: MetadataRequestTopic) -> str | None:
+    """The name of a requested topic; None if it is requested by an id that no topic has."""
+    return image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
 
 
-def _refused(asked: Sequence[MetadataRequestTopic]) -> MetadataResponse:
+def _refused(asked: Sequence[MetadataRequestTopic]) -> Steps[MetadataResponse]:
     """Refuse ids in versions 10 and 11, which have the field but do not support it yet (KIP-516)."""
-    topics = [_unknown(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in asked]
+    topics = yield from each(asked, lambda topic: _unknown(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST))
     return MetadataResponse(brokers=[], topics=topics)
 
 
@@ -259,11 +281,13 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         context.warn_not_served(SHARE_GROUPS)
     topics = context.services.cluster.image.topics
     missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
-    if missing and any(_refusal(context, request.key_type, key, audit=False) is ErrorCode.NONE for key in keys):
+    lane = context.services.lane
+    refusals = await lane.enqueue(_refusals(context, request.key_type, keys))
+    if missing and len(refusals) < len(set(keys)):
         await create_automatically(context, missing)
         for partitions in (context.services.group_partitions, context.services.transaction_partitions):
             partitions.reconcile()  # or the client's next request may come before this broker has noticed
-    found = await context.services.lane.enqueue(each(keys, partial(_coordinator, context, request.key_type)))
+    found = await lane.enqueue(each(keys, partial(_coordinator, context, request.key_type, refusals)))
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found
@@ -276,20 +300,19 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     )
 
 
-def _refusal(context: RequestContext, key_type: int, key: str, *, audit: bool = True) -> ErrorCode:
-    """Why a client may not know the coordinator of a key; NONE if it may."""
+def _refusals(context: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[dict[str, ErrorCode]]:
+    """The keys of which the client may not know the coordinator, and why."""
     if key_type in _DESCRIBED:
-        resource, refused = _DESCRIBED[key_type]
-        return ErrorCode.NONE if context.allows(acls.DESCRIBE, resource, key, audit=audit) else refused
-    if key_type == _SHARE and not context.allows_on_cluster(acls.CLUSTER_ACTION, audit=audit):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
+        resource, code = _DESCRIBED[key_type]
+        return dict.fromkeys((yield from split(context, keys, acls.DESCRIBE, resource)), code)
+    if key_type == _SHARE and not context.allows_on_cluster(acls.CLUSTER_ACTION):
+        return dict.fromkeys(keys, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return {}
 
 
-def _coordinator(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    refused = _refusal(context, key_type, key)
-    if refused is not ErrorCode.NONE:
-        return _no_coordinator(key, refused, "")
+def _coordinator(context: RequestContext, key_type: int, refusals: Mapping[str, ErrorCode], key: str) -> Coordinator:
+    if key in refusals:
+        return _no_coordinator(key, refusals[key], "")
     if key_type not in _COORDINATED_BY:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     services = context.services

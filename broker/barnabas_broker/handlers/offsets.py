@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.config.keys import CLEANUP_POLICY
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -15,7 +16,7 @@ from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, by_key, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -66,10 +67,12 @@ def handle_list_offsets(
     response = ListOffsetsResponse(topics=[])
     look_ups: list[_LookUp] = []
     committed = request.isolation_level == _READ_COMMITTED
+    refused = yield from split(context, (topic.name for topic in request.topics), acls.DESCRIBE)
     for topic in request.topics:
+        yield
         answer = ListOffsetsTopicResponse(name=topic.name, partitions=[])
         response.topics.append(answer)
-        if not context.allows(acls.DESCRIBE, acls.TOPIC, topic.name):
+        if topic.name in refused:
             answer.partitions = yield from each(topic.partitions, _not_listed)
             continue
         times = Counter(partition.partition_index for partition in topic.partitions)
@@ -199,10 +202,11 @@ def handle_offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer OffsetForLeaderEpoch, each partition on its own."""
     response = OffsetForLeaderEpochResponse(topics=[])
-    every_topic = context.allows_on_cluster(acls.CLUSTER_ACTION, audit=False)
+    names = (topic.topic for topic in request.topics)
+    refused = yield from split(context, names, acls.DESCRIBE, unless=acls.CLUSTER_ACTION)
     for topic in request.topics:
-        allowed = every_topic or context.allows(acls.DESCRIBE, acls.TOPIC, topic.topic)
-        work = partial(_epoch_end, context, topic.topic) if allowed else _no_epoch_end
+        yield
+        work = _no_epoch_end if topic.topic in refused else partial(_epoch_end, context, topic.topic)
         ends = yield from each(topic.partitions, work)
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return response
@@ -241,9 +245,18 @@ def handle_delete_records(
     delayed: DelayedOperation[DeleteRecordsResponse] = DelayedOperation()
     moved: list[_Moved] = []
     response = DeleteRecordsResponse(topics=[])
+    refused = yield from split(context, (topic.name for topic in request.topics), acls.DELETE)
+    # As in Kafka, of several offsets for one partition the last one counts, and is answered.
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        results = yield from each(topic.partitions, partial(_delete_records, context, topic.name, moved=moved))
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        by_index, _ = yield from by_key(topic.partitions, lambda partition: partition.partition_index)
+        wanted.setdefault(topic.name, {}).update(by_index)
+        yield
+    for name, partitions in wanted.items():
+        yield
+        work = partial(_delete_records, context, name, name not in refused, moved=moved)
+        results = yield from each(partitions.values(), work)
+        response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     if moved:
         saved = context.services.replicas.directory.save_log_starts()
         for answer, deleted in moved:
@@ -257,6 +270,7 @@ def handle_delete_records(
 def _delete_records(
     context: RequestContext,
     topic: str,
+    allowed: bool,
     asked: DeleteRecordsPartition,
     moved: list[_Moved],
 ) -> DeleteRecordsPartitionResult:
@@ -265,7 +279,7 @@ def _delete_records(
         partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
     )
     try:
-        if not context.allows(acls.DELETE, acls.TOPIC, topic):
+        if not allowed:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.lane import Handled
@@ -19,7 +20,6 @@ from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.security.authorizer import Access
 from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.server.refusals import OLD_MESSAGE_FORMATS
 from barnabas_broker.steps import Steps
@@ -41,7 +41,7 @@ from barnabas_protocol.records.batches import CODEC_MASK, HEADER_SIZE, TRANSACTI
 from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request, Response
-from barnabas_protocol.wire import Buffer
+from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS, Buffer
 
 #: The first version with record batches of magic 2, the only format that is stored.
 _FIRST_SERVED: Final = 3
@@ -51,6 +51,8 @@ _FIRST_WITH_ZSTD: Final = 7
 _FIRST_WITH_ABORTABLE: Final = 11
 _FIRST_THAT_ADDS: Final = 12
 _NO_ID: Final = bytes(16)
+#: Topics and partitions that are decoded at once; a thread decodes a request with more.
+_FEW: Final = 5_000
 #: Positions in a batch: its magic, and the byte of its attributes that has the codec and the transactional bit.
 _MAGIC: Final = 16
 _ATTRIBUTES: Final = 22
@@ -77,15 +79,16 @@ class Produce(NamedTuple):
     topics: list[ProduceTopic]
 
 
-def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer) -> Produce:
+def decode_produce(cls: type[Request], header: RequestHeader, frame: Buffer, most: int = _FEW) -> Produce:
     """Read a Produce request without copying its batches; of versions that are not served only the fields that a
     response needs.
 
     Raises:
+        LongRequest: it has more than `most` topics and partitions.
         DecodeError: it is malformed.
     """
     if header.api_version >= _FIRST_SERVED:
-        return Produce(*decode_produce_request(header.api_version, codec.body(cls, header, frame)))
+        return Produce(*decode_produce_request(header.api_version, codec.body(cls, header, frame), most))
     old = codec.decode_request(ProduceRequest, header, frame)
     topics: list[ProduceTopic] = [(t.name, [(p.index, None) for p in t.partition_data]) for t in old.topic_data]
     return Produce(ProduceHead(None, old.acks, old.timeout_ms), topics)
@@ -128,23 +131,44 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
         CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
+    if refusal is None and (_may_be_refused(context, request) or _transactional(request)):
+        steps = _append_allowed(context, request)
+    else:
+        steps = _append_all(context, request, refusal, _NOTHING, {})
+    return context.services.lane.respond(steps, context.peer)
+
+
+def _may_be_refused(context: RequestContext, request: Produce) -> bool:
+    """Whether it is not known of each topic that the client may write to it."""
+    access = context.access
+    if access is None:
+        return False
+    writable, names = access.writable, context.services.cluster.image.names
+    return any(
+        topic not in writable and (isinstance(topic, str) or names.get(topic) not in writable)
+        for topic, _ in request.topics
+    )
+
+
+def _append_allowed(context: RequestContext, request: Produce) -> Steps[Handled]:
+    """Append the batches that the client may write, and those of a transaction once its coordinator confirms them.
+
+    Raises:
+        CloseConnection: an error of a request with acks=0.
+    """
+    refused = yield from _not_authorized(context, request)
+    refusal: KafkaError | None = None
     verified: _Verified = {}
-    refused, access = _NOTHING, context.access
-    if access is not None and refusal is None:
-        writable, cluster = access.writable, context.services.cluster
-        for topic, _ in request.topics:
-            if topic not in writable and (isinstance(topic, str) or cluster.image.names.get(topic) not in writable):
-                refused = _not_authorized(context, access, request)
-                break
-    if refusal is None and (transactional := _transactional(request)):
-        refusal = _refuse_transactional(context, request, transactional)
+    if transactional := _transactional(request):
+        refusal = yield from _refuse_transactional(context, request, transactional)
         if refusal is None:
-            asked, verified = _ask(context, [each for each in transactional if each[0][0] not in refused])
+            wanted = [each for each in transactional if each[0][0] not in refused]
+            asked, verified = yield from _ask(context, wanted)
             if asked:
                 appending = asyncio.ensure_future(_verify_and_append(context, request, refused, asked, verified))
                 context.peer.hold(appending)
                 return _respond_when(appending)
-    return context.services.lane.respond(_append_all(context, request, refusal, refused, verified), context.peer)
+    return (yield from _append_all(context, request, refusal, refused, verified))
 
 
 def _append_all(
@@ -170,6 +194,8 @@ def _append_all(
             partition_responses=[],
         )
         response.responses.append(result)
+        if not partitions:
+            yield
         why = refusal or (refused.get(topic) if refused else None)
         for index, records in partitions:
             if began:
@@ -210,13 +236,19 @@ def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
 
 def _refuse_transactional(
     context: RequestContext, request: Produce, transactional: list[tuple[_Partition, Buffer]]
-) -> KafkaError | None:
+) -> Steps[KafkaError | None]:
     """Why a request with such batches is refused; None if it is not."""
     transactional_id = request.head.transactional_id
     if transactional_id is None or not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, transactional_id):
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    headers = [read_header(records) for _, records in transactional if records[_MAGIC] == 2]
-    if len({(header.producer_id, header.producer_epoch) for header in headers if header.producer_id >= 0}) > 1:
+    producers = set()
+    for _, records in transactional:
+        if records[_MAGIC] == 2:
+            header = read_header(records)
+            if header.producer_id >= 0:
+                producers.add((header.producer_id, header.producer_epoch))
+        yield
+    if len(producers) > 1:
         return KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
         )
@@ -225,13 +257,14 @@ def _refuse_transactional(
 
 def _ask(
     context: RequestContext, transactional: list[tuple[_Partition, Buffer]]
-) -> tuple[list[_Asked], dict[_Partition, Verification | KafkaError]]:
+) -> Steps[tuple[list[_Asked], dict[_Partition, Verification | KafkaError]]]:
     """What to ask the coordinator before the batches are appended, and the partitions where that is not necessary
     because they are refused. A partition that is not here is refused when it is appended to."""
     services, asked = context.services, []
     refused: dict[_Partition, Verification | KafkaError] = {}
     now_ms = services.wall_ms()
     for partition, records in transactional:
+        yield
         topic, index = partition
         try:
             header = read_header(records)
@@ -359,13 +392,20 @@ def _refuse_request(context: RequestContext, request: Produce) -> KafkaError | N
     return None
 
 
-def _not_authorized(context: RequestContext, access: Access, request: Produce) -> dict[str | bytes, KafkaError]:
+def _not_authorized(context: RequestContext, request: Produce) -> Steps[dict[str | bytes, KafkaError]]:
     """The topics that the client may not write to, as the request names them."""
-    names, refused = context.services.cluster.image.names, {}
-    for topic, _ in request.topics:
-        name = topic if isinstance(topic, str) else names.get(topic)
-        if name is not None and not access.allows(acls.WRITE, acls.TOPIC, name):
-            refused[topic] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    names = context.services.cluster.image.names
+
+    def name_of(topic: str | bytes) -> str | None:
+        return topic if isinstance(topic, str) else names.get(topic)
+
+    not_allowed = yield from split(context, (name_of(topic) for topic, _ in request.topics), acls.WRITE)
+    refused: dict[str | bytes, KafkaError] = {}
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    for topic, _ in request.topics if not_allowed else ():
+        if name_of(topic) in not_allowed:
+            refused[topic] = error
+        yield
     return refused
 
 
@@ -483,6 +523,7 @@ ROUTES: Final = (
             requires((acls.WRITE, acls.TRANSACTIONAL_ID), when="a batch is transactional"),
         ),
         decode=decode_produce,
+        decode_long=partial(decode_produce, most=MAX_REQUEST_ELEMENTS),
         encode=encode_produce_response,
         exempt=lambda request: request.head.acks == 0,
     ),

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -29,18 +30,24 @@ def handle_describe_producers(
     named: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        yield
     response = DescribeProducersResponse(topics=[])
+    refused = yield from split(context, named, acls.READ)
     for name, indexes in named.items():
-        partitions = yield from each(indexes, partial(_producers, context, name))
+        yield
+        partitions = yield from each(indexes, _refused if name in refused else partial(_producers, context, name))
         response.topics.append(TopicResponse(name=name, partitions=partitions))
     return response
 
 
+def _refused(index: int) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, active_producers=[]
+    )
+
+
 def _producers(context: RequestContext, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
-    if not context.allows(acls.READ, acls.TOPIC, topic):
-        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return answer
     try:
         states = context.services.replicas.find(topic, index).log.producers.states
     except KafkaError as error:

@@ -2,11 +2,13 @@
 
 Deviation: clients can neither create, delete nor grow an internal topic, and ``__consumer_offsets`` stays compacted.
 Apache Kafka lets them: deleting it deletes every committed offset, growing it moves groups away from their offsets.
+
+Deviation: a CreateTopics response shows configurations of up to :data:`_MOST_ROWS` rows; INVALID_REQUEST stands for
+those of the topics that follow.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from barnabas_broker.cluster import controller
@@ -28,13 +30,14 @@ from barnabas_broker.config.keys import (
     TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
     TRANSACTION_STATE_LOG_SEGMENT_BYTES,
 )
+from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.quotas.clients import MutationQuota
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_protocol.acls import AclOperation
+from barnabas_broker.steps import Steps, by_key
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
@@ -215,6 +218,7 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
     services = context.services
     wanted: dict[str, _Create] = {}
     for name in names:
+        await asyncio.sleep(0)  # what fails at once must not keep others waiting
         if name not in _HOLDS and (name in _RESERVED or not services.config[AUTO_CREATE_TOPICS_ENABLE]):
             continue
 
@@ -322,18 +326,20 @@ def _automatic_topic(config: Config, image: Image, name: str, taken: controller.
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Answer CreateTopics, each topic on its own."""
     services = context.services
-    times = Counter(topic.name for topic in request.topics)
+    lane = services.lane
     quota = context.mutation_quota(_STRICT_CREATE)
-    any_topic = context.allows_on_cluster(acls.CREATE, audit=False)
-    asked = {topic.name: topic for topic in request.topics}
+    asked, repeated = await lane.enqueue(by_key(request.topics, lambda topic: topic.name))
+    once = (name for name in asked if name not in repeated)
+    refused = await lane.enqueue(split(context, once, acls.CREATE, unless=acls.CREATE))
+    shown = _ShownConfigs(services.config)
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, _Create] = {}
     for topic in asked.values():
         try:
-            if times[topic.name] > 1:
+            if topic.name in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            if not any_topic:
-                _require(context, acls.CREATE, topic.name)
+            if topic.name in refused:
+                raise _not_authorized()
             wanted[topic.name] = _creation(context, topic, quota)
         except KafkaError as error:
             results[topic.name] = _not_created(topic.name, error)
@@ -351,7 +357,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
                 continue
             if not request.validate_only:
                 _log_created(context, outcome, automatic=False)
-            results[name] = _created(context, outcome)
+            results[name] = _created(context, outcome, shown)
             await asyncio.sleep(0)
         await asyncio.sleep(0)
     return CreateTopicsResponse(
@@ -359,14 +365,8 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     )
 
 
-def _require(context: RequestContext, operation: AclOperation, name: str) -> None:
-    """Check that the client may carry out an operation on a topic.
-
-    Raises:
-        KafkaError: TOPIC_AUTHORIZATION_FAILED.
-    """
-    if not context.allows(operation, acls.TOPIC, name):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+def _not_authorized() -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
@@ -414,25 +414,51 @@ def _creation(context: RequestContext, topic: CreatableTopic, quota: MutationQuo
     return create
 
 
-def _created(context: RequestContext, info: TopicInfo) -> CreatableTopicResult:
-    if not context.allows(acls.DESCRIBE_CONFIGS, acls.TOPIC, info.name, audit=False):
-        return CreatableTopicResult(
-            name=info.name,
-            topic_id=info.topic_id,
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
-    config = TopicConfig(context.services.config, info.configs, TOPIC_KEYS)
-    return CreatableTopicResult(
+def _created(context: RequestContext, info: TopicInfo, shown: "_ShownConfigs") -> CreatableTopicResult:
+    result = CreatableTopicResult(
         name=info.name,
         topic_id=info.topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=len(info.partitions),
-        replication_factor=len(info.partitions[0].replicas),
-        configs=[_config_row(config, name) for name in sorted(TOPIC_KEYS)],
+        topic_config_error_code=ErrorCode.NONE,
     )
+    if not context.allows(acls.DESCRIBE_CONFIGS, acls.TOPIC, info.name, audit=False):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif (configs := shown.of(info)) is None:
+        result.topic_config_error_code = ErrorCode.INVALID_REQUEST
+    else:
+        result.num_partitions = len(info.partitions)
+        result.replication_factor = len(info.partitions[0].replicas)
+        result.configs = configs
+    return result
+
+
+#: Rows of configurations in one response. A topic after that is created, and an error stands for its configuration.
+_MOST_ROWS: Final = 200_000
+
+
+class _ShownConfigs:
+    """The configurations of new topics in one response: topics with equal ones share their rows, and all are bounded.
+
+    Args:
+        config: the broker's configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+        self._left = _MOST_ROWS
+
+    def of(self, topic: TopicInfo) -> list[CreatableTopicConfigs] | None:
+        """The configuration of a topic; None if the response has too many rows already."""
+        if self._left <= 0:
+            return None
+        key = tuple(sorted(topic.configs.items()))
+        if key not in self._rows:
+            config = TopicConfig(self._config, topic.configs, TOPIC_KEYS)
+            self._rows[key] = [_config_row(config, name) for name in sorted(TOPIC_KEYS)]
+        self._left -= len(self._rows[key])
+        return self._rows[key]
 
 
 def _config_row(config: TopicConfig, name: str) -> CreatableTopicConfigs:
@@ -448,21 +474,25 @@ def _config_row(config: TopicConfig, name: str) -> CreatableTopicConfigs:
 
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Answer DeleteTopics, each topic on its own."""
-    if context.version >= 6:
-        asked = request.topics
-    else:
-        asked = [DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names]
-    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    lane = context.services.lane
+    given: Iterable[DeleteTopicState] = request.topics
+    if context.version < 6:
+        given = (DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
     responses: dict[_Named, DeletableTopicResult] = {}
     wanted: dict[_Named, DeleteTopicState] = {}
     quota = context.mutation_quota(_STRICT_DELETE)
-    for named, topic in {(one.name, one.topic_id): one for one in asked}.items():
-        refused = _may_not_delete(context, topic)
-        if times[named] > 1:
+    asked, repeated = await lane.enqueue(by_key(given, lambda one: (one.name, one.topic_id)))
+    once = [one for named, one in asked.items() if named not in repeated]
+    hidden, kept = await lane.enqueue(_may_not_delete(context, once))
+    for named, topic in asked.items():
+        if named in repeated:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
             responses[named] = _not_deleted(topic, error)
-        elif refused is not None:
-            responses[named] = refused
+        elif (name := _name(context, topic)) in hidden or name in kept:
+            error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+            # The result has the topic's name only if the client has given it, or may describe the topic.
+            shown = name if name not in hidden or topic.name is not None else None
+            responses[named] = _not_deleted(DeleteTopicState(name=shown, topic_id=topic.topic_id), error)
         else:
             wanted[named] = topic
         await asyncio.sleep(0)
@@ -478,7 +508,7 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
         await asyncio.sleep(0)
     return DeleteTopicsResponse(
         throttle_time_ms=quota.throttle_ms(context.services.now()),
-        responses=[responses[named] for named in times],
+        responses=[responses[named] for named in asked],
     )
 
 
@@ -488,22 +518,27 @@ def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicRe
     )
 
 
-def _may_not_delete(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult | None:
-    """The result for a topic that the client may not delete; None if it may, or if the topic cannot be known.
+def _name(context: RequestContext, asked: DeleteTopicState) -> str | None:
+    """The name of a topic in a request; None if no topic has its id."""
+    return context.services.cluster.image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
 
-    The result has the topic's name only if the client has given it, or may describe the topic.
+
+def _may_not_delete(context: RequestContext, asked: Sequence[DeleteTopicState]) -> Steps[tuple[Set[str], Set[str]]]:
+    """The names of the topics that the client may neither describe nor delete, and of those that it may only describe.
+
+    A topic that the client may describe and that does not exist is unknown, whatever it may delete.
     """
-    name = context.services.cluster.image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
-    if name is None or context.allows_on_cluster(acls.DELETE, audit=False):
-        return None
-    described = context.allows(acls.DESCRIBE, acls.TOPIC, name, audit=asked.name is not None)
-    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-    # A topic that the client may describe and that does not exist is unknown, whatever it may delete.
-    exists = name in context.services.cluster.image.topics
-    if described and (not exists or context.allows(acls.DELETE, acls.TOPIC, name)):
-        return None
-    shown = name if described or asked.name is not None else None
-    return _not_deleted(DeleteTopicState(name=shown, topic_id=asked.topic_id), error)
+    by_name: list[str | None] = []
+    by_id: list[str | None] = []
+    for topic in asked:
+        # One that is named by its id alone is not named in the audit log, either.
+        (by_id if topic.name is None else by_name).append(_name(context, topic))
+        yield
+    hidden = yield from split(context, by_name, acls.DESCRIBE, unless=acls.DELETE)
+    hidden |= yield from split(context, by_id, acls.DESCRIBE, unless=acls.DELETE, audit=False)
+    topics = context.services.cluster.image.topics
+    described = (name for name in (*by_name, *by_id) if name in topics and name not in hidden)
+    return hidden, (yield from split(context, described, acls.DELETE, unless=acls.DELETE))
 
 
 #: The first version whose clients know TOPIC_DELETION_DISABLED (KIP-322).
@@ -585,15 +620,18 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Answer CreatePartitions, each topic on its own."""
-    times = Counter(topic.name for topic in request.topics)
+    lane = context.services.lane
     results: list[CreatePartitionsTopicResult] = []
     quota = context.mutation_quota(_STRICT_GROW)
-    for topic in {topic.name: topic for topic in request.topics}.values():
+    topics, repeated = await lane.enqueue(by_key(request.topics, lambda topic: topic.name))
+    refused = await lane.enqueue(split(context, (name for name in topics if name not in repeated), acls.ALTER))
+    for topic in topics.values():
         code, message = ErrorCode.NONE, None
         try:
-            if times[topic.name] > 1:
+            if topic.name in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            _require(context, acls.ALTER, topic.name)
+            if topic.name in refused:
+                raise _not_authorized()
             await _add_partitions(context, topic, request.validate_only, quota)
         except KafkaError as error:
             code, message = error.code, error.message or None

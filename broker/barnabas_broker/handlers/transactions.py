@@ -4,16 +4,19 @@ The rules are in :mod:`barnabas_broker.transactions`; here requests and response
 than PRODUCER_FENCED get INVALID_PRODUCER_EPOCH for it (KIP-588).
 
 Known deviations from Kafka: a pattern of ListTransactions that needs a matcher with backtracking is refused
-(:mod:`barnabas_broker.transactions.patterns`). Two-phase commit (KIP-939) is not served.
+(:mod:`barnabas_broker.transactions.patterns`). Two-phase commit (KIP-939) is not served. DescribeTransactions answers
+a transactional id that is named again only while the response is short (:mod:`barnabas_broker.repeats`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Final
 
+from barnabas_broker.handlers.authorization import split, take_out
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.repeats import Repeats
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.connection import CloseConnection
@@ -58,8 +61,8 @@ _ADD_SECOND: Final = 5
 #: The first version of EndTxn of transactions of version 2.
 _END_SECOND: Final = 5
 
-#: Partitions that are answered in one turn of the event loop.
-_STEP: Final = 1_000
+#: Transactions that are answered in one turn of the event loop.
+_STEP: Final = 100
 
 _Codes = dict[TopicPartition, ErrorCode]
 
@@ -159,17 +162,19 @@ def handle_add_partitions(
     begun: list[tuple[str, _Codes | asyncio.Future[Reply], Sequence[TopicPartition]]] = []
     for transaction in asked:
         partitions: _Codes = {}
-        who = transaction.transactional_id
+        refused: Collection[str] = ()
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if context.version < _FROM_BROKERS:
+            names = {topic.name for topic in transaction.topics}
+            if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, transaction.transactional_id):
+                refused, code = names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            else:
+                refused = yield from split(context, names, acls.WRITE)
         for topic in transaction.topics:
-            refused = ErrorCode.NONE
-            if context.version < _FROM_BROKERS:
-                if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, who):
-                    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                elif not context.allows(acls.WRITE, acls.TOPIC, topic.name):
-                    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            yield
             for index in topic.partitions:
                 where = TopicPartition(topic.name, index)
-                partitions[where] = refused or _addable(context, where)
+                partitions[where] = code if topic.name in refused else _addable(context, where)
                 yield
         begun.append((transaction.transactional_id, _begin(context, transaction, partitions), list(partitions)))
         yield
@@ -207,27 +212,32 @@ async def _added(
     begun: "Sequence[tuple[str, _Codes | asyncio.Future[Reply], Sequence[TopicPartition]]]",
 ) -> AddPartitionsToTxnResponse:
     results = []
-    for transactional_id, outcome, partitions in begun:
+    for number, (transactional_id, outcome, partitions) in enumerate(begun, 1):
         if isinstance(outcome, asyncio.Future):
             error = _in_time(await outcome).error
             outcome = dict.fromkeys(partitions, _code(error, context.version, _OTHERS_KNOW_FENCED))
-        topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-        for number, ((topic, index), code) in enumerate(outcome.items(), 1):
-            result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
-            topics.setdefault(topic, []).append(result)
-            if not number % _STEP:
-                await asyncio.sleep(0)
-        results.append(
-            AddPartitionsToTxnResult(
-                transactional_id=transactional_id,
-                topic_results=[
-                    AddPartitionsToTxnTopicResult(name=name, results_by_partition=each) for name, each in topics.items()
-                ],
-            )
-        )
+        adding = context.services.lane.run(_added_to(transactional_id, outcome))
+        results.append(adding if isinstance(adding, AddPartitionsToTxnResult) else await adding)
+        if not number % _STEP:
+            await asyncio.sleep(0)
     if context.version >= _FROM_BROKERS:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _added_to(transactional_id: str, codes: _Codes) -> Steps[AddPartitionsToTxnResult]:
+    """The result of one transaction."""
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), code in codes.items():
+        result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        topics.setdefault(topic, []).append(result)
+        yield
+    return AddPartitionsToTxnResult(
+        transactional_id=transactional_id,
+        topic_results=[
+            AddPartitionsToTxnTopicResult(name=name, results_by_partition=each) for name, each in topics.items()
+        ],
+    )
 
 
 async def handle_add_offsets(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
@@ -290,16 +300,20 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
-    """Answer DescribeTransactions."""
-    coordinator, access = _coordinator(context), context.access
+    """Answer DescribeTransactions. One that is named again is described again, as far as that is bounded."""
+    coordinator, ids = _coordinator(context), request.transactional_ids
+    refused = yield from split(context, ids, acls.DESCRIBE, acls.TRANSACTIONAL_ID)
     states = []
-    for transactional_id in request.transactional_ids:
-        if access is None or access.allows(acls.DESCRIBE, acls.TRANSACTIONAL_ID, transactional_id):
-            state = _described(coordinator, transactional_id)
-            if access is not None:
-                state.topics = [each for each in state.topics if access.allows(acls.DESCRIBE, acls.TOPIC, each.topic)]
-        else:
+    repeats = Repeats()
+    for transactional_id in ids:
+        if transactional_id in refused:
             state = _not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        elif repeats.refuses(transactional_id):
+            state = _not_described(transactional_id, ErrorCode.INVALID_REQUEST)
+        else:
+            state = _described(coordinator, transactional_id)
+            yield from take_out(context, state.topics, lambda each: each.topic, acls.DESCRIBE)
+            repeats.answered(transactional_id, 1 + sum(len(topic.partitions) for topic in state.topics))
         states.append(state)
         yield
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

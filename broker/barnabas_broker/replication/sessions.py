@@ -137,6 +137,8 @@ class FetchSessionCache:
         requested: dict[tuple[TopicKey, int], CachedPartition] = {}
         for topic in request.topics:
             topic_key = TopicKey(topic.topic, topic.topic_id)
+            if not topic.partitions:
+                yield
             for p in topic.partitions:
                 if requested:
                     yield

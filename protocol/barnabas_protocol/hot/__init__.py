@@ -22,9 +22,16 @@ from barnabas_protocol.hot.fetch import (
     encoded_transactions,
 )
 from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
-from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
+from barnabas_protocol.hot.produce import (
+    LongRequest,
+    ProduceHead,
+    ProduceTopic,
+    decode_produce_request,
+    encode_produce_response,
+)
 
 __all__ = [
+    "LongRequest",
     "ProduceHead",
     "ProduceTopic",
     "Unread",

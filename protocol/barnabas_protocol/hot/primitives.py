@@ -29,6 +29,10 @@ class Rare(Exception):
     """Valid or not, the bytes are left to the schema: a short form was expected."""
 
 
+class TooManyElements(WireError):
+    """A message has more array elements than it may have here."""
+
+
 def spend(budget: int, count: int, least: int, left: int) -> int:
     """Check an array's count, as :func:`barnabas_protocol.wire.take_elements` does.
 
@@ -40,11 +44,15 @@ def spend(budget: int, count: int, least: int, left: int) -> int:
 
     Returns:
         The budget that remains.
+
+    Raises:
+        WireError: the array cannot be as long as it announces.
+        TooManyElements: it is longer than the budget.
     """
     if count < 0 or count * least > left:
         raise WireError(f"array of {count} elements, {left} bytes left")
     if count > budget:
-        raise WireError("more array elements than a message may have")
+        raise TooManyElements("more array elements than a message may have")
     return budget - count
 
 

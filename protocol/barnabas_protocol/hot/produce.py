@@ -14,6 +14,7 @@ from barnabas_protocol.hot.primitives import (
     BROKEN,
     INT32,
     INT32X2,
+    TooManyElements,
     read_compact_nullable_string,
     read_compact_string,
     read_nullable_string,
@@ -52,13 +53,25 @@ class ProduceHead(NamedTuple):
     timeout_ms: int
 
 
-def decode_produce_request(version: int, body: Buffer) -> tuple[ProduceHead, list[ProduceTopic]]:
+class LongRequest(DecodeError):
+    """The request has more array elements than were to be decoded at once."""
+
+
+def decode_produce_request(
+    version: int, body: Buffer, most: int = MAX_REQUEST_ELEMENTS
+) -> tuple[ProduceHead, list[ProduceTopic]]:
     """Decode the body of a Produce request of version 3 to 13; :func:`barnabas_protocol.codec.body` cuts it out.
+
+    Args:
+        version: of the request.
+        body: its bytes.
+        most: array elements that it may have.
 
     Returns:
         The request without its records, and its topics. Batches are views of `body`, None where the client sent null.
 
     Raises:
+        LongRequest: the request has more than `most` array elements.
         DecodeError: the body is no Produce request of that version, or something follows it.
     """
     if not 3 <= version <= 13:
@@ -66,11 +79,13 @@ def decode_produce_request(version: int, body: Buffer) -> tuple[ProduceHead, lis
     view = memoryview(body)
     try:
         if version < _FLEXIBLE:
-            head, topics, at = _produce_plain(view)
+            head, topics, at = _produce_plain(view, most)
         else:
-            head, topics, at = _produce_flexible(view, version >= _TOPIC_IDS)
+            head, topics, at = _produce_flexible(view, version >= _TOPIC_IDS, most)
         if at != len(view):
             raise WireError(f"{len(view) - at} bytes follow")
+    except TooManyElements as error:
+        raise LongRequest(f"ProduceRequest v{version}: {error}") from error
     except BROKEN as error:
         raise DecodeError(f"ProduceRequest v{version}: {error}") from error
     return head, topics
@@ -110,12 +125,12 @@ def encode_produce_response(response: ProduceResponse, version: int, correlation
     return [_SIZE.pack(len(body)) + body]
 
 
-def _produce_plain(view: memoryview) -> tuple[ProduceHead, list[ProduceTopic], int]:
+def _produce_plain(view: memoryview, most: int) -> tuple[ProduceHead, list[ProduceTopic], int]:
     size = len(view)
     transactional_id, at = read_nullable_string(view, 0)
     acks, timeout, count = _ACKS_TIMEOUT_COUNT.unpack_from(view, at)
     at += 10
-    budget = spend(MAX_REQUEST_ELEMENTS, count, 6, size - at)
+    budget = spend(most, count, 6, size - at)
     int32, int32x2 = INT32.unpack_from, INT32X2.unpack_from
     topics: list[ProduceTopic] = []
     for _ in range(count):
@@ -141,13 +156,13 @@ def _produce_plain(view: memoryview) -> tuple[ProduceHead, list[ProduceTopic], i
     return ProduceHead(transactional_id, acks, timeout), topics, at
 
 
-def _produce_flexible(view: memoryview, by_id: bool) -> tuple[ProduceHead, list[ProduceTopic], int]:
+def _produce_flexible(view: memoryview, by_id: bool, most: int) -> tuple[ProduceHead, list[ProduceTopic], int]:
     size = len(view)
     transactional_id, at = read_compact_nullable_string(view, 0)
     acks, timeout = _ACKS_TIMEOUT.unpack_from(view, at)
     count, at = read_uvarint(view, at + 6)
     count -= 1
-    budget = spend(MAX_REQUEST_ELEMENTS, count, 18 if by_id else 3, size - at)
+    budget = spend(most, count, 18 if by_id else 3, size - at)
     int32 = INT32.unpack_from
     topics: list[ProduceTopic] = []
     topic: str | bytes

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
+from barnabas_protocol.hot import (
+    LongRequest,
+    ProduceHead,
+    ProduceTopic,
+    decode_produce_request,
+    encode_produce_response,
+)
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -156,3 +162,17 @@ def test_elements_are_limited_in_all() -> None:
     )
     with pytest.raises(DecodeError, match="array elements"):
         decode_produce_request(3, body)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_request_with_more_elements_than_wanted_is_left_to_a_caller_that_has_time(version: int) -> None:
+    topic = TopicProduceData(
+        name="" if version >= 13 else "t",
+        topic_id=bytes(16),
+        partition_data=[PartitionProduceData(index=index, records=None) for index in range(9)],
+    )
+    body = codec.encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), version)
+    with pytest.raises(LongRequest):
+        decode_produce_request(version, body, most=9)
+    _, ((_, partitions),) = decode_produce_request(version, body, most=10)
+    assert len(partitions) == 9

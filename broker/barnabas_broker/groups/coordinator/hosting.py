@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
@@ -42,6 +42,8 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Data, Response
+
+T = TypeVar("T")
 
 log = logger("coordinator")
 
@@ -354,6 +356,28 @@ class HostedGroups:
         hosted.group = group
         self._unused.pop(group.group_id, None)
 
+    # Long work
+
+    def do(self, steps: Steps[T], count: int, done: Callable[[T], object]) -> None:
+        """Do steps, some per iteration of the loop, the first ones now.
+
+        Args:
+            steps: the work.
+            count: steps of one iteration.
+            done: gets the result.
+        """
+
+        def go_on() -> None:
+            try:
+                for _ in range(count):
+                    next(steps)
+            except StopIteration as stop:
+                done(stop.value)
+            else:
+                self.loop.call_soon(go_on)
+
+        go_on()
+
     # Changes of the protocol
 
     def change_protocol(self, hosted: HostedGroup, steps: Steps[Any], over: Callable[[Any], None]) -> None:
@@ -574,21 +598,14 @@ class HostedGroups:
             yield from topics.hash_each(chain.from_iterable(matches.values()))
             return matches
 
+        def prepared(matches: Mapping[str, frozenset[str]]) -> None:
+            effects = group.regexes_resolved(effect.ticket, matches, version, self.now(), self.wall_ms())
+            if hosted.group is group:
+                self.act(hosted, effects)
+
         def matched(matches: Mapping[str, frozenset[str]]) -> None:
-            preparing = prepare(matches)
-
-            def go_on() -> None:
-                # Thousands of topics take long to authorize and to hash: other tasks run between two steps.
-                try:
-                    next(preparing)
-                except StopIteration as stop:
-                    effects = group.regexes_resolved(effect.ticket, stop.value, version, self.now(), self.wall_ms())
-                    if hosted.group is group:
-                        self.act(hosted, effects)
-                else:
-                    self.loop.call_soon(go_on)
-
-            go_on()
+            # Thousands of topics take long to authorize and to hash: other tasks run between two steps.
+            self.do(prepare(matches), 1, prepared)
 
         self._patterns.resolve(effect.regexes, topics.by_name, version, matched)
 

@@ -4,7 +4,7 @@ A shell around :mod:`groups.offsets`.
 """
 
 from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -25,8 +25,9 @@ from barnabas_broker.groups.coordinator.responses import (
     requested_groups,
 )
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller
-from barnabas_broker.groups.offsets.offsets import OpenTransaction, TransactionalCommit
-from barnabas_broker.steps import Steps, each, finish
+from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction, TransactionalCommit
+from barnabas_broker.repeats import Repeats
+from barnabas_broker.steps import Steps, each
 from barnabas_explain.catalog import EventType
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
@@ -48,6 +49,8 @@ from barnabas_protocol.subscriptions import CONSUMER
 
 #: Groups that one step of the expiry checks.
 _GROUPS_PER_STEP: Final = 200
+#: Partitions that are fetched in one iteration of the loop, once the commits before have ended.
+_STEPS: Final = 500
 #: Partitions that a group event lists at most.
 _MAX_LISTED: Final = 100
 
@@ -210,6 +213,8 @@ class OffsetService:
                 name = "" if known is None else known.name
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else unknown
             count = inf if self.topics is None and name else (self.topics or {}).get(name, 0)
+            if not topic.partitions:
+                yield
             for requested in topic.partitions:
                 if partitions or topics:
                     yield
@@ -359,6 +364,8 @@ class OffsetService:
             response.topics.append(answers)
             count = inf if self.topics is None else self.topics.get(name, 0)
             head: bytes | None = None
+            if not topic.partitions:
+                yield
             for requested in topic.partitions:
                 index, metadata = requested.partition_index, requested.committed_metadata or ""
                 error = NONE
@@ -493,12 +500,12 @@ class OffsetService:
         self, request: OffsetFetchRequest, version: int
     ) -> "Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]":
         """OffsetFetch, from memory. With `require_stable` it waits for the commits that are being appended."""
-        groups = requested_groups(request, version)
+        groups = yield from requested_groups(request, version)
         hosted_groups = self._hosted_groups
         writer = hosted_groups.writer
 
         def response() -> Steps[OffsetFetchResponse]:
-            fetched = yield from each(groups, lambda group: self._fetch(group, version, request.require_stable))
+            fetched = yield from self._fetch_each(groups, version, request.require_stable)
             return (yield from fetch_response(request, version, fetched))
 
         unsettled: set[int] = set()
@@ -510,13 +517,28 @@ class OffsetService:
         future: Future[OffsetFetchResponse] = hosted_groups.loop.create_future()
 
         def settled() -> None:
-            if not future.done():
-                future.set_result(finish(response()))
+            hosted_groups.do(response(), _STEPS, lambda answer: None if future.done() else future.set_result(answer))
 
         writer.when_settled(unsettled, settled)
         return future
 
-    def _fetch(self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool) -> FetchedGroup:
+    def _fetch_each(
+        self, groups: list[OffsetFetchRequestGroup], version: int, require_stable: bool
+    ) -> Steps[list[FetchedGroup]]:
+        """The results of the groups. A group that is named again is answered again, as far as that is bounded."""
+        fetched = []
+        repeats = Repeats()
+        for requested in groups:
+            yield
+            if repeats.refuses(requested.group_id):
+                fetched.append(FetchedGroup(requested.group_id, ErrorCode.INVALID_REQUEST, []))
+                continue
+            group = yield from self._fetch(requested, version, require_stable)
+            repeats.answered(requested.group_id, sum(len(topic.offsets) for topic in group.topics))
+            fetched.append(group)
+        return fetched
+
+    def _fetch(self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool) -> Steps[FetchedGroup]:
         try:
             hosted = self._hosted_groups.find(requested.group_id)
         except KafkaError as error:
@@ -527,31 +549,29 @@ class OffsetService:
                 return FetchedGroup(requested.group_id, refused, [])
         offsets = None if hosted is None else hosted.offsets
         catalog = self._hosted_groups.consumer_settings.topics
-        by_id: dict[str, bytes] = {}
         topics: list[FetchedTopic] = []
-        wanted: Iterable[tuple[str, Iterable[int]]]
+        wanted: list[tuple[str, bytes, Sequence[int]]] = []
         if requested.topics is None:
-            wanted = [] if offsets is None else list(offsets.topics.items())
-            if version >= _TOPIC_IDS:
+            for name, committed in () if offsets is None else list(offsets.topics.items()):
+                known = catalog.by_name.get(name)
                 # A topic that was deleted has no id.
-                wanted = [(name, partitions) for name, partitions in wanted if name in catalog.by_name]
-        elif version >= _TOPIC_IDS:
-            known = [(catalog.by_id.get(topic.topic_id), topic) for topic in requested.topics]
-            wanted = [(found.name, topic.partition_indexes) for found, topic in known if found is not None]
-            topics += [
-                FetchedTopic(
-                    "", [FetchedOffset(index, None) for index in topic.partition_indexes], topic.topic_id, True
-                )
-                for found, topic in known
-                if found is None
-            ]
+                if known is not None or version < _TOPIC_IDS:
+                    wanted.append((name, NO_ID if known is None else known.topic_id, list(committed)))
+                yield
         else:
-            wanted = [(topic.name, topic.partition_indexes) for topic in requested.topics]
-        if version >= _TOPIC_IDS:
-            by_id = {name: catalog.by_name[name].topic_id for name, _ in wanted}
+            for topic in requested.topics:
+                name, found = topic.name, catalog.by_id.get(topic.topic_id)
+                if version >= _TOPIC_IDS:
+                    name = "" if found is None else found.name
+                if name or version < _TOPIC_IDS:
+                    wanted.append((name, topic.topic_id, topic.partition_indexes))
+                else:
+                    unknown = yield from each(topic.partition_indexes, lambda index: FetchedOffset(index, None))
+                    topics.append(FetchedTopic("", unknown, topic.topic_id, True))
+                yield
         stable = not require_stable or offsets is None or not offsets.in_transaction
         waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
-        for name, indexes in wanted:
+        for name, topic_id, indexes in wanted:
             fetched = []
             for index in indexes:
                 pending = None if stable or offsets is None else offsets.pending(name, index)
@@ -560,7 +580,9 @@ class OffsetService:
                     fetched.append(FetchedOffset(index, None, unstable=True))
                 else:
                     fetched.append(FetchedOffset(index, None if offsets is None else offsets.find(name, index)))
-            topics.append(FetchedTopic(name, fetched, by_id.get(name, NO_ID)))
+                yield
+            topics.append(FetchedTopic(name, fetched, topic_id if version >= _TOPIC_IDS else NO_ID))
+            yield
         if hosted is not None and waits:
             self._refuse_stable(hosted, waits)
         return FetchedGroup(requested.group_id, ErrorCode.NONE, topics)
@@ -581,16 +603,13 @@ class OffsetService:
         group, offsets = hosted.group, hosted.offsets
         if not group.is_empty and group.protocol_type != CONSUMER:
             return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
-        subscribed = {topic.name for topic in request.topics if group.is_subscribed_to(topic.name)}
+        subscribed: set[str] = set()
+        for topic in request.topics:
+            if group.is_subscribed_to(topic.name):
+                subscribed.add(topic.name)
+            yield
         response = yield from delete_response(request, subscribed, self.topics)
-        keys = [
-            (topic.name, each.partition_index)
-            for topic in request.topics
-            if topic.name not in subscribed
-            for each in topic.partitions
-            if offsets.find(topic.name, each.partition_index) is not None
-            or offsets.is_pending(topic.name, each.partition_index)
-        ]
+        keys = list((yield from _committed(offsets, request, subscribed)))
         if not keys:
             return response
         future: Future[OffsetDeleteResponse] = hosted_groups.loop.create_future()
@@ -681,6 +700,23 @@ class OffsetExpiry:
 def _renumbered(commits: list[tuple[str, int, Committed]], sequence: int) -> list[tuple[str, int, Committed]]:
     """The commits with their place in the order of appends."""
     return [(topic, partition, committed._replace(sequence=sequence)) for topic, partition, committed in commits]
+
+
+def _committed(
+    offsets: GroupOffsets, request: OffsetDeleteRequest, subscribed: set[str]
+) -> Steps[dict[tuple[str, int], None]]:
+    """The partitions of a request that have offsets to delete, each once."""
+    found: dict[tuple[str, int], None] = {}
+    for topic in request.topics:
+        yield
+        if topic.name in subscribed:
+            continue
+        for partition in topic.partitions:
+            where = topic.name, partition.partition_index
+            if offsets.find(*where) is not None or offsets.is_pending(*where):
+                found[where] = None
+            yield
+    return found
 
 
 def _append_error(error: ErrorCode) -> ErrorCode:

@@ -111,19 +111,20 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> Steps[Offset
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
             yield
+        yield
     return response
 
 
-def requested_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+def requested_groups(request: OffsetFetchRequest, version: int) -> Steps[list[OffsetFetchRequestGroup]]:
     """The groups of an OffsetFetch; below version 8 there is one."""
     if version >= 8:
         return request.groups
     topics = None
     if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
+        topics = yield from each(
+            request.topics,
+            lambda topic: OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes),
+        )
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
 
 
@@ -144,6 +145,8 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Fetch
                 answer.topics.append(
                     OffsetFetchResponseTopics(name=fetched.name, topic_id=fetched.topic_id, partitions=partitions)
                 )
+                yield
+            yield
         return response
     group = groups[0]
     topics = []
@@ -156,10 +159,12 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Fetch
                 ),
             )
             topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=failed))
+            yield
     else:
         for name, offsets, *_ in group.topics:
             found = yield from each(offsets, lambda one: OffsetFetchResponsePartition(**_fetched(one)))
             topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
+            yield
     return OffsetFetchResponse(error_code=group.error, topics=topics)
 
 
@@ -197,4 +202,5 @@ def delete_response(
                 OffsetDeleteResponsePartition(partition_index=index, error_code=error(topic.name, index))
             )
             yield
+        yield
     return response
