@@ -3,7 +3,9 @@
 :class:`barnabas_broker.handlers.lane.Lane` runs them a slice at a time, so that no request holds the event loop.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from heapq import merge
+from itertools import islice
 from typing import Final, TypeVar
 
 A = TypeVar("A")
@@ -12,6 +14,8 @@ T = TypeVar("T")
 
 #: Items that are put in order in one step.
 _KEYS_PER_STEP: Final = 100
+#: Names that are sorted in one step, in about 2 ms.
+_SORTED_PER_STEP: Final = 5_000
 
 #: Work that yields where it may be interrupted, and returns its result.
 Steps = Generator[None, None, T]
@@ -38,6 +42,16 @@ def by_key(items: Iterable[A], key: Callable[[A], K]) -> Steps[tuple[dict[K, A],
         if not number % _KEYS_PER_STEP:
             yield
     return found, repeated
+
+
+def in_order(names: Collection[str]) -> Steps[Iterator[str]]:
+    """Names in ascending order: sorted some per step, and merged while they are read."""
+    given = iter(names)
+    sorted_parts = []
+    while part := sorted(islice(given, _SORTED_PER_STEP)):
+        sorted_parts.append(part)
+        yield
+    return merge(*sorted_parts)
 
 
 def finish(steps: Steps[T]) -> T:

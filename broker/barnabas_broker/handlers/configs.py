@@ -78,6 +78,12 @@ _Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsRe
 _Named = AlterConfigsResource | IncrementalAlterConfigsResource | DescribeConfigsResource
 _Result = TypeVar("_Result", AlterResult, IncrementalAlterConfigsResourceResponse)
 _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+#: Configurations of one resource in a request. There are a few hundred keys, and a request may not name one twice.
+_MOST_CONFIGS: Final = 10_000
+_TOO_MANY: Final = (
+    ErrorCode.INVALID_REQUEST,
+    f"A resource may have at most {_MOST_CONFIGS:,} configurations in a request.",
+)
 
 
 @stepwise
@@ -352,6 +358,8 @@ async def _alter_each(
         resource_type, name = resource.resource_type, resource.resource_name
         if (resource_type, name) in repeated:
             code, message = _TWICE
+        elif len(resource.configs) > _MOST_CONFIGS:
+            code, message = _TOO_MANY
         else:
             code, message = await _alter(context, refusals, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))

@@ -11,7 +11,7 @@ from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, each, in_order
 from barnabas_broker.storage.names import parse_stray_directory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -56,7 +56,7 @@ def handle_describe_topic_partitions(
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         failed = yield from each(asked, lambda name: _failed(name, ErrorCode.INVALID_REQUEST))
         return DescribeTopicPartitionsResponse(topics=failed)
-    names = sorted(set(asked) or image.topics)
+    names = yield from in_order(set(asked) or image.topics)
     left = max(min(request.response_partition_limit, _LIMIT), 1)
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in names:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from barnabas_broker.cluster import controller
@@ -40,10 +41,12 @@ from barnabas_protocol.registry import ApiKey
 
 #: From this version on, ElectLeaders answers have an error of their own.
 _FIRST_WITH_ERROR: Final = 1
+#: Partitions whose leaders are elected by one change of the metadata, in about 5 ms.
+_AT_ONCE: Final = 5_000
 
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Answer ElectLeaders: all elections in one change."""
+    """Answer ElectLeaders: so many elections in one change as one turn of the event loop has time for."""
     try:
         context.require_on_cluster(acls.ALTER)
     except KafkaError as error:
@@ -54,13 +57,19 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     asked = None
     if request.topic_partitions is not None:
         asked = await context.services.lane.enqueue(_partitions(request.topic_partitions))
+    answers: dict[tuple[str, int], ErrorCode] = {}
     try:
-        answers = await context.services.cluster.change(lambda image: controller.elect_leaders(image, kind, asked))
+        turns = [None] if asked is None else [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
+        for some in turns:
+            answers |= await context.services.cluster.change(
+                partial(controller.elect_leaders, kind=kind, partitions=some)
+            )
+            await asyncio.sleep(0)
     except KafkaError as error:
         if context.version >= _FIRST_WITH_ERROR:
             return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
         # As in Kafka: each partition has the error, if the request names any.
-        answers = dict.fromkeys(asked or (), error.code)
+        answers = {**dict.fromkeys(asked or (), error.code), **answers}
     elected = [where for where, code in answers.items() if code is ErrorCode.NONE]
     for name, index in elected:
         context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())

@@ -141,18 +141,14 @@ def write_markers(
                 yield
             yield
         yield
-    response = WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(name=name, partitions=list(partitions.values()))
-                    for name, partitions in topics.items()
-                ],
-            )
-            for producer_id, topics in answers.items()
-        ]
-    )
+    response = WriteTxnMarkersResponse(markers=[])
+    for producer_id, topics in answers.items():
+        named = yield from each(
+            topics.items(),
+            lambda one: WritableTxnMarkerTopicResult(name=one[0], partitions=list(one[1].values())),
+        )
+        response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=named))
+        yield
     return delayed.respond(response, timeout)
 
 

@@ -334,6 +334,25 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     shown = _ShownConfigs(services.config)
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, _Create] = {}
+
+    def partitions(name: str) -> int:
+        topic = asked[name]
+        given = len(topic.assignments) or topic.num_partitions
+        return services.config[NUM_PARTITIONS] if given == -1 else given
+
+    async def create() -> None:
+        for some in _in_turns(wanted, partitions):
+            for name, outcome in (await _create_all(context, some, validate_only=request.validate_only)).items():
+                if isinstance(outcome, KafkaError):
+                    results[name] = _not_created(name, outcome)
+                    continue
+                if not request.validate_only:
+                    _log_created(context, outcome, automatic=False)
+                results[name] = _created(context, outcome, shown)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        wanted.clear()
+
     for topic in asked.values():
         try:
             if topic.name in repeated:
@@ -343,23 +362,10 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
             wanted[topic.name] = _creation(context, topic, quota)
         except KafkaError as error:
             results[topic.name] = _not_created(topic.name, error)
+        if len(wanted) == _TOPICS_AT_ONCE:
+            await create()
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
-
-    def partitions(name: str) -> int:
-        topic = asked[name]
-        given = len(topic.assignments) or topic.num_partitions
-        return services.config[NUM_PARTITIONS] if given == -1 else given
-
-    for some in _in_turns(wanted, partitions):
-        for name, outcome in (await _create_all(context, some, validate_only=request.validate_only)).items():
-            if isinstance(outcome, KafkaError):
-                results[name] = _not_created(name, outcome)
-                continue
-            if not request.validate_only:
-                _log_created(context, outcome, automatic=False)
-            results[name] = _created(context, outcome, shown)
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    await create()
     return CreateTopicsResponse(
         throttle_time_ms=quota.throttle_ms(services.now()), topics=[results[name] for name in asked]
     )
