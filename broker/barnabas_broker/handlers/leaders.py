@@ -61,9 +61,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     try:
         turns = [None] if asked is None else [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
         for some in turns:
-            answers |= await context.services.cluster.change(
-                partial(controller.elect_leaders, kind=kind, partitions=some)
-            )
+            answers |= await context.services.cluster.change(partial(_elect, kind, some))
             await asyncio.sleep(0)
     except KafkaError as error:
         if context.version >= _FIRST_WITH_ERROR:
@@ -75,6 +73,12 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
         context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
         await asyncio.sleep(0)
     return await context.services.lane.enqueue(_elected(answers))
+
+
+def _elect(
+    kind: ElectionType, partitions: Sequence[tuple[str, int]] | None, image: Image
+) -> tuple[list[Event], dict[tuple[str, int], ErrorCode]]:
+    return controller.elect_leaders(image, kind, partitions)
 
 
 async def _not_elected(

@@ -201,9 +201,9 @@ class LogDirectory:
         return self._disk.failure
 
     @property
-    def producer_ids(self) -> Iterator[int]:
-        """The producer ids that the logs know, those of several logs more than once."""
-        return (each for kept in self.logs.values() for each in kept.producers.states)
+    def producer_ids(self) -> frozenset[int]:
+        """The producer ids that the logs know."""
+        return frozenset(each for kept in self.logs.values() for each in kept.producers.states)
 
     @property
     def leader_epochs(self) -> dict[tuple[bytes, int], int]:
