@@ -390,6 +390,11 @@ class Running:
 
     def _maintain(self) -> None:
         assert self.directory is not None
+        if self.directory.failure is not None:  # as a broker of a cluster, it stops, and is started again
+            self.node.world.note("broker %d stops: %s", self.node.node_id, self.directory.failure)
+            self.node.kill()
+            self.node.world.after(1.0, self.node.start)
+            return
         self.directory.maintain(self.node.wall_ms())
         self.node.world.loop.call_later(_MAINTENANCE, self._maintain)
 

@@ -29,6 +29,8 @@ BUG_START = {
     "no-replica-is-eligible-outside-of-the-isr": 950,
     "producer-ids-only-follow-the-metadata": 170,
     "the-first-report-decides": 360,
+    "the-first-to-return-leads": 285,
+    "unclean-stops-are-forgotten": 285,
 }
 
 
