@@ -27,7 +27,7 @@ BUG_START = {
     "leader-epochs-are-not-compared": 315,
     "lost-records-are-dropped-while-the-replica-is-in-sync": 285,
     "no-replica-is-eligible-outside-of-the-isr": 620,
-    "producer-ids-only-follow-the-metadata": 170,
+    "producer-ids-only-follow-the-metadata": 905,
     "the-first-report-decides": 360,
     "the-first-to-return-leads": 285,
     "unclean-stops-are-forgotten": 285,
