@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -13,6 +14,10 @@ import pytest
 #: What Spark 4 and the brokers of Kafka 4 are compiled for.
 OLDEST_JAVA: Final = 17
 _INSTALL_JAVA: Final = f"install Java {OLDEST_JAVA} or 21, for example with: apt install openjdk-17-jre-headless"
+
+
+#: What other systems than Linux do not show: limits, descriptors and sockets of other processes.
+LINUX: Final = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows that of other processes")
 
 
 def missing(reason: str, *, on_this_machine: bool = True) -> NoReturn:

@@ -4,7 +4,6 @@ import asyncio
 import random
 import re
 import resource
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,11 +16,11 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from tests.broker import command
 from tests.broker.all_apis import send_all
 from tests.broker.http.support import make_topic, produce
+from tests.needs import LINUX
 from tests.wire import PATIENCE, Wire
 
 pytestmark = pytest.mark.programs
 
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the descriptors of another process")
 #: Descriptors of the broker.
 MOST = 512
 ASK = ApiVersionsRequest(client_software_name="test", client_software_version="1")

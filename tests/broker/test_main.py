@@ -18,6 +18,7 @@ from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.sockets import program_on
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.needs import LINUX
 from tests.sampling import slow
 from tests.wire import PATIENCE, Wire
 
@@ -80,7 +81,7 @@ async def test_it_serves_until_a_signal(command: Command, number: signal.Signals
     assert status == 0, err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the limits of another process")
+@LINUX
 async def test_it_may_have_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
     before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))

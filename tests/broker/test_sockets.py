@@ -1,16 +1,16 @@
 """Sockets that a broker listens on: a port in use names the program that has it."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.sockets import bind, program_on
+from tests.needs import LINUX
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows it")
+@LINUX
 def test_a_port_in_use_names_the_program() -> None:
     with bind("127.0.0.1", 0) as first:
         first.listen()

@@ -117,7 +117,7 @@ class Damage:
         world.after(self._between(0.1, 0.5), self._try)
 
     def _flipped(self, node: Node, where: TopicPartition) -> None:
-        """A bit flips while the broker is down; leaderships move before and after somebody reads it."""
+        """A bit flips while the broker is down; leaderships move before and after a client reads it."""
         if self._chance.random() < 0.7:
             self._stop(node, self._flip_and_start, node, where)
         else:
@@ -150,7 +150,7 @@ class Damage:
             self._world.after(self._between(0.3, 5.0), self._move, node, where)
 
     def _lead_and_read(self, node: Node, where: TopicPartition) -> None:
-        """The damaged broker leads, somebody reads its log, and then the roles change."""
+        """The damaged broker leads, a client reads its log, and then the roles change."""
         me = node.node_id
 
         def read() -> None:

@@ -162,7 +162,8 @@ class Leadership:
             high_watermark: of the partition.
             now: the time, in seconds.
             lag_seconds: how long a member may lag (``replica.lag.time.max.ms``).
-            live: the registered brokers; only these may join, with what they have fetched in this registration.
+            live: the registered brokers; only these may join, with what they have fetched in this registration, and
+                not if that is longer ago than members may lag.
         """
         isr = []
         for node_id in self.info.replicas:
@@ -173,8 +174,10 @@ class Leadership:
                 if follower.log_end_offset == self.log_end or now - follower.caught_up_at <= lag_seconds:
                     isr.append(node_id)
             elif self.may_join(node_id, high_watermark):
-                broker = live.get(node_id)
-                if broker is not None and broker.epoch == self.followers[node_id].broker_epoch:
+                broker, follower = live.get(node_id), self.followers[node_id]
+                # As in Kafka, it joins by fetching: one that is silent would leave again at once.
+                fetches = now - follower.fetched_at <= lag_seconds
+                if broker is not None and broker.epoch == follower.broker_epoch and fetches:
                     isr.append(node_id)
         return tuple(isr)
 

@@ -179,7 +179,7 @@ async def started(start_broker: StartBroker, mode: str) -> BrokerServer:
 
 
 async def fresh(broker: BrokerServer, mode: str) -> bytes:
-    """Prepare what the requests name, whoever the client is in this mode."""
+    """Create what the requests name, with a client that may do everything."""
     authorizer = broker.services.authorizer
     if authorizer is None:
         return await prepared(broker)

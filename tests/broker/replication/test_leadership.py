@@ -97,6 +97,17 @@ def test_a_follower_that_does_not_fetch_leaves() -> None:
     assert leading.wanted_isr(7, 11.6, LAG, live(1, 2, 3)) == (1, 2)
 
 
+def test_a_follower_that_has_left_returns_only_with_a_fetch() -> None:
+    """It has all committed records. Without this it left and returned for as long as the leader was cut off from it."""
+    leading = Leadership(1, partition((1,)), 7, 0.0)
+    leading.fetched(3, 30, 7, 1.0)
+    leading.log_end = 8
+    assert leading.wanted_isr(7, 1.0 + LAG, LAG, live(1, 3)) == (1, 3)
+    assert leading.wanted_isr(7, 1.1 + LAG, LAG, live(1, 3)) == (1,)
+    leading.fetched(3, 30, 7, 2.0 + LAG)
+    assert leading.wanted_isr(7, 2.1 + LAG, LAG, live(1, 3)) == (1, 3)
+
+
 def test_a_follower_that_fetches_and_never_catches_up_leaves() -> None:
     leading = Leadership(1, partition((1, 2)), 100, 0.0)
     for second in range(1, 13):
