@@ -46,12 +46,14 @@ from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, watched
 from tests.sampling import slow
 from tests.wire import PATIENCE, Wire
 
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.broad, pytest.mark.timeout(20 * PATIENCE)]
 
 #: Elements of an array; at most 100,000 are accepted.
 MANY = 98_000
 #: Bytes that the process may take for such a request, above those at rest.
 MEMORY = 64 << 20
+#: Seconds that a request may take, beside other tests: what is measured is how long it holds the loop.
+LONGEST = 4 * PATIENCE
 #: Partitions of the topic, and so of the offsets of the group and of the transaction.
 PARTITIONS = 50
 #: Groups and transactions that are named again in the tests of what is answered then.
@@ -154,7 +156,7 @@ async def cost(broker: BrokerServer, frame: bytes) -> tuple[float, int]:
             left -= len(await reader.read(min(left, 1 << 16)) or b"\0" * left)
 
     try:
-        async with asyncio.timeout(PATIENCE), await Wire.connect(broker.port) as other, watched() as held:
+        async with asyncio.timeout(LONGEST), await Wire.connect(broker.port) as other, watched() as held:
             pending = asyncio.ensure_future(send_and_receive())
             while not pending.done():
                 other.writer.write(small)
