@@ -170,6 +170,11 @@ async def cost(broker: BrokerServer, frame: bytes) -> tuple[float, int]:
         writer.close()
 
 
+def within(costs: list[tuple[float, int]]) -> bool:
+    """Whether the least time that the loop was held, and the least memory, of these attempts are within the bounds."""
+    return min((held for held, _ in costs), default=HELD) < HELD and min(size for _, size in costs) < MEMORY
+
+
 def cases() -> list[Any]:
     """All APIs in all modes with the most elements, and a sample with fewer."""
     everyone = [(mode, key, MANY) for mode in MODES for key, route in join().items() if any(crowds(route))]
@@ -205,10 +210,11 @@ async def test_long_lists_and_repeated_names_hold_neither_the_loop_nor_memory(
             topic_id = await fresh(broker, mode)
             frame = encode_request(crowd.request(many, topic_id, same=same), crowd.version, 1, "test")
             costs: list[tuple[float, int]] = []
-            # A request that holds the loop does so each time; a core that is shared may be slow once.
-            while len(costs) < ATTEMPTS and not (costs and costs[-1][0] < HELD and costs[-1][1] < MEMORY):
+            # A request that holds the loop, or takes memory, does so each time; other programs and the garbage of
+            # earlier requests cost something once.
+            while len(costs) < ATTEMPTS and not within(costs):
                 costs.append(await cost(broker, frame))
-            if not (costs[-1][0] < HELD and costs[-1][1] < MEMORY):
+            if not within(costs):
                 figures = ", ".join(f"{seconds * 1000:.0f} ms and {size >> 20} MB" for seconds, size in costs)
                 bad.append(f"{crowd}, {'the same' if same else 'different'}: {figures}")
     assert bad == []

@@ -117,7 +117,7 @@ MANY = 20_000
 #: Seconds of processor time that the loop's thread may work without a turn for others.
 HELD = 0.05
 #: A request that holds the loop does so each time; a core that is shared with other programs may be slow once.
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 @asynccontextmanager
