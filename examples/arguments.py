@@ -1,9 +1,6 @@
-"""What all examples share: their command-line options, and their end at Ctrl-C."""
+"""The command-line options that all examples share."""
 
 import argparse
-import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
@@ -14,11 +11,3 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     made.add_argument("--group", default="test")
     made.add_argument("--count", type=int, help="exit after this many records (default: at Ctrl-C)")
     return made
-
-
-def run(program: Coroutine[Any, Any, None]) -> None:
-    """Run an example. Ctrl-C stops its consumer, and exits with 130, as a shell expects."""
-    try:
-        asyncio.run(program)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None

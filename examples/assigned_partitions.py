@@ -6,8 +6,8 @@ For programs that keep state for a partition, or that a supervisor restarts when
 commit offsets. The program starts at the committed offsets, reads up to the current end, commits and exits.
 """
 
-from barnabas import Consumer, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, TopicPartition, run
+from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, partitions: list[int]) -> None:

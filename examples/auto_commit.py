@@ -7,8 +7,8 @@ session_timeout_ms, the group removes it and assigns its partitions to the other
 records may be processed twice, but none is skipped.
 """
 
-from barnabas import Consumer
-from examples.arguments import parser, run
+from barnabas import Consumer, run
+from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, topic2: str, group: str, count: int | None) -> None:

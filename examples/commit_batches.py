@@ -8,8 +8,8 @@ was committed. A crash between insert and commit inserts the last batch again. (
 
 import sqlite3
 
-from barnabas import Consumer, ConsumerRecord
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRecord, run
+from examples.arguments import parser
 
 
 def insert(database: sqlite3.Connection, records: list[ConsumerRecord]) -> None:

@@ -15,8 +15,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from barnabas import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition, run
+from examples.arguments import parser
 
 
 class Totals:

@@ -8,9 +8,9 @@ transactional id, which aborts the transaction that was left open, and starts at
 of `bar` with isolation_level="read_committed" gets each result once.
 """
 
-from barnabas import Consumer, Producer
+from barnabas import Consumer, Producer, run
 from barnabas.errors import CommitFailedError, RebalanceInProgressError, TransactionAbortableError
-from examples.arguments import parser, run
+from examples.arguments import parser
 
 
 async def main(

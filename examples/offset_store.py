@@ -10,8 +10,8 @@ import json
 import os
 from pathlib import Path
 
-from barnabas import Consumer, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, TopicPartition, run
+from examples.arguments import parser
 
 
 class OffsetStore:

@@ -10,8 +10,8 @@ reads it. In between it saves positions after every hundred records. To rewind t
 import sqlite3
 from collections.abc import Collection
 
-from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition, run
+from examples.arguments import parser
 
 SAVE_INTERVAL = 100
 

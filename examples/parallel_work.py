@@ -8,10 +8,9 @@ once all records before it are finished. Ctrl-C waits for the records in progres
 """
 
 import asyncio
-import signal
 
-from barnabas import Consumer, ConsumerRecord
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRecord, run
+from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None, concurrency: int) -> None:
@@ -35,18 +34,17 @@ async def main(bootstrap_servers: str, topic: str, group: str, count: int | None
         if done == count:
             consumer.wakeup()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, consumer.wakeup)
-    async with consumer:
-        await consumer.run(
-            work,
-            concurrency=concurrency,
-            order="key",
-            retries=2,
-            dead_letter_topic=f"{topic}.dead",
-        )
-    print(f"{done} records are processed")
+    try:
+        async with consumer:
+            await consumer.run(
+                work,
+                concurrency=concurrency,
+                order="key",
+                retries=2,
+                dead_letter_topic=f"{topic}.dead",
+            )
+    finally:
+        print(f"{done} records are processed")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ A poll waits up to a second and returns a list, which may be empty. The group co
 program continues there.
 """
 
-from barnabas import Consumer
-from examples.arguments import parser, run
+from barnabas import Consumer, run
+from examples.arguments import parser
 
 
 async def main(bootstrap_servers: str, topic: str, group: str, count: int | None) -> None:

@@ -8,8 +8,8 @@ its committed offset before anything is fetched. (For a group that is not runnin
 
 from collections.abc import Collection
 
-from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition, run
+from examples.arguments import parser
 
 
 class Rewind(ConsumerRebalanceListener):

@@ -9,8 +9,8 @@ commits nothing and causes no rebalance. (`Consumer.run` retries for you, with p
 
 from collections.abc import Callable
 
-from barnabas import Consumer, ConsumerRecord, TopicPartition
-from examples.arguments import parser, run
+from barnabas import Consumer, ConsumerRecord, TopicPartition, run
+from examples.arguments import parser
 
 COMMIT_INTERVAL = 100
 

@@ -94,6 +94,7 @@ from barnabas_client import (
     UserScramCredentialDeletion,
     UserScramCredentials,
     UserScramCredentialUpsertion,
+    run,
 )
 
 __all__ = [
@@ -181,4 +182,5 @@ __all__ = [
     "UserScramCredentialUpsertion",
     "UserScramCredentials",
     "errors",
+    "run",
 ]

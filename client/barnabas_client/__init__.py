@@ -68,6 +68,7 @@ from barnabas_client.errors import ErrorCode, KafkaError
 from barnabas_client.network.metadata import Node
 from barnabas_client.producer.producer import Producer
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
+from barnabas_client.program import run
 from barnabas_client.structs import (
     BatchMetadata,
     ConsumerGroupMetadata,
@@ -168,4 +169,5 @@ __all__ = [
     "UserScramCredentialUpsertion",
     "UserScramCredentials",
     "errors",
+    "run",
 ]

@@ -1,8 +1,8 @@
 """`make cluster-demo`: run the cluster demo."""
 
 import argparse
-import asyncio
 
+import barnabas
 from barnabas_broker.supervisor import SupervisorError
 from examples.cluster.demo import run
 
@@ -19,11 +19,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     try:
-        kept = asyncio.run(run(arguments.rate, arguments.calm))
+        kept = barnabas.run(run(arguments.rate, arguments.calm))
     except SupervisorError as error:
         raise SystemExit(f"the cluster did not start: {error}") from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
     raise SystemExit(0 if kept else 1)
 
 

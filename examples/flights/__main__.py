@@ -1,8 +1,8 @@
 """`make demo`: run the flights demo on the real data."""
 
 import argparse
-import asyncio
 
+import barnabas
 from examples.flights.demo import read_flights, run
 
 
@@ -14,11 +14,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=18_000, help="flights per second (default: %(default)s)")
     rate = parser.parse_args().rate
     try:
-        kept = asyncio.run(run(read_flights(), rate))
+        kept = barnabas.run(run(read_flights(), rate))
     except ImportError as error:
         raise SystemExit(f"{error.name} is missing: run `make demo`, which installs it") from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
     raise SystemExit(0 if kept else 1)
 
 

@@ -128,7 +128,7 @@ def test_ctrl_c_ends_a_program_without_a_traceback(
         timer.cancel()
         process.end(program, 0)
     assert errors == ""
-    assert program.returncode == (0 if name == "parallel_work" else 130)
+    assert program.returncode == 130
 
 
 def test_auto_commit(example: Run, fill: Fill, broker: Broker, group: str) -> None:

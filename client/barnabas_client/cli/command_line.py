@@ -4,34 +4,25 @@
 """
 
 import argparse
-import asyncio
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType
-from typing import Any, Final, NoReturn
-
-import uvloop
+from typing import Final
 
 from barnabas_client.cli import servers
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.failures import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, UsageError
+from barnabas_client.cli.failures import DONE, FAILED, USAGE, CommandError, UsageError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.parser import Parser
+from barnabas_client.program import INTERRUPTED, TERMINATED, Terminated, raise_terminated, run_in_loop, sigterm_calls
 from barnabas_protocol.errors import DecodeError, KafkaError
 
 _EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line is not valid."
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM was received: the command ends and cleans up as it does after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +111,12 @@ class CommandLine:
             return leaving.code if isinstance(leaving.code, int) else FAILED
         output = Output(self.name, json=arguments.json)
         try:
-            with _warnings_shown(self.loggers, arguments.command.reports, output), _sigterm_raises():
+            with _warnings_shown(self.loggers, arguments.command.reports, output), sigterm_calls(raise_terminated):
                 status = self._call(arguments, output)
         except BrokenPipeError:
             output.discard()  # the reader has what it wants
             return DONE
-        except _Terminated:
+        except Terminated:
             return TERMINATED
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -142,7 +133,7 @@ class CommandLine:
                 arguments.servers = servers.find_servers(arguments.bootstrap, arguments.cluster, os.environ)
                 arguments.servers.check()
             outcome = command.run(arguments, output)
-            return outcome if isinstance(outcome, int) else _in_loop(outcome)
+            return outcome if isinstance(outcome, int) else run_in_loop(outcome)
         except UsageError as error:
             output.error(f"{error} (see {self.name} {' '.join(command.path)} --help)")
             return USAGE
@@ -157,49 +148,6 @@ class CommandLine:
             for note in getattr(error, "__notes__", ()):
                 output.error(note)
         return FAILED
-
-
-def _in_loop(work: Coroutine[Any, Any, int]) -> int:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_until_terminated(work))
-
-
-async def _until_terminated(work: Coroutine[Any, Any, int]) -> int:
-    """Cancel `work` at SIGTERM, so that it cleans up."""
-    if threading.current_thread() is not threading.main_thread():
-        return await work
-    task = asyncio.ensure_future(work)
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        task.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if terminated:
-            raise _Terminated from None
-        raise
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end a command that runs without an event loop as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
 
 
 @contextmanager

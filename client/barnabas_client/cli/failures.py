@@ -1,13 +1,10 @@
 """The exit statuses of commands, and the errors that end a command with one line of text."""
 
-import signal
 from typing import Final
 
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 128 + signal.SIGINT
-TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class CommandError(Exception):
