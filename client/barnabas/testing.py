@@ -10,6 +10,6 @@
 With pytest, the fixtures of :mod:`barnabas_broker.pytest_plugin` are shorter still.
 """
 
-from barnabas_broker.testing import Broker, BrokerError, Fault, Faults, SeenRequest, StoredRecord
+from barnabas_broker.testing import Broker, BrokerError, Cluster, Fault, Faults, SeenRequest, StoredRecord
 
-__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest", "StoredRecord"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Fault", "Faults", "SeenRequest", "StoredRecord"]

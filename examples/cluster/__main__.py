@@ -3,7 +3,7 @@
 import argparse
 
 import barnabas
-from barnabas_broker.supervisor import SupervisorError
+from barnabas_broker.errors import BrokerError
 from examples.cluster.demo import run
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         kept = barnabas.run(run(arguments.rate, arguments.calm))
-    except SupervisorError as error:
+    except BrokerError as error:
         raise SystemExit(f"the cluster did not start: {error}") from None
     raise SystemExit(0 if kept else 1)
 

@@ -108,7 +108,7 @@ async def run(rate: float, calm: float) -> bool:
         Whether each acknowledged record is in the topic once and in order.
 
     Raises:
-        SupervisorError: the cluster does not start.
+        BrokerError: the cluster does not start.
     """
     demo = Demo(Ledger())
     verdict: Verdict | None = None

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.supervisor import SupervisorError, find_etcd, free_port
+from barnabas_broker.local_etcd import etcd_command, find_etcd, free_port
+from barnabas_broker.supervisor import SupervisorError
 
 NODES: Final = (1, 2, 3)
 #: Milliseconds without a heartbeat after which a broker is replaced.
@@ -46,25 +47,15 @@ class Machines:
         """Start everything.
 
         Raises:
-            SupervisorError: etcd is not installed, or a process does not start.
+            BrokerError: etcd is not installed, or a process does not start.
         """
-        await self._start_etcd(find_etcd())
+        await self._start_etcd(find_etcd("the demo"))
         await asyncio.gather(*map(self.start_broker, NODES))
 
     async def _start_etcd(self, program: str) -> None:
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{free_port()}"
         with (self._folder / "etcd.log").open("ab") as log:
             self._etcd = await asyncio.create_subprocess_exec(
-                *(program, "--name", "one", "--data-dir", str(self._folder / "etcd"), "--log-level", "error"),
-                *("--listen-client-urls", client, "--advertise-client-urls", client),
-                *(
-                    "--listen-peer-urls",
-                    peer,
-                    "--initial-advertise-peer-urls",
-                    peer,
-                    "--initial-cluster",
-                    f"one={peer}",
-                ),
+                *etcd_command(program, self._folder / "etcd", self._etcd_port),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C must reach the demo only

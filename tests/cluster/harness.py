@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from tests.cluster.harness import PATIENCE, eventually, need_etcd
 from tests.cluster.hosts import Hosts
 from tests.interop.process import end, spawn

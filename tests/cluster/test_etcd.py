@@ -14,7 +14,7 @@ from aetcd import rpc
 
 from barnabas_broker.cluster.etcd import EtcdClient, EtcdConfig, parse_url
 from barnabas_broker.cluster.kv import KeyChanges, KeyValueStore, KvError, KvUnavailable, Put, follow
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from tests.cluster.harness import PATIENCE, Etcd, need_etcd
 from tests.interop.process import end, spawn
 

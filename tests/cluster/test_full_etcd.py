@@ -12,7 +12,7 @@ import grpc
 import pytest
 from aetcd import rpc
 
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from barnabas_protocol.errors import ErrorCode
 from tests.cluster.harness import PATIENCE, SHORT_LEASE, Brokers, Etcd, create, create_once, eventually, leaders
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from tests.compose.engine import ROOT, Engine
 
 BROKERS: Final = ("broker1", "broker2", "broker3")

@@ -12,8 +12,9 @@ process, or the thread, that runs it does.
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.broker import Broker
+from barnabas_broker.testing.cluster import Cluster
 from barnabas_broker.testing.faults import Fault, Faults
 from barnabas_broker.testing.records import StoredRecord
 from barnabas_broker.testing.requests import SeenRequest
 
-__all__ = ["Broker", "BrokerError", "Fault", "Faults", "SeenRequest", "StoredRecord"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Fault", "Faults", "SeenRequest", "StoredRecord"]

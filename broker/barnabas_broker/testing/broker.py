@@ -74,7 +74,7 @@ class Broker:
         self.faults = Faults(self)
         self._secured = Secured(security, users or {}, acls)
         self._process = process
-        self._config = {**TEST_DEFAULTS, **{key: _text(value) for key, value in (config or {}).items()}}
+        self._config = {**TEST_DEFAULTS, **{key: config_text(value) for key, value in (config or {}).items()}}
         if self._config.keys() & {"log.dir", "log.dirs"}:
             raise ValueError("log.dir and log.dirs are not accepted: give the folder as data_dir")
         if security != "PLAINTEXT" and "listeners" in self._config:
@@ -235,6 +235,11 @@ class Broker:
     def running(self) -> bool:
         """Whether it runs."""
         return self._link is not None and self._link.alive
+
+    @property
+    def node_id(self) -> int:
+        """Its node id."""
+        return int(self._config.get("node.id", 1))
 
     @property
     def port(self) -> int:
@@ -409,19 +414,27 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        replication_factor: int = -1,
+    ) -> None:
         """Create a topic; clients can use it at once.
 
         Args:
             name: its name.
             partitions: the number of partitions.
             config: Kafka's configuration keys for topics.
+            replication_factor: the number of replicas; -1 for ``default.replication.factor``.
 
         Raises:
             ValueError: the broker refuses it; the text says why.
         """
-        settings = {key: _text(value) for key, value in (config or {}).items()}
-        self.call({"do": "create_topic", "name": name, "partitions": partitions, "config": settings})
+        settings = {key: config_text(value) for key, value in (config or {}).items()}
+        command = {"do": "create_topic", "name": name, "partitions": partitions, "config": settings}
+        self.call({**command, "replication_factor": replication_factor})
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if there is one."""
@@ -466,7 +479,7 @@ class Broker:
         return stored_records(self.call(command, timeout + CALL_SECONDS))
 
 
-def _text(value: object) -> str:
+def config_text(value: object) -> str:
     """A value of a configuration as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from barnabas_broker.cluster.image import Image
 from barnabas_broker.config import BROKER_KEYS, PLAINTEXT, Config, Listener
 from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.testing.contents import read_records
+from barnabas_broker.testing.leaders import leader_of, not_in_sync
 from barnabas_broker.testing.link import Command, Reply
 from barnabas_broker.testing.permissions import read_acls
 from barnabas_broker.testing.records import decoded
@@ -65,6 +67,15 @@ class BrokerHost:
             "delete_topic": self.delete_topic,
             "append": self.append,
             "records": self.records,
+            "topics": self.topics,
+            "sequence": self.sequence,
+            "reached": self.reached,
+            "load_groups": self.load_groups,
+            "members": self.members,
+            "process_ended": self.process_ended,
+            "leader": self.leader,
+            "move_leader": self.move_leader,
+            "in_sync": self.in_sync,
         }
 
     async def handle(self, command: Command) -> Reply:
@@ -222,7 +233,7 @@ class BrokerHost:
 
     # Topics
 
-    async def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> None:
+    async def create_topic(self, name: str, partitions: int, config: dict[str, str], replication_factor: int) -> None:
         """Create a topic.
 
         Raises:
@@ -230,7 +241,11 @@ class BrokerHost:
         """
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
         topic = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=configs
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[],
+            configs=configs,
         )
         answer = await self._running.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
         result = answer.topics[0]
@@ -275,6 +290,72 @@ class BrokerHost:
         if not replicas:
             raise ValueError(f"there is no topic {topic!r}")
         return await read_records(replicas, count, timeout)
+
+    # As one of a cluster
+
+    async def load_groups(self) -> None:
+        """Wait until the coordinator of groups is there, and has loaded if it is this broker."""
+        await self._running.load_groups()
+
+    async def topics(self) -> list[str]:
+        """All topics except Kafka's own."""
+        return self._running.topics()
+
+    async def sequence(self) -> int:
+        """The number of the last change of the metadata that this broker knows."""
+        return self._running.sequence
+
+    async def reached(self, sequence: int, timeout: float) -> None:
+        """Wait until this broker knows a change.
+
+        Raises:
+            TimeoutError: it did not in time.
+        """
+        running = self._running
+        await running.wait(lambda image: "a change is not known" if running.sequence < sequence else None, timeout)
+
+    async def members(self, node_ids: list[int], timeout: float) -> None:
+        """Wait until this broker knows that exactly these brokers are there.
+
+        Raises:
+            TimeoutError: they were not in time.
+        """
+        await self._running.wait(
+            lambda image: None if sorted(image.brokers) == node_ids else f"the brokers are {sorted(image.brokers)}",
+            timeout,
+        )
+
+    async def process_ended(self, node_id: int) -> None:
+        """Fence a broker whose process has ended."""
+        await self._running.process_ended(node_id)
+
+    async def leader(self, topic: str, partition: int, timeout: float) -> int:
+        """Wait until a partition has a leader; its node id.
+
+        Raises:
+            TimeoutError: it has none in time.
+        """
+
+        def waits(image: Image) -> str | None:
+            return None if leader_of(image, topic, partition) is not None else f"{topic}-{partition} has no leader"
+
+        return leader_of(await self._running.wait(waits, timeout), topic, partition) or 0
+
+    async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
+        """Elect another leader; its node id.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return await self._running.move_leader(topic, partition, to)
+
+    async def in_sync(self, topic: str | None, timeout: float) -> None:
+        """Wait until all replicas of a topic, or of all topics, are in sync.
+
+        Raises:
+            TimeoutError: they were not in time.
+        """
+        await self._running.wait(lambda image: not_in_sync(image, topic), timeout)
 
 
 def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:

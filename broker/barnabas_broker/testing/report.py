@@ -19,13 +19,13 @@ _MOST_FILES: Final = 20
 _MOST_CHARACTERS: Final = 60
 
 
-def sections(broker: Broker, since: float, file: Path) -> Iterator[tuple[str, str]]:
+def sections(broker: Broker, since: float, file: Path | None) -> Iterator[tuple[str, str]]:
     """Titles and texts: the requests, the explanations of the groups that they name, the broker's log lines.
 
     Args:
         broker: the broker that the test used.
         since: the start of the test, in seconds since 1970.
-        file: what the names of the files with timelines begin with.
+        file: what the names of the files with timelines begin with; None to write none.
     """
     requests = [request for request in broker.requests if request.time >= since]
     state = "" if broker.running else " (the broker is not running)"
@@ -39,7 +39,7 @@ def sections(broker: Broker, since: float, file: Path) -> Iterator[tuple[str, st
         explanation = broker.explain(group, since)
         if explanation:
             text = _last(explanation)
-            if number < _MOST_FILES:
+            if file is not None and number < _MOST_FILES:
                 name = re.sub(r"[^a-zA-Z0-9._-]+", "-", group).strip("-.")[:_MOST_CHARACTERS]
                 text += "\n" + _timeline(group, histories.get(group, []), since, file, f"{number}-{name}")
             yield f"kafka group {group}", text

@@ -1,11 +1,12 @@
 """A broker whose requests are recorded, and meet faults, on their way to the handlers."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.image import Image
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
@@ -13,9 +14,11 @@ from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.server.connection import Peer
+from barnabas_broker.testing.leaders import moved_leader
 from barnabas_broker.testing.rules import Rule, Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.registry import ApiKey
 
@@ -62,9 +65,7 @@ class WatchedBroker:
         broker = await BrokerServer.start(config, host, port, wrap_dispatcher=wrap, users=users)
         watched = cls(broker, taps[0])
         try:
-            # The first member of a group should not have to retry because the coordinator is still loading.
-            await watched.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
-            await asyncio.gather(*broker.services.group_partitions.loading)
+            await watched.load_groups()
         except BaseException:
             await watched.stop()
             raise
@@ -100,6 +101,62 @@ class WatchedBroker:
         context = RequestContext(dispatch.services, Peer("test", 0), route.served.high, "test", None)
         answer: Any = route.handler(context, request)
         return await answer
+
+    async def load_groups(self) -> None:
+        """Wait until groups can be coordinated.
+
+        The first member of a group should not have to retry because the coordinator is still loading.
+        """
+        await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
+        await asyncio.gather(*self._broker.services.group_partitions.loading)
+
+    # As one of a cluster
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change of the metadata."""
+        return self._broker.services.cluster.sequence
+
+    def topics(self) -> list[str]:
+        """All topics except Kafka's own."""
+        return [name for name in self._broker.services.cluster.image.topics if name not in INTERNAL_TOPICS]
+
+    async def wait(self, waits: Callable[[Image], str | None], timeout: float) -> Image:
+        """Wait for a cluster image.
+
+        Args:
+            waits: says what of an image is not yet as it should be; None if it is.
+            timeout: seconds to wait.
+
+        Returns:
+            The image.
+
+        Raises:
+            TimeoutError: there was none in time.
+        """
+        cluster = self._broker.services.cluster
+        try:
+            async with asyncio.timeout(timeout):
+                while waits(cluster.image) is not None:
+                    await cluster.reached(cluster.sequence + 1)
+        except TimeoutError:
+            raise TimeoutError(f"after {timeout:g} s {waits(cluster.image)}") from None
+        return cluster.image
+
+    async def process_ended(self, node_id: int) -> None:
+        """Fence another broker of the cluster, whose process has ended."""
+        lifecycle = self._broker.view.lifecycle
+        known = self._broker.services.cluster.image.brokers.get(node_id)
+        if lifecycle is not None and known is not None:
+            await lifecycle.process_ended(node_id, known.epoch)
+
+    async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
+        """Elect another leader of a partition; its node id.
+
+        Raises:
+            ValueError: there is no such partition, or no such replica that is in sync.
+        """
+        return await self._broker.services.cluster.change(lambda image: moved_leader(image, topic, partition, to))
 
     async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Create ACLs; those that exist stay."""

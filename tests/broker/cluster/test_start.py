@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.conftest import StartBroker
 from tests.cluster.harness import Etcd, new_prefix

@@ -46,9 +46,10 @@ print(sorted((heavy - {"barnabas_broker.testing"}) & set(sys.modules)))
 def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
     markers = pytester.runpytest("--markers", *PLAIN)
     markers.stdout.fnmatch_lines(["@pytest.mark.kafka_topic(partitions=1, config=None, records=()): *"])
+    markers.stdout.fnmatch_lines(["@pytest.mark.kafka_cluster(brokers=3, config=None): *"])
     shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
     fixtures = ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults")
-    for name in (*fixtures, "kafka_group", "kafka_records"):
+    for name in (*fixtures, "kafka_group", "kafka_records", "kafka_cluster"):
         assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
 
 
