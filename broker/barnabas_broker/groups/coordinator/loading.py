@@ -130,7 +130,7 @@ class PartitionLoader:
                 state_since = None if stamp < 0 else now - max(wall_ms - stamp, 0) / 1000
                 leftover = () if consumer is None else consumer.tombstones()
                 group = ClassicGroup.restore(group_id, settings, value, state_since, now, leftover)
-            elif offsets:
+            elif offsets or group_id in replay.emptied:
                 group = ClassicGroup(group_id, settings, now)
                 group.recorded = True
             else:

@@ -40,6 +40,8 @@ class Replay(PartitionReplay):
         downgraded: ids of classic groups whose last record is that of their downgrade: they have not rebalanced since
             then, and the partitions of the last member of the consumer protocol have no owner.
         offsets: committed offsets by group.
+        emptied: ids of groups that have had offsets, and have not been deleted since then. Those without an offset and
+            without a record of their own exist until they expire, as in Kafka.
         transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
 
     Args:
@@ -55,6 +57,7 @@ class Replay(PartitionReplay):
         #: The groups of the consumer protocol that were deleted last, with the base offset of the batch.
         self._deleted: dict[str, int] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self.emptied: set[str] = set()
         self.transactions: dict[int, set[str]] = {}
         self._slots: dict[bytes, Slot] = {}
 
@@ -75,6 +78,7 @@ class Replay(PartitionReplay):
                 replay_record(self.consumer_groups, *read)
                 if value is None and isinstance(read[0], ConsumerGroupMetadataKey):
                     self._deleted[read[0].group_id] = base_offset
+                    self.emptied.discard(read[0].group_id)
                 return
             if key is None or (record_type not in OFFSET_KEYS and record_type != GROUP_KEY):
                 return  # A record of another group protocol (KIP-932).
@@ -89,6 +93,8 @@ class Replay(PartitionReplay):
                 offsets = self.offsets[group_id] = GroupOffsets()
             slot = self._slots[key] = Slot(group_id, offsets, topic, partition)
         if value is None:
+            if slot.offsets:
+                self.emptied.add(slot.group_id)
             slot.offsets.remove(slot.topic, slot.partition, offset)
         elif producer_id < 0:
             slot.offsets.commit(slot.topic, slot.partition, read_offset_value(value, offset))
@@ -104,6 +110,7 @@ class Replay(PartitionReplay):
             self.downgraded.discard(group_id)
         if value is None:
             self.groups.pop(group_id, None)
+            self.emptied.discard(group_id)
         else:
             self.groups[group_id] = read_group_value(value)
 
@@ -111,4 +118,7 @@ class Replay(PartitionReplay):
         marker = control_record_type(record)
         if marker in (ControlType.COMMIT, ControlType.ABORT):
             for group_id in self.transactions.pop(header.producer_id, ()):
-                self.offsets[group_id].end_transaction(header.producer_id, marker is ControlType.COMMIT)
+                offsets = self.offsets[group_id]
+                if offsets:
+                    self.emptied.add(group_id)
+                offsets.end_transaction(header.producer_id, marker is ControlType.COMMIT)
