@@ -154,8 +154,11 @@ def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) 
 
 
 def _of_member(request: OffsetCommitRequest) -> bool:
-    """Whether a member of the group commits; otherwise it is a reset, or a consumer without a subscription."""
-    return request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
+    """Whether a member of the group commits; otherwise it is a reset, or a consumer without a subscription.
+
+    An empty group takes a commit without a generation whatever member it names.
+    """
+    return request.generation_id_or_member_epoch >= 0
 
 
 @stepwise
@@ -182,7 +185,9 @@ def _commit(context: RequestContext, request: OffsetCommitRequest) -> Steps[Hand
     return (yield from extended(context, handled, extend))
 
 
-def _audit_commit(context: RequestContext, group_id: str, response: OffsetCommitResponse) -> Steps[None]:
+def _audit_commit(
+    context: RequestContext, group_id: str, response: OffsetCommitResponse | TxnOffsetCommitResponse
+) -> Steps[None]:
     """Audit what is committed outside of the group's membership: a reset, or a consumer without a subscription."""
     for topic in response.topics:
         if any(each.error_code == ErrorCode.NONE for each in topic.partitions):
@@ -320,10 +325,16 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
         return groups.commit_transactional_offsets(asked, version, caller, verify)
 
     handled = yield from call(context, commit, request)
-    if not refused:
+    of_member = request.generation_id >= 0
+    if of_member and not refused:
         return handled
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return (yield from extended(context, handled, lambda response: _add_not_committed(response, refused, code)))
+
+    def extend(response: TxnOffsetCommitResponse) -> Steps[None]:
+        if not of_member:
+            yield from _audit_commit(context, request.group_id, response)
+        yield from _add_not_committed(response, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    return (yield from extended(context, handled, extend))
 
 
 def _add_not_committed(
@@ -475,6 +486,7 @@ ROUTES: Final = (
             requires((acls.READ, acls.GROUP)),
             requires((acls.READ, acls.TOPIC)),
         ),
+        changes=(Change.OFFSETS_SET,),
     ),
     Route(
         ApiKey.JOIN_GROUP, member_handler(GroupCoordinator.join, _join_refused), (requires((acls.READ, acls.GROUP)),)

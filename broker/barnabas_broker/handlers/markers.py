@@ -76,16 +76,22 @@ def client_id_of_coordinator(node_id: int) -> str:
 
 
 def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> Steps[None]:
-    """Audit the transactions that an administrator has aborted."""
-    aborts = {marker.producer_id for marker in request.markers if not marker.transaction_result}
-    for marker in response.markers:
-        for topic in marker.topics:
-            written = [each.partition_index for each in topic.partitions if each.error_code == ErrorCode.NONE]
-            if written and marker.producer_id in aborts:
-                what = {"producer_id": marker.producer_id, "topic": topic.name, "partitions": written}
-                context.changed(Change.TRANSACTION_ABORTED, **what)
+    """Audit the transactions that an administrator has ended."""
+    written: set[tuple[int, str, int]] = set()
+    for answered in response.markers:
+        for topic in answered.topics:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.NONE:
+                    written.add((answered.producer_id, topic.name, partition.partition_index))
+                yield
+    for marker in request.markers:
+        change = Change.TRANSACTION_COMMITTED if marker.transaction_result else Change.TRANSACTION_ABORTED
+        for named in marker.topics:
+            producer_id, name = marker.producer_id, named.name
+            partitions = [each for each in named.partition_indexes if (producer_id, name, each) in written]
+            if partitions:
+                context.changed(change, producer_id=producer_id, topic=name, partitions=partitions)
             yield
-        yield
 
 
 def _not_written(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
@@ -218,7 +224,7 @@ ROUTES: Final = (
         ApiKey.WRITE_TXN_MARKERS,
         handle_write_txn_markers,
         (requires((acls.ALTER, acls.CLUSTER), (acls.CLUSTER_ACTION, acls.CLUSTER)),),
-        changes=(Change.TRANSACTION_ABORTED,),
+        changes=(Change.TRANSACTION_COMMITTED, Change.TRANSACTION_ABORTED),
         exempt=lambda request: True,
     ),
 )

@@ -43,6 +43,7 @@ class Change(StrEnum):
     GROUP_DELETED = "group deleted"
     OFFSETS_SET = "offsets set"
     OFFSETS_DELETED = "offsets deleted"
+    TRANSACTION_COMMITTED = "transaction committed"
     TRANSACTION_ABORTED = "transaction aborted"
     USER_SET = "user credential set"
     USER_DELETED = "user credential deleted"

@@ -80,6 +80,7 @@ HERE: Final = {
     Change.GROUP_DELETED,
     Change.OFFSETS_SET,
     Change.OFFSETS_DELETED,
+    Change.TRANSACTION_COMMITTED,
     Change.TRANSACTION_ABORTED,
     Change.USER_SET,
     Change.USER_DELETED,
@@ -223,6 +224,14 @@ async def test_offsets_that_are_set_are_written_once(wire: Wire, audited: pytest
     assert changed == [{"event": "offsets set", "group": "g", **by}]
 
 
+async def test_a_reset_that_names_a_member_is_written(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
+    await make_topic(wire, "t")
+    await commit(wire, "g", "t", {0: 5})
+    await commit(wire, "h", "t", {0: 5}, member_id="odd")
+    groups = [line["group"] for line in lines(audited) if line["event"] == "offsets set"]
+    assert groups == ["g", "h"]
+
+
 async def test_a_commit_that_is_refused_is_not_written(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
     await make_topic(wire, "t")
     await join_alone(wire, "g", "t", 0)
@@ -238,7 +247,7 @@ async def test_a_commit_that_is_refused_is_not_written(wire: Wire, audited: pyte
     assert lines(audited) == []
 
 
-async def test_transactions_that_an_administrator_aborts(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
+async def test_transactions_that_an_administrator_ends(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
     await make_topic(wire, "t")
     lines(audited)
 
@@ -251,7 +260,31 @@ async def test_transactions_that_an_administrator_aborts(wire: Wire, audited: py
 
     await mark(True, 0)
     await mark(False, 0, 99)
-    assert lines(audited) == [{"event": "transaction aborted", "producer_id": 7, "topic": "t", "partitions": [0]}]
+    of = {"producer_id": 7, "topic": "t", "partitions": [0]}
+    assert lines(audited) == [{"event": "transaction committed", **of}, {"event": "transaction aborted", **of}]
+
+
+async def test_a_producer_that_is_named_with_both_ends_is_written_with_both(
+    wire: Wire, audited: pytest.LogCaptureFixture
+) -> None:
+    await make_topic(wire, "t")
+    await make_topic(wire, "u")
+    lines(audited)
+    markers = [
+        WritableTxnMarker(
+            producer_id=7,
+            producer_epoch=0,
+            transaction_result=commits,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+            coordinator_epoch=0,
+        )
+        for commits, topic in ((False, "t"), (True, "u"))
+    ]
+    await wire.ask(WriteTxnMarkersRequest(markers=markers), 1, WriteTxnMarkersResponse)
+    assert lines(audited) == [
+        {"event": "transaction aborted", "producer_id": 7, "topic": "t", "partitions": [0]},
+        {"event": "transaction committed", "producer_id": 7, "topic": "u", "partitions": [0]},
+    ]
 
 
 async def test_elections(wire: Wire, audited: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

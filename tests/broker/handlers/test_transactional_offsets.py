@@ -1,5 +1,7 @@
 """TxnOffsetCommit on a whole broker: verified by the coordinator of the transaction, pending until its marker."""
 
+import logging
+
 import pytest
 
 from barnabas_protocol.errors import ErrorCode
@@ -102,3 +104,18 @@ async def test_version_5_adds_the_partition_to_the_transaction(wire: Wire) -> No
     producer_id, epoch = await ready(wire)
     assert await committed(wire, producer_id, epoch, 5, 5) == NONE
     assert await stable(wire) == (UNSTABLE, -1)
+
+
+async def test_offsets_that_are_set_without_membership_are_audited(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "barnabas_broker.audit")
+    producer_id, epoch = await ready(wire)
+    add: Request = AddOffsetsToTxnRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, group_id="g"
+    )
+    assert (await wire.ask(add, 3, AddOffsetsToTxnResponse)).error_code == NONE
+    assert await committed(wire, producer_id, epoch, 5, 3) == NONE
+    assert await committed(wire, producer_id, epoch, 6, 3) == NONE
+    lines = [record.getMessage() for record in caplog.records if record.name == "barnabas_broker.audit"]
+    assert len([line for line in lines if "offsets set" in line]) == 1

@@ -41,13 +41,14 @@ async def coordinated(wire: Wire, group: str) -> None:
             pass
 
 
-async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int]) -> None:
+async def commit(wire: Wire, group: str, topic: str, offsets: dict[int, int], member_id: str = "") -> None:
     partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="mark")
         for index, offset in offsets.items()
     ]
     await coordinated(wire, group)
-    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)])
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=partitions)]
+    request = OffsetCommitRequest(group_id=group, member_id=member_id, topics=topics)
     async with asyncio.timeout(PATIENCE):
         while True:
             answer = await wire.ask(request, 7, OffsetCommitResponse)
