@@ -17,7 +17,9 @@ PRODUCERS = (7, 8)
 #: Seconds after which offsets expire, at the latest: retention and interval are as short as the keys allow.
 EXPIRY = 65.0
 
-KEYS = {"offsets_retention_minutes": "1", "offsets_retention_check_interval_ms": "1000"}
+
+def coordinator(log: MemoryLog | None = None) -> Service:
+    return Service(log, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
 
 
 class Life:
@@ -115,7 +117,7 @@ def seen(service: Service, group: str) -> tuple[Any, ...]:
 
 async def replayed(service: Service, log: MemoryLog) -> Service:
     """A coordinator that has replayed a log, at the time of another one."""
-    again = Service(log, **KEYS)
+    again = coordinator(log)
     again.time, again.wall = service.time, service.wall
     return await again.loaded()
 
@@ -131,7 +133,7 @@ def copy(log: MemoryLog) -> MemoryLog:
 
 
 async def check(steps: list[tuple[Any, ...]]) -> None:
-    service = await Service(**KEYS).loaded()
+    service = await coordinator().loaded()
     life = Life(service)
     for name, *arguments in steps:
         step: Callable[..., Awaitable[None]] = getattr(life, name)
