@@ -141,11 +141,7 @@ class Scenario:
             idempotent, pause = chance.random() < 0.6, world.between(0.05, chance.choice((0.2, 0.2, 1.5)))
             self.producers.append(Producer(self.checker, number, where, idempotent=idempotent, pause=pause))
         self.consumers = [Consumer(self.checker, where) for where in self.partitions]
-        end = world.now + world.between(6.0, 14.0)
-        world.after(world.between(0.1, 1.5), self._disturb, end)
-        if self.damage is not None:
-            self.damage.begin(end)
-        world.run(end)
+        self._suffer()
         self._heal()
         self._until(self._recovered, RECOVERY_SECONDS, "the cluster has not recovered")
         for producer in self.producers:
@@ -197,6 +193,15 @@ class Scenario:
             self.consumers.append(Consumer(self.checker, where, len(self.consumers)))
 
     # Faults
+
+    def _suffer(self) -> None:
+        """Inject random faults for some time."""
+        world = self.world
+        end = world.now + world.between(6.0, 14.0)
+        world.after(world.between(0.1, 1.5), self._disturb, end)
+        if self.damage is not None:
+            self.damage.begin(end)
+        world.run(end)
 
     def _disturb(self, end: float) -> None:
         world = self.world

@@ -8,6 +8,10 @@ A leader that registered followers do not reach resigns, if they can go on witho
 them from the ISR, and refuses writes until they reach it. Any member of the ISR may lead at any time, so this needs no
 proof that the leader is cut off. Partitions with silent followers are looked for twice in the time that counts.
 
+Some followers may have left the ISR before the leader resigns. Then the new leader needs them to return before it
+accepts writes, and resigns as well if it does not hear of them: which of the brokers can reach the others shows by
+trying. If none can, leaders would change all the time, so the pauses between such resignations grow.
+
 It also reports the ends of logs that may have lost records, if a partition has no leader and waits for them, and takes
 replicas that have lost records out of the ISRs.
 """
@@ -36,6 +40,9 @@ Report = Callable[[Sequence[LogEnd]], Awaitable[None]]
 Withdraw = Callable[[Sequence[Withdrawal]], Awaitable[None]]
 #: Seconds until a report that has failed is repeated: the first time, and at most.
 _RETRY_SECONDS: Final = (1.0, 10.0)
+#: The pause between two resignations that leave too few replicas in sync, in times of silence: at first, and at most.
+#: After twice the longest pause without one they begin anew.
+_TRIALS: Final = (1, 16)
 
 
 class AlterPartitionManager:
@@ -69,6 +76,9 @@ class AlterPartitionManager:
         self._withdraw = withdraw
         self._now = now
         self._backoff = jittered(*_RETRY_SECONDS, seed=f"log ends {replicas.node_id}")
+        self._trials = jittered(*_TRIALS, seed=f"trials {replicas.node_id}")
+        #: When the last resignation was that left too few replicas in sync, and when there may be another one.
+        self._tried = self._try_again = float("-inf")
         self._joining: set[Replica] = set()
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="isr")
@@ -161,15 +171,17 @@ class AlterPartitionManager:
 
     async def _change(self, candidates: Collection[Replica]) -> None:
         lag, live, now = self._config[REPLICA_LAG_TIME_MAX_MS] / 1000, self._live(), self._now()
-        proposed = []
+        proposed, tried = [], False
         for replica in candidates:
             leading = replica.leading
             if leading is None or leading.proposed is not None:
                 continue
-            wanted = leading.wanted_without_me(now - self._silent_seconds(), replica.min_isr, live)
-            if wanted:
+            resignation = leading.wanted_without_me(now - self._silent_seconds(), replica.min_isr, live)
+            if resignation is not None and (resignation.enough or now >= self._try_again):
+                wanted = resignation.isr
+                tried = tried or not resignation.enough
                 log.warning(
-                    "followers do not fetch from this leader: another replica in sync is to lead",
+                    "followers do not fetch from this leader: another replica is to lead",
                     partition=str(replica.log.topic_partition),
                     isr=list(leading.info.isr),
                     wanted=list(wanted),
@@ -192,6 +204,8 @@ class AlterPartitionManager:
                 proposed.append((replica, leading, change))
         if not proposed:
             return
+        if tried:
+            self._has_tried(now)
         try:
             await self._propose([change for _, _, change in proposed])
         except KafkaError as error:
@@ -204,3 +218,10 @@ class AlterPartitionManager:
             if leading.proposed is not None:
                 leading.rejected()
                 replica.advance()
+
+    def _has_tried(self, now: float) -> None:
+        """This broker has resigned although too few replicas are in sync with the next leader."""
+        silent = self._silent_seconds()
+        if now - self._tried >= 2 * _TRIALS[1] * silent:
+            self._trials.succeeded()
+        self._tried, self._try_again = now, now + self._trials.failed() * silent

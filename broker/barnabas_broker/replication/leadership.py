@@ -8,7 +8,7 @@ new leader does not know the offsets of its followers, so its high watermark sta
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.cluster.image import BrokerInfo, PartitionInfo
 
@@ -44,6 +44,18 @@ class Follower:
         self.log_end_offset = offset
         self.log_start_offset = max(log_start, UNKNOWN)
         self.fetched_at, self.end_when_fetched = now, log_end
+
+
+class Resignation(NamedTuple):
+    """How a partition goes on without its leader.
+
+    Attributes:
+        isr: the new leader and the other members of the ISR.
+        enough: they are in sync now, and as many as the topic asks for.
+    """
+
+    isr: tuple[int, ...]
+    enough: bool
 
 
 @dataclass(slots=True)
@@ -183,17 +195,31 @@ class Leadership:
 
     def silent(self, since: float) -> list[int]:
         """The followers in the ISR that lack records, and have not fetched since then: a time, in seconds."""
+        isr = self.info.isr
+        return [node_id for node_id in self._unheard(since) if node_id in isr]
+
+    def _unheard(self, since: float) -> list[int]:
+        """The followers that have not fetched since then. Those in the ISR that lack nothing do not count: they need
+        not fetch to stay there."""
         end, isr = self.log_end, self.info.isr
         return [
             node_id
             for node_id, each in self.followers.items()
-            if each.log_end_offset < end and max(each.fetched_at, each.caught_up_at) < since and node_id in isr
+            if max(each.fetched_at, each.caught_up_at) < since and (each.log_end_offset < end or node_id not in isr)
         ]
 
-    def wanted_without_me(self, since: float, min_isr: int, live: Mapping[int, BrokerInfo]) -> tuple[int, ...]:
+    def wanted_without_me(self, since: float, min_isr: int, live: Mapping[int, BrokerInfo]) -> Resignation | None:
         """The ISR to propose if this leader seems to be cut off from its followers, which could go on without it.
 
         These are silent, and registered. With the others there would be too few in sync, and all writes were refused.
+        The followers may have become silent one after the other, so that the first ones are not in the ISR any more.
+        They count, for they can fetch from the new leader; but they cannot lead.
+
+        No acknowledged record is lost. The new ISR consists of members of the ISR and of eligible leader replicas,
+        and each of these has all records up to the high watermark: this moves only up to what all members of the ISR
+        have, and not at all while a replica is eligible. The controller elects the same replicas when this broker's
+        lease ends. And as then, the high watermark stays until as many replicas as the topic asks for are in sync with
+        the new leader; until then this broker is eligible itself.
 
         Args:
             since: the time from which on they have not fetched, in seconds.
@@ -201,14 +227,23 @@ class Leadership:
             live: the registered brokers.
 
         Returns:
-            The new leader and the other members; empty if the leader should stay.
+            None if the leader should stay.
         """
-        isr, silent = self.info.isr, self.silent(since)
-        if len(isr) - len(silent) >= min_isr:
-            return ()
-        reached = (node_id for node_id in self.followers if node_id in isr and node_id not in silent)
-        registered = tuple(node_id for node_id in (*silent, *reached) if node_id in live)
-        return registered if len(registered) >= min_isr else ()
+        isr, unheard = self.info.isr, self._unheard(since)
+        if len(isr) - sum(node_id in isr for node_id in unheard) >= min_isr:
+            return None
+        others = [node_id for node_id in self.followers if node_id in live]
+        whole = [node_id for node_id in others if node_id in isr or node_id in self.info.elr]
+        # One that reaches this leader may be cut off together with it.
+        whole.sort(key=lambda node_id: (node_id not in unheard, node_id not in isr))
+        if not whole or whole[0] not in unheard:
+            return None
+        if sum(node_id in isr for node_id in whole) >= min_isr:
+            return Resignation(tuple(node_id for node_id in whole if node_id in isr), enough=True)
+        reached = sum(node_id not in unheard for node_id in others)
+        if reached + 1 >= min_isr or len(others) < min_isr:
+            return None
+        return Resignation(tuple(whole), enough=False)
 
     def propose(self, isr: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Note a proposal; the followers in it count from now on.

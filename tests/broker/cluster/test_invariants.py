@@ -128,6 +128,22 @@ class RandomCluster:
         wish = IsrChange(name, topic_id, index, partition.leader_epoch, partition.partition_epoch, isr, 1 + other % 2)
         self.happen(controller.alter_isr(self.image, leader, live[leader].epoch, [wish])[0])
 
+    def resign(self, node: int, other: int) -> None:
+        """The leader of a partition proposes an ISR without itself: the brokers whose bit is set in `other`."""
+        led = [(where, p) for where, p in self.partitions() if p.leader != -1]
+        if not led:
+            return
+        (name, index), then = led[node % len(led)]
+        isr = tuple((n, -1) for n in then.replicas if n != then.leader and other >> n & 1)
+        topic_id, broker = self.image.topics[name].topic_id, self.image.brokers[then.leader]
+        wish = IsrChange(name, topic_id, index, then.leader_epoch, then.partition_epoch, isr, 1 + other % 2)
+        self.happen(controller.alter_isr(self.image, then.leader, broker.epoch, [wish])[0])
+        now = self.image.topics[name].partitions[index]
+        whole = {*then.isr, *then.elr}
+        if now != then:
+            assert {now.leader, *now.isr} <= whole & set(self.image.brokers), "they have all committed records"
+            assert len(now.isr) > 1 or {*now.isr, *now.elr} == whole & set(now.replicas)
+
     def move(self, node: int, other: int) -> None:
         places = self.partitions()
         if places:
@@ -185,7 +201,10 @@ def check(before: Image, after: Image) -> None:
 
 steps = st.tuples(
     st.sampled_from(
-        ["come", "go", "react", "leave", "create", "in_sync", "in_sync", "in_sync", "move", "prefer", "report", "late"]
+        [
+            *("come", "go", "react", "leave", "create", "in_sync", "in_sync", "in_sync"),
+            *("resign", "move", "prefer", "report", "late"),
+        ]
     ),
     st.sampled_from(NODES),
     st.integers(0, 31),

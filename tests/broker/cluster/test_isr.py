@@ -39,7 +39,6 @@ def test_an_unchanged_isr_makes_no_event() -> None:
         (WISH._replace(partition_epoch=6), ErrorCode.INVALID_UPDATE_VERSION),
         (WISH._replace(isr=((3, 30),)), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((2, 20), (3, 30))), ErrorCode.INVALID_REQUEST),
-        (WISH._replace(isr=((2, 20),), min_isr=2), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((2, 21),)), ErrorCode.INELIGIBLE_REPLICA),
         (WISH._replace(isr=()), ErrorCode.INVALID_REQUEST),
         (WISH._replace(isr=((1, 10), (1, 10))), ErrorCode.INVALID_REQUEST),
@@ -57,6 +56,24 @@ def test_a_leader_resigns_and_names_the_next_one() -> None:
     events, _ = alter_isr(image, 1, 10, [WISH._replace(isr=((3, 30), (2, -1)), min_isr=2)])
     found = only(image, events)
     assert (found.leader, found.leader_epoch, found.isr, found.elr) == (3, 6, (2, 3), ())
+
+
+def test_a_leader_that_resigns_stays_eligible_while_too_few_are_in_sync() -> None:
+    """As after the end of its lease: the high watermark stays until the ISR is large enough."""
+    for min_isr in (1, 2):
+        events, _ = alter_isr(IMAGE, 1, 10, [WISH._replace(isr=((2, -1),), min_isr=min_isr)])
+        found = only(IMAGE, events)
+        assert (found.leader, found.leader_epoch, found.isr, found.elr) == (2, 6, (2,), (1,))
+
+
+def test_a_leader_resigns_in_favour_of_an_eligible_replica() -> None:
+    image = with_topic(brokers(1, 2, 3), partition(1, (1, 2, 3), (1,))._replace(elr=(3,)))
+    events, _ = alter_isr(image, 1, 10, [WISH._replace(isr=((3, -1),), min_isr=2)])
+    found = only(image, events)
+    assert (found.leader, found.leader_epoch, found.isr, found.elr) == (3, 6, (3,), (1,))
+    wishes = [WISH._replace(isr=isr, min_isr=2) for isr in (((2, 20),), ((3, -1), (2, 20)), ((1, 10), (3, -1)))]
+    errors = [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.INELIGIBLE_REPLICA]
+    assert [alter_isr(image, 1, 10, [wish]) for wish in wishes] == [([], [error]) for error in errors]
 
 
 def test_a_leader_does_not_resign_in_favour_of_a_broker_that_is_not_registered() -> None:

@@ -30,11 +30,12 @@ TOPIC_ID = bytes(range(16))
 class Case:
     """A broker with one replica, and what it has told the cluster."""
 
-    def __init__(self, path: Path, info: PartitionInfo) -> None:
-        config = Config(BROKER_KEYS, {})
+    def __init__(self, path: Path, info: PartitionInfo, **settings: str) -> None:
+        config = Config(BROKER_KEYS, {name.replace("_", "."): value for name, value in settings.items()})
+        self.now = 0.0
         image = Image("cluster").apply_all(
             [
-                BrokerRegistered(1, {"PLAINTEXT": ("host", 9092)}, None, 7),
+                *(BrokerRegistered(node, {"PLAINTEXT": ("host", 9092)}, None, 7) for node in info.replicas),
                 TopicCreated("t", TOPIC_ID, (PartitionInfo(1, 4, info.replicas, (1,)),), {}),
             ]
         )
@@ -43,10 +44,10 @@ class Case:
         self.failures: list[KafkaError] = []
         self.happened = asyncio.Event()
         self.replicas = ReplicaManager(
-            LogDirectory.open(path, config, node_id=1, now_ms=0), config, 1, lambda: 0, now=lambda: 0.0
+            LogDirectory.open(path, config, node_id=1, now_ms=0), config, 1, lambda: 0, now=lambda: self.now
         )
         self.manager = AlterPartitionManager(
-            self.replicas, config, lambda: self.image.brokers, self.hear, self.hear, self.hear, lambda: 0.0
+            self.replicas, config, lambda: self.image.brokers, self.hear, self.hear, self.hear, lambda: self.now
         )
         self.replicas.start(image, None, self.manager.caught_up)
         self.replicas.find("t", 0).append(build_batch([(None, b"value", (), 1000)] * 3), 0)
@@ -116,3 +117,24 @@ async def test_a_leader_proposes_the_isr_that_ends_the_eligibility_of_others(tmp
     await case.told_anything()
     await case.manager.close()
     assert case.told == [IsrChange("t", TOPIC_ID, 0, 5, 2, ((1, -1),), 1)]
+
+
+async def test_resignations_that_leave_too_few_in_sync_become_rare(tmp_path: Path) -> None:
+    """The brokers are cut off from each other. A leader that goes for nothing must not change the metadata for ever."""
+    info = PartitionInfo(1, 5, (1, 2, 3), (1,), 2, elr=(2,))
+    case = Case(tmp_path, info, min_insync_replicas="2", broker_session_timeout_ms="9000")
+    resigned: list[float] = []
+    for second in range(1, 1000):
+        case.now = float(second)
+        case.manager.caught_up(case.replicas.find("t", 0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if case.told:
+            assert case.told == [IsrChange("t", TOPIC_ID, 0, 5, 2, ((2, -1),), 2)]
+            case.told.clear()
+            resigned.append(case.now)
+    await case.manager.close()
+    assert 9 < resigned[0] < 15
+    assert 6 < resigned[1] - resigned[0] < 12
+    assert 8 <= len(resigned) <= 14
+    assert resigned[-1] - resigned[-2] > 100

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.cluster.image import BrokerInfo, PartitionInfo
-from barnabas_broker.replication.leadership import Leadership
+from barnabas_broker.replication.leadership import Leadership, Resignation
 
 LAG = 10.0
 
@@ -139,41 +139,82 @@ def cut_off(isr: tuple[int, ...] = (1, 2, 3), replicas: tuple[int, ...] = (1, 2,
     return leading
 
 
+def goes_to(*isr: int) -> Resignation:
+    """Enough replicas are in sync with the new leader."""
+    return Resignation(isr, enough=True)
+
+
+def waits_for_others(*isr: int) -> Resignation:
+    """Other replicas must be in sync with the new leader first."""
+    return Resignation(isr, enough=False)
+
+
 def test_a_leader_that_no_follower_reaches_wants_the_others_to_go_on() -> None:
     leading = cut_off()
-    assert leading.wanted_without_me(0.9, 2, live(1, 2, 3)) == ()
-    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == (2, 3)
+    assert leading.wanted_without_me(0.9, 2, live(1, 2, 3)) is None
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == goes_to(2, 3)
 
 
 def test_a_leader_stays_while_it_has_enough_in_sync() -> None:
     leading = cut_off()
     leading.fetched(2, 20, 7, 6.0)
-    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == ()
-    assert cut_off().wanted_without_me(1.1, 1, live(1, 2, 3)) == ()
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) is None
+    assert cut_off().wanted_without_me(1.1, 1, live(1, 2, 3)) is None
 
 
 def test_a_leader_stays_if_the_others_would_be_too_few() -> None:
-    assert cut_off().wanted_without_me(1.1, 3, live(1, 2, 3)) == ()
-    assert cut_off((1, 2)).wanted_without_me(1.1, 2, live(1, 2, 3)) == ()
-    assert cut_off().wanted_without_me(1.1, 2, live(1, 2)) == (), "broker 3 has ended"
+    assert cut_off().wanted_without_me(1.1, 3, live(1, 2, 3)) is None
+    assert cut_off((1, 2), (1, 2)).wanted_without_me(1.1, 2, live(1, 2)) is None
+    assert cut_off().wanted_without_me(1.1, 2, live(1, 2)) is None, "broker 3 has ended"
+    assert cut_off((1, 2)).wanted_without_me(1.1, 2, live(1, 2)) is None, "broker 3 has ended"
+
+
+def test_a_leader_goes_after_a_follower_has_left_the_isr() -> None:
+    """The followers became silent one after the other. The first one has less than is committed, and cannot lead."""
+    leading = cut_off((1, 3))
+    assert leading.wanted_without_me(0.9, 2, live(1, 2, 3)) is None
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == waits_for_others(3)
+
+
+def test_a_leader_goes_after_all_followers_have_left_the_isr() -> None:
+    """The last one that left is eligible: the high watermark has not moved since."""
+    leading = cut_off((1,))
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) is None, "no other replica has all committed records"
+    leading.changed(partition((1,))._replace(elr=(3,)), 2.0)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == waits_for_others(3)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2)) is None, "broker 3 has ended"
+    leading.changed(partition((1,))._replace(elr=(2, 3)), 2.0)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) == waits_for_others(2, 3)
+
+
+def test_a_leader_stays_while_enough_followers_reach_it() -> None:
+    """One that is not in sync yet, and one that has left the ISR because it was slow."""
+    leading = cut_off((1, 3))
+    leading.fetched(2, 20, 0, 6.0)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) is None
+    leading.changed(partition((1,))._replace(elr=(2, 3)), 7.0)
+    assert leading.wanted_without_me(1.1, 2, live(1, 2, 3)) is None
 
 
 def test_a_leader_stays_while_followers_lack_nothing_or_fetch_and_lag() -> None:
     idle, slow = cut_off(), cut_off()
     idle.log_end = 7
-    assert idle.wanted_without_me(995.0, 2, live(1, 2, 3)) == ()
+    assert idle.wanted_without_me(995.0, 2, live(1, 2, 3)) is None
     for second in range(2, 40):
         slow.log_end += 10
         for node in (2, 3):
             slow.fetched(node, node * 10, 7, float(second))
-    assert slow.wanted_without_me(35.0, 2, live(1, 2, 3)) == ()
+    assert slow.wanted_without_me(35.0, 2, live(1, 2, 3)) is None
 
 
 def test_a_follower_that_does_not_reach_the_leader_is_to_lead() -> None:
     """The one that reaches it may be cut off together with it."""
     leading = cut_off((1, 2, 3, 4, 5), (1, 2, 3, 4, 5))
     leading.fetched(2, 20, 7, 6.0)
-    assert leading.wanted_without_me(1.1, 3, live(1, 2, 3, 4, 5)) == (3, 4, 5, 2)
+    assert leading.wanted_without_me(1.1, 3, live(1, 2, 3, 4, 5)) == goes_to(3, 4, 5, 2)
+    leading = cut_off((1, 2, 3, 4), (1, 2, 3, 4, 5))
+    leading.fetched(2, 20, 7, 6.0)
+    assert leading.wanted_without_me(1.1, 4, live(1, 2, 3, 4, 5)) == waits_for_others(3, 4, 2)
 
 
 def test_only_registered_brokers_join() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas_broker.cluster.controller.leaders import led_by
+from barnabas_broker.cluster.controller.leaders import ENOUGH, led_by
 from barnabas_broker.cluster.controller.reassignment import completed
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -19,8 +19,9 @@ class IsrChange(NamedTuple):
         leader_epoch: of the leader that proposes.
         partition_epoch: of the partition's state that the proposal was made on.
         isr: the node ids, each with the broker epoch in which it was in sync; -1, which only a member of the present
-            ISR may have, is not compared. Without the leader's own: it is cut off from its followers, and resigns; the
-            first one is to lead. All of them are members of the present ISR then.
+            ISR or an eligible leader replica may have, is not compared. Without the leader's own: it is cut off from
+            its followers, and resigns; the first one is to lead. All of them are in sync or eligible then, as those
+            that an election chooses from.
         min_isr: the topic's ``min.insync.replicas``: with as many, no other replica is eligible any more.
     """
 
@@ -81,16 +82,17 @@ def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | Err
         return ErrorCode.INVALID_UPDATE_VERSION
     nodes = tuple(node for node, _ in change.isr)
     resigns = node_id not in nodes
-    possible, least = (partition.isr, max(change.min_isr, 1)) if resigns else (partition.replicas, 1)
-    if len(nodes) < least or len(set(nodes)) != len(nodes) or not set(nodes) <= set(possible):
+    whole = (*partition.isr, *partition.elr)
+    if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(whole if resigns else partition.replicas):
         return ErrorCode.INVALID_REQUEST
     for node, epoch in change.isr:
         broker = image.brokers.get(node)
-        known = epoch == -1 and node in partition.isr
+        known = epoch == -1 and node in (whole if resigns else partition.isr)
         if broker is None or not (known or epoch == broker.epoch):
             return ErrorCode.INELIGIBLE_REPLICA
     if set(nodes) == set(partition.isr) and not (partition.elr and len(nodes) >= change.min_isr):
         return partition
     ordered = [node for node in partition.replicas if node in nodes]
-    leader = nodes[0] if resigns else node_id
-    return completed(led_by(partition, leader, ordered, change.min_isr), image.brokers)
+    if resigns:
+        return completed(led_by(partition, nodes[0], ordered, max(change.min_isr, ENOUGH)), image.brokers)
+    return completed(led_by(partition, node_id, ordered, change.min_isr), image.brokers)
