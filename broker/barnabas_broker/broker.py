@@ -150,6 +150,8 @@ log = logger("broker")
 
 #: Seconds between two runs of storage's maintenance: retention, checkpoints, flushes that are due.
 MAINTENANCE_SECONDS: Final = 1.0
+#: Seconds between two looks at the lease.
+LEASE_SECONDS: Final = 0.5
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE_SECONDS: Final = 5.0
 
@@ -500,6 +502,14 @@ class BrokerServer:
                 log.error("broker stops, so that others lead its partitions", reason=directory.failure)
                 failed.set()
 
+        def check_lease() -> None:
+            """Answer what waits for this broker as a leader, if its lease has ended. The coordinators are unloaded
+            first. Appends fail that are in the log, and a coordinator that goes on must know all of its log."""
+            if member is not None and member.lifecycle.lease_has_ended:
+                group_partitions.reconcile()
+                transaction_partitions.reconcile()
+                replicas.lease_has_ended()
+
         def stopping() -> None:
             conditions.stopping = True
 
@@ -514,6 +524,7 @@ class BrokerServer:
             await member.enter(directory.producer_ids, directory.leader_epochs)
             group_partitions.start()
             transaction_partitions.start()
+            stack.callback(PeriodicTimer(LEASE_SECONDS, check_lease).cancel)
         if users:
             await _add_users(cluster, users)
         for listener, bound in zip(listeners, sockets, strict=True):

@@ -20,6 +20,7 @@ from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.handlers.table import join
+from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.quotas.rates import Window
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
@@ -49,6 +50,8 @@ TOPIC: Final = "t"
 #: The data directory of each broker.
 ROOT: Final = Path("/data")
 _MAINTENANCE: Final = 1.0
+#: Seconds between two looks at the lease.
+_LEASE_CHECK: Final = 0.5
 _HANDLERS: Final[dict[ApiKey, Route]] = {
     key: route for key, route in join().items() if key in (ApiKey.PRODUCE, ApiKey.FETCH)
 }
@@ -382,6 +385,12 @@ class Running:
         dispatch = Dispatch(services, _HANDLERS)
         node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
         self._maintain()
+
+        def check_lease() -> None:
+            if lifecycle.lease_has_ended:
+                replicas.lease_has_ended()
+
+        PeriodicTimer(_LEASE_CHECK, check_lease)
         await member.enter(directory.producer_ids)
 
     def _image_changed(self, image: Image, events: Sequence[Event]) -> None:

@@ -25,6 +25,8 @@ from tests.sim_cluster.world import World
 _PRODUCE: Final = 9
 _FETCH: Final = 12
 _REQUEST_SECONDS: Final = 2.0
+#: Seconds that a broker may wait for the replicas of a record.
+_REPLICATION_SECONDS: Final = 1.5
 _BACKOFF: Final = (0.05, 0.3)
 #: Errors that an idempotent producer that retries never receives unless records are lost.
 _NEVER: Final = (
@@ -101,6 +103,8 @@ class Producer(_Client):
         self.acknowledged: list[tuple[bytes, int]] = []
         self.over = False
         self.stop = False
+        #: Seconds that it waits for a response at least, and lets a broker wait for the replicas of a record.
+        self.patience = _REPLICATION_SECONDS
         self._pause = pause
         self._producer_id = -1
         self._sequence = 0
@@ -153,8 +157,8 @@ class Producer(_Client):
         data = PartitionProduceData(index=self.where.partition, records=bytes(batch))
         topics = [TopicProduceData(name=self.where.topic, partition_data=[data])]
         while True:
-            request = ProduceRequest(acks=-1, timeout_ms=1500, topic_data=topics)
-            frame = await self.ask(request, _PRODUCE, _REQUEST_SECONDS)
+            request = ProduceRequest(acks=-1, timeout_ms=int(self.patience * 1000), topic_data=topics)
+            frame = await self.ask(request, _PRODUCE, max(_REQUEST_SECONDS, self.patience))
             if frame is not None:
                 answer = decode_response(ProduceResponse, _PRODUCE, frame).responses[0].partition_responses[0]
                 code = ErrorCode.of(answer.error_code)

@@ -129,6 +129,12 @@ class BrokerLifecycle:
         return self._fence.age(self._now())
 
     @property
+    def lease_has_ended(self) -> bool:
+        """Whether the lease has expired by this broker's clock, so that others may lead and coordinate. That is later
+        than :meth:`may_serve` ends: until then etcd may answer, and this broker goes on as if nothing had been."""
+        return self.lease_age > self.session
+
+    @property
     def lease_remaining(self) -> float:
         """Seconds for which this broker may serve unless its lease is renewed; 0 if it may not."""
         return self._fence.remaining(self._now())

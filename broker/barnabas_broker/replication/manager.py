@@ -461,6 +461,13 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
+    def lease_has_ended(self) -> None:
+        """Answer the requests that wait for the partitions led here: another broker may lead them, and this one, which
+        does not reach the metadata, does not hear of it. Clients would wait until their requests time out."""
+        for replica in self.each():
+            if replica.leading is not None:
+                replica.refuse_waiting("This broker's lease has ended, so that another one may lead the partition.")
+
     def creating(self, topic: str) -> bool:
         """Whether replicas of a topic are yet to be created."""
         return topic in self._to_create

@@ -160,10 +160,14 @@ class Replica:
         """Stop leading. Requests that wait are answered NOT_LEADER_OR_FOLLOWER."""
         self.leading = None
         self._uncommitted = None
-        reason = "This broker does not lead the partition any more."
+        self.refuse_waiting("This broker does not lead the partition any more.")
+        self._settle()
+
+    def refuse_waiting(self, reason: str) -> None:
+        """Answer requests that wait NOT_LEADER_OR_FOLLOWER, so that clients look for another leader. What was appended
+        stays: the next leader may have it."""
         self._acks.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         self._deletions.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
-        self._settle()
         self.wake()
 
     def wake(self) -> None:

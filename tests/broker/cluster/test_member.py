@@ -276,6 +276,26 @@ def test_a_broker_that_hears_nothing_is_replaced_like_one_that_is_cut_off() -> N
     scenario(steps)
 
 
+def test_a_broker_knows_that_its_lease_has_ended_about_when_another_takes_over() -> None:
+    async def steps(world: World) -> None:
+        one, two, three = await world.start(1, 2, 3)
+        await one.create("topic", 6, 3)
+        await world.until(lambda: len(two.leads("topic")) == 2)
+        lease = lifecycle(two)
+        assert not lease.lease_has_ended
+        two.kv.cut_off = True
+        two.kv.break_watches()
+        await world.until(lambda: not two.may_serve())
+        assert not lease.lease_has_ended, "etcd may still answer in time"
+        await world.until(lambda: len(one.leads("topic")) + len(three.leads("topic")) == 6)
+        await world.until(lambda: lease.lease_has_ended, SESSION)
+        two.kv.cut_off = False
+        await world.until(two.may_serve)
+        assert not lease.lease_has_ended
+
+    scenario(steps)
+
+
 def test_a_short_interruption_changes_nothing() -> None:
     async def steps(world: World) -> None:
         one, two = await world.start(1, 2)

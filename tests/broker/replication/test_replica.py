@@ -333,3 +333,18 @@ def test_a_replica_removes_records_only_when_nobody_takes_it_for_whole(
     replica.lost_since = 4
     replica.info = partition
     assert replica.may_drop(1) is may
+
+
+async def test_what_waits_is_refused_and_the_leadership_goes_on(make: Make) -> None:
+    """As when the lease has ended and nothing else is heard: another broker may lead, or none."""
+    replica = make()
+    acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
+    deleted, consumer = replica.deleted_everywhere(1), DelayedFetch(1)
+    replica.waiting.add(consumer)
+    replica.refuse_waiting("the lease has ended")
+    assert code(acknowledged) is code(deleted) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert consumer.woken.done()
+    again = replica.replicated(replica.append(batch(), 0).last_offset)
+    assert again is not None
+    replica.fetched_by(2, 20, 2, 1.0)
+    assert again.done() and again.exception() is None and replica.high_watermark == 2
