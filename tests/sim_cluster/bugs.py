@@ -14,7 +14,7 @@ from barnabas_broker.cluster.kv import Created, Holds, KeyChanges, TxnOutcome
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.replication import fetcher
 from barnabas_broker.replication.following import PartitionFetchState
-from barnabas_broker.replication.leadership import Leadership
+from barnabas_broker.replication.leadership import Leadership, Resignation
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory
@@ -307,13 +307,14 @@ def a_leader_resigns_in_favour_of_any_replica() -> AbstractContextManager[Any]:
     """A leader that no follower reaches lets a replica lead that is not in sync."""
     right = isr._alter
 
-    def wanted(self: Leadership, since: float, min_isr: int, live: Any) -> tuple[int, ...]:
+    def wanted(self: Leadership, since: float, min_isr: int, live: Any) -> Resignation | None:
         silent = [
             node
             for node, follower in self.followers.items()
             if node in live and max(follower.fetched_at, follower.caught_up_at) < since
         ]
-        return tuple(sorted(silent, key=lambda n: n in self.info.isr)) if len(silent) > 1 else ()
+        named = tuple(sorted(silent, key=lambda n: n in self.info.isr))
+        return Resignation(named, enough=True) if len(silent) > 1 else None
 
     def altered(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | ErrorCode:
         nodes = [node for node, _ in change.isr]
