@@ -87,7 +87,6 @@ from barnabas_broker.config.keys import (
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.coordinator.offload import Offloaded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
@@ -100,12 +99,14 @@ from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.tls import HttpTls, HttpTlsError
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
+from barnabas_broker.offload import Offloaded
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.preload import preload
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.quotas.connections import ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.connection import BrokerConnections, BrokerSecurity
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog, TransactionEventsLog
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
@@ -313,6 +314,8 @@ class BrokerServer:
         cluster.subscribe(configure)
 
         replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)
+        regexes = RegexSearch(Offloaded(stack, "regex-compile"), Offloaded(stack, "regex-match"))
+        stack.callback(regexes.close)
         groups = GroupCoordinator(
             config,
             CoordinatorTopicLog(OFFSETS_TOPIC, replicas, wall_ms),
@@ -321,8 +324,7 @@ class BrokerServer:
             new_id=lambda: str(uuid.uuid4()),
             events=GroupEventsLog(replicas, wall_ms),
             offload=Offloaded(stack, "assignor"),
-            compiling=Offloaded(stack, "regex-compile"),
-            matching=Offloaded(stack, "regex-match"),
+            regexes=regexes,
         )
         group_partitions = CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve)
         between = config[INTER_BROKER_LISTENER_NAME]
@@ -396,6 +398,7 @@ class BrokerServer:
             transactions=transactions,
             transaction_partitions=transaction_partitions,
             wall_ms=wall_ms,
+            regexes=regexes,
             lane=lane,
             responses=responses,
             api_versions=[api_version(routes[key]) for key in sorted(routes)],

@@ -17,7 +17,7 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import Assignor, Topic
 from barnabas_broker.groups.consumer.assignors import RangeAssignor, UniformAssignor
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
-from barnabas_broker.groups.consumer.regex import InvalidRegexError, TopicRegex
+from barnabas_broker.regexes import InvalidRegexError, Regex
 from tests.broker.groups.consumer.groups import as_json, compare_with_kafka, random_group, target_from_json
 from tests.broker.groups.consumer.regexes import ACCEPTED_HERE, NAMES, OTHER_WORDS, REGEXES, TOO_LARGE, random_regex
 from tests.broker.groups.consumer.topic_hashes import HASHES, some_topics
@@ -116,7 +116,7 @@ def test_random_regular_expressions_match_as_kafkas() -> None:
 def matches(regex: str, names: Sequence[str] = NAMES) -> dict[str, Any]:
     """What the Java program says of a regular expression."""
     try:
-        compiled = TopicRegex(regex)
+        compiled = Regex(regex)
     except InvalidRegexError as error:
         return {"matches": None, "error": str(error)}
     return {"matches": [name for name in names if compiled.matches(name)]}

@@ -10,6 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.offset_service import Verify
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -174,7 +175,7 @@ class Node:
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",
             loop=Loop(self),
             on_event=self._event,
-            matching=self._match,
+            regexes=RegexSearch(matching=self._match, clock=lambda: self.world.now),
         )
         self._tell_topics()
         self.world.note("node %d starts", self.node_id)

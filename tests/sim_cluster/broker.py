@@ -376,6 +376,7 @@ class Running:
             quotas=ClientQuotas(Window(), Window()),
             now=now,
             wall_ms=node.wall_ms,
+            regexes=nothing,
             lane=lane,
             responses=Budget(-1),
             api_versions=[],

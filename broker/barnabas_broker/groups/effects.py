@@ -36,11 +36,13 @@ class Caller(NamedTuple):
         client_id: its client id.
         host: its address as Kafka prints it ("/127.0.0.1").
         may_describe: whether it may describe a topic; None if it may describe all.
+        principal: who it is; "" if that is not known.
     """
 
     client_id: str
     host: str
     may_describe: Callable[[str], bool] | None = None
+    principal: str = ""
 
 
 class Reply(NamedTuple):

@@ -11,6 +11,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.security import audit
@@ -45,6 +46,7 @@ class Services:
         quotas: the quotas of users and clients.
         now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
+        regexes: matches names with the regular expressions of clients.
         lane: runs what takes long, a slice at a time.
         responses: counts the bytes of responses that are not sent.
         api_versions: what ApiVersions answers, in ascending order of the keys.
@@ -68,6 +70,7 @@ class Services:
     quotas: ClientQuotas
     now: Callable[[], float]
     wall_ms: Callable[[], int]
+    regexes: RegexSearch
     lane: Lane
     responses: Budget
     api_versions: list[ApiVersion]

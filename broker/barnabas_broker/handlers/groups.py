@@ -112,7 +112,9 @@ def _caller(context: RequestContext) -> Caller:
         access = context.access
         # Nothing here refers to the context, so that it is freed with its connection, without the collector.
         may_describe = None if access is None else partial(access.allows, acls.DESCRIBE, acls.TOPIC, audit=False)
-        caller = context.caller = Caller(context.client_id, f"/{context.peer.host}", may_describe)
+        caller = context.caller = Caller(
+            context.client_id, f"/{context.peer.host}", may_describe, str(context.principal)
+        )
     return caller
 
 

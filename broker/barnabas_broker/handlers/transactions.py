@@ -3,9 +3,10 @@
 The rules are in :mod:`barnabas_broker.transactions`; here requests and responses are translated. Clients that are older
 than PRODUCER_FENCED get INVALID_PRODUCER_EPOCH for it (KIP-588).
 
-Known deviations from Kafka: a pattern of ListTransactions that needs a matcher with backtracking is refused
-(:mod:`barnabas_broker.transactions.patterns`). Two-phase commit (KIP-939) is not served. DescribeTransactions answers
-a transactional id that is named again only while the response is short (:mod:`barnabas_broker.repeats`).
+Known deviations from Kafka: a pattern of ListTransactions that is too large is refused
+(:mod:`barnabas_broker.regexes.regex`), and one that takes too long is answered with REQUEST_TIMED_OUT. Two-phase commit
+(KIP-939) is not served. DescribeTransactions answers a transactional id that is named again only while the response is
+short (:mod:`barnabas_broker.repeats`).
 """
 
 import asyncio
@@ -15,7 +16,9 @@ from typing import Final
 from barnabas_broker.handlers.authorization import split, take_out
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.regexes import InvalidRegexError, TooSlowError
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
@@ -23,7 +26,6 @@ from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
-from barnabas_broker.transactions.patterns import InvalidPattern, Pattern
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Reply, TransactionState
 from barnabas_protocol.acls import CLUSTER_NAME
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -353,9 +355,7 @@ def _described(coordinator: TransactionCoordinator, transactional_id: str) -> De
 
 
 @stepwise
-def handle_list_transactions(
-    context: RequestContext, request: ListTransactionsRequest
-) -> Steps[ListTransactionsResponse]:
+def handle_list_transactions(context: RequestContext, request: ListTransactionsRequest) -> Steps[Handled]:
     """Answer ListTransactions: the transactional ids that this broker coordinates."""
     names = {state.value: state for state in TransactionState}
     response = ListTransactionsResponse(
@@ -365,11 +365,7 @@ def handle_list_transactions(
         transaction_states=[],
     )
     try:
-        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
         found = _coordinator(context).listed()
-    except InvalidPattern:
-        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
-        return response
     except KafkaError as error:
         response.error_code, response.unknown_state_filters = error.code, []
         return response
@@ -379,17 +375,13 @@ def handle_list_transactions(
 
     for transaction in found:
         metadata = transaction.metadata
-        wanted = (
+        if (
             metadata.state is not TransactionState.DEAD
             and (not producer_ids or metadata.producer_id in producer_ids)
             and (not request.state_filters or metadata.state in states)
             and (started_before is None or metadata.start_ms < started_before)
-        )
-        # The pattern last: it may take long.
-        wanted = wanted and context.allows(
-            acls.DESCRIBE, acls.TRANSACTIONAL_ID, transaction.transactional_id, audit=False
-        )
-        if wanted and (pattern is None or (yield from pattern.matches(transaction.transactional_id))):
+            and context.allows(acls.DESCRIBE, acls.TRANSACTIONAL_ID, transaction.transactional_id, audit=False)
+        ):
             response.transaction_states.append(
                 TransactionListing(
                     transactional_id=transaction.transactional_id,
@@ -398,6 +390,31 @@ def handle_list_transactions(
                 )
             )
         yield
+    pattern = request.transactional_id_pattern
+    return _matching(context, pattern, response) if pattern else response
+
+
+async def _matching(
+    context: RequestContext, pattern: str, response: ListTransactionsResponse
+) -> ListTransactionsResponse:
+    """The response with the transactional ids that a pattern matches, which is found out in a thread."""
+    listed, client = response.transaction_states, (str(context.principal), f"/{context.peer.host}")
+    found: asyncio.Future[frozenset[str] | Exception] = asyncio.get_running_loop().create_future()
+
+    def done(result: frozenset[str] | Exception) -> None:
+        if not found.done():  # the connection may have ended
+            found.set_result(result)
+
+    context.services.regexes.filter(pattern, [each.transactional_id for each in listed], client, done)
+    match await found:
+        case frozenset() as matched:
+            response.transaction_states = [each for each in listed if each.transactional_id in matched]
+        case InvalidRegexError():
+            response.error_code, response.transaction_states = ErrorCode.INVALID_REGULAR_EXPRESSION, []
+        case TooSlowError():
+            response.error_code, response.transaction_states = ErrorCode.REQUEST_TIMED_OUT, []
+        case error:
+            raise error
     return response
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.ports import Scheduler
-from barnabas_broker.groups.coordinator.offload import at_once
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.offload import at_once
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.records import EventRecord, decode_event
@@ -125,8 +126,9 @@ class Service:
             events=self.events,
             on_event=lambda group_id, event: self.published.append((group_id, event)),
             offload=self._offload,
-            compiling=self._offload if compiling else at_once,
-            matching=self._offload if matching else at_once,
+            regexes=RegexSearch(
+                self._offload if compiling else at_once, self._offload if matching else at_once, clock=lambda: self.time
+            ),
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

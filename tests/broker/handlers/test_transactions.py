@@ -24,6 +24,7 @@ from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, watched
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
@@ -247,6 +248,51 @@ async def test_filters_that_are_not_known(wire: Wire, version: int) -> None:
 async def test_a_pattern_that_is_none(wire: Wire) -> None:
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
     assert (await wire.ask(request, 2, ListTransactionsResponse)).error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"),
+    [
+        # Within the bounds: these take long in a thread.
+        ("(((((((a*b?)*c?)*d?)*e?)*f?)*g?)*h?)*" + "a?" * 1_500, E.NONE),
+        ("(" * 45 + "a*" * 200 + ")" * 45, E.NONE),
+        ("(.?a|a)*" * 900, E.NONE),
+        ("[" + "bc" * 2_000 + "a]*", E.NONE),
+        # Beyond them.
+        ("([" + "bc" * 4_000 + "a]*)*" * 8, E.INVALID_REGULAR_EXPRESSION),
+        ("(a|" * 5_000 + "b" + ")*" * 5_000, E.INVALID_REGULAR_EXPRESSION),
+        ("a" * 32_000, E.INVALID_REGULAR_EXPRESSION),
+        ("a\\1", E.INVALID_REGULAR_EXPRESSION),
+    ],
+    ids=range(8),
+)
+async def test_a_hostile_pattern_does_not_hold_the_loop(ready: Wire, pattern: str, error: E) -> None:
+    name = "a" * 249
+    await init(ready, name=name)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
+    held: list[float] = []
+    # What holds the loop does so each time; a core that is shared with other programs may be slow once.
+    while len(held) < ATTEMPTS and min(held, default=HELD) >= HELD:
+        async with watched() as longest:
+            answer = await ready.ask(request, 2, ListTransactionsResponse)
+            held.append(longest())
+    assert min(held) < HELD
+    listed = [name] if error is E.NONE else []
+    assert (answer.error_code, [each.transactional_id for each in answer.transaction_states]) == (error, listed)
+
+
+async def test_a_pattern_has_the_syntax_of_re2(ready: Wire) -> None:
+    for name in ("Orders-1", "orders-é"):
+        await init(ready, name=name)
+    for pattern, names in {
+        "(?i)orders-.": ["Orders-1", "orders-é"],
+        r"(?P<x>\pL+)-\d": ["Orders-1"],
+        r"\Qorders\E-\P{Lu}": ["orders-é"],
+        "^Orders-[[:digit:]]$": ["Orders-1"],
+    }.items():
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern)
+        answer = await ready.ask(request, 2, ListTransactionsResponse)
+        assert sorted(each.transactional_id for each in answer.transaction_states) == names
 
 
 async def test_ids_that_do_not_exist(ready: Wire) -> None:

@@ -1132,7 +1132,8 @@ class ConsumerGroup:
         ):
             self._last_ticket += 1
             self._resolving = self._last_ticket
-            out.append(Resolve(self._resolving, frozenset(self._regexes), caller.may_describe))
+            client = caller.principal, caller.host
+            out.append(Resolve(self._resolving, frozenset(self._regexes), caller.may_describe, client))
 
     def regexes_resolved(
         self, ticket: int, matches: Mapping[str, frozenset[str]], version: int, now: float, wall_ms: int

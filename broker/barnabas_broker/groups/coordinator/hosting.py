@@ -17,14 +17,14 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized
-from barnabas_broker.groups.coordinator.offload import Offload, at_once
-from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import Effect, Persist, PersistRecords, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
 from barnabas_broker.logs import logger
+from barnabas_broker.offload import Offload, at_once
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_explain.log_lines import GroupLines, sentence_of
@@ -210,7 +210,7 @@ class HostedGroups:
         consumer_settings: of all groups of the consumer protocol.
         assignors: that run in the coordinator, by name.
         offload: computes the targets of large groups.
-        patterns: matches topics with the regular expressions of groups.
+        regexes: matches topics with the regular expressions of groups.
         offsets_log: the log of ``__consumer_offsets``.
         partition_count: of ``__consumer_offsets``.
         commit_timeout: seconds that an append may take.
@@ -241,13 +241,13 @@ class HostedGroups:
         consumer_settings: ConsumerGroupSettings,
         assignors: Mapping[str, Assignor],
         offload: Offload,
-        patterns: TopicPatterns,
+        regexes: RegexSearch,
     ) -> None:
         self.settings = settings
         self.consumer_settings = consumer_settings
         self._assignors = assignors
         self.offload = offload
-        self._patterns = patterns
+        self._regexes = regexes
         self.now = now
         self._too_large = Folded(
             log.warning, "group records cannot be encoded", "group records could not be encoded", now
@@ -607,7 +607,7 @@ class HostedGroups:
             # Thousands of topics take long to authorize and to hash: other tasks run between two steps.
             self.do(prepare(matches), 1, prepared)
 
-        self._patterns.resolve(effect.regexes, topics.by_name, version, matched)
+        self._regexes.resolve(effect.regexes, topics.by_name, version, effect.client, matched)
 
     def publish(self, group_id: str, event: GroupEvent) -> None:
         """Publish a group event, and log it."""

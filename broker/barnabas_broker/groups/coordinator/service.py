@@ -70,10 +70,8 @@ from barnabas_broker.groups.coordinator.inspection import (
     missing_group,
 )
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
-from barnabas_broker.groups.coordinator.offload import Offload, at_once
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
-from barnabas_broker.groups.coordinator.topic_patterns import TopicPatterns
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
@@ -88,6 +86,8 @@ from barnabas_broker.groups.requests import (
     changes_group,
 )
 from barnabas_broker.logs import logger
+from barnabas_broker.offload import Offload, at_once
+from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
@@ -140,8 +140,7 @@ class GroupCoordinator:
         events: the log of ``__group_events``; None writes no events.
         on_event: gets every group event, too.
         offload: computes the targets of large groups of the consumer protocol; by default at once.
-        compiling: compiles regular expressions, and finds what is wrong with them; by default at once.
-        matching: matches all topics with them; by default at once.
+        regexes: checks regular expressions, and matches all topics with them; by default at once.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -160,8 +159,7 @@ class GroupCoordinator:
         events: EventsLog | None = None,
         on_event: Callable[[str, GroupEvent], None] = lambda group_id, event: None,
         offload: Offload = at_once,
-        compiling: Offload = at_once,
-        matching: Offload = at_once,
+        regexes: RegexSearch | None = None,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
@@ -189,7 +187,7 @@ class GroupCoordinator:
             initial_delay=config[GROUP_INITIAL_REBALANCE_DELAY_MS] / 1000,
             max_size=config[GROUP_MAX_SIZE],
         )
-        self._patterns = TopicPatterns(compiling, matching)
+        self._regexes = RegexSearch() if regexes is None else regexes
         self._hosted_groups = HostedGroups(
             settings,
             offsets_log,
@@ -202,7 +200,7 @@ class GroupCoordinator:
             consumer_settings,
             assignors,
             offload,
-            self._patterns,
+            self._regexes,
         )
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
@@ -516,9 +514,10 @@ class GroupCoordinator:
                 if invalid is None:
                     again(regex)
                 else:
-                    reply.respond(heartbeat_error(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(invalid))))
+                    message = f"SubscribedTopicRegex {invalid}"
+                    reply.respond(heartbeat_error(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)))
 
-            self._patterns.check(regex, checked)
+            self._regexes.check(regex, (caller.principal, caller.host), checked)
             return
         if isinstance(group, ClassicGroup):
             self._upgrade(hosted, group, request, version, caller, reply)
@@ -857,7 +856,6 @@ class GroupCoordinator:
         """Append the collected records, then respond to all deferred requests."""
         hosted_groups = self._hosted_groups
         hosted_groups.closed = True
-        self._patterns.close()
         hosted_groups.writer.flush()
         settled: Future[None] = asyncio.get_running_loop().create_future()
         hosted_groups.writer.when_settled(hosted_groups.partitions, partial(settled.set_result, None))

@@ -9,10 +9,11 @@ from typing import Any
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, NewTargets, Topic
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade, GroupTimes
-from barnabas_broker.groups.consumer.regex import Resolve, TopicRegex
+from barnabas_broker.groups.consumer.regex import Resolve
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller, PersistRecords, Reply
+from barnabas_broker.regexes import Regex
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import EventType, GroupEvent
 from barnabas_protocol.coordinator_records import CoordinatorRecord
@@ -259,9 +260,7 @@ class Machine:
     def resolved(self, *without: str) -> None:
         """Report what the expressions of the oldest resolution match; those of `without` took too long."""
         asked = self.resolutions.pop(0)
-        matches = {
-            regex: finish(TopicRegex(regex).matching(self.topics.by_name)) for regex in asked.regexes - set(without)
-        }
+        matches = {regex: finish(Regex(regex).matching(self.topics.by_name)) for regex in asked.regexes - set(without)}
         version = self.topics.names_version
         self.apply(self.group.regexes_resolved(asked.ticket, matches, version, self.now, self.wall_ms))
 
