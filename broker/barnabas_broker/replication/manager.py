@@ -27,11 +27,13 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.conditions import Condition, ConditionName
 from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, TopicConfig
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
+from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("replication")
@@ -41,6 +43,8 @@ CHANGED_AT_ONCE: Final = 100
 CHANGING_SECONDS: Final = 0.005
 #: Seconds until replicas are created for which there was no space: the first time, and at most.
 RETRY_SECONDS: Final = (1.0, 10.0)
+#: Seconds until a replica that has lost records is tried again, if that has failed: the first time, and at most.
+_HEAL_SECONDS: Final = (1.0, 30.0)
 #: Replicas that have lost records, in the text of a condition.
 _SHOWN_LOSSES: Final = 5
 #: Called with a replica and the broker that it follows from now on; -1 if it follows none any more.
@@ -49,6 +53,23 @@ Follows = Callable[[Replica, int], None]
 #: another reason: see :meth:`.Replica.outgrows_elr`, :meth:`.ReplicaManager.is_awaited` and
 #: :meth:`.ReplicaManager.has_lost`.
 CaughtUp = Callable[[Replica], None]
+
+
+class _Loss:
+    """A replica that has lost records.
+
+    Attributes:
+        fetches: whether it fetches from its leader.
+        backoff: the pauses after attempts to make it whole that have failed, on a full disk for instance.
+        again_at: when the next attempt may begin.
+    """
+
+    __slots__ = ("again_at", "backoff", "fetches")
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.fetches = False
+        self.backoff = backoff
+        self.again_at = float("-inf")
 
 
 class ReplicaManager:
@@ -96,8 +117,10 @@ class ReplicaManager:
         #: Whether nothing is left, or only what waits for space.
         self._idle = True
         self._changed: list[asyncio.Future[None]] = []
-        #: Replicas that have lost records, and whether they fetch from their leader.
-        self._lost: dict[Replica, bool] = {}
+        self._lost: dict[Replica, _Loss] = {}
+        self._not_healed = Folded(
+            log.warning, "lost records cannot be fetched again yet", "lost records could not be fetched again yet", now
+        )
         #: Replicas that the start of a broker of a cluster has yet to create: a log that does not exist and that should
         #: have all committed records is lost.
         self._at_start: set[tuple[str, int]] = set()
@@ -239,7 +262,8 @@ class ReplicaManager:
             next_offset=loss.next_offset,
             reason=loss.reason,
         )
-        self._lost[replica] = False
+        seed = f"lost records {self.node_id} {replica.log.topic_partition}"
+        self._lost[replica] = _Loss(jittered(*_HEAL_SECONDS, seed=seed))
         with suppress(KafkaError):  # the mark is tried again, and nothing is removed without it
             replica.log.mark_lost(loss)
 
@@ -256,6 +280,9 @@ class ReplicaManager:
         kept, info = replica.log, replica.info
         if kept.loss is None:
             return True
+        lost = self._lost.get(replica)
+        if lost is not None and self._now() < lost.again_at:
+            return False
         serves = self._may_serve()
         try:
             kept.mark_lost()
@@ -273,7 +300,9 @@ class ReplicaManager:
                 kept.drop_lost()
                 return True
         except KafkaError as error:
-            log.warning("lost records cannot be fetched again yet", reason=str(error))
+            if lost is not None:
+                lost.again_at = self._now() + lost.backoff.failed()
+            self._not_healed.add("", partition=str(kept.topic_partition), reason=str(error))
         if kept.loss is not None and serves:
             self._caught_up(replica)
         return False
@@ -291,15 +320,15 @@ class ReplicaManager:
         )
 
     def _heal_again(self, replica: Replica) -> None:
-        fetched, info = self._lost.get(replica, True), replica.info
-        fetches = self._heal(replica)
-        if replica in self._lost:
-            self._lost[replica] = fetches
+        lost, info = self._lost[replica], replica.info
+        fetched, fetches = lost.fetches, self._heal(replica)
+        lost.fetches = fetches
         if fetches != fetched and info.leader != self.node_id:
             self._follows(replica, info.leader if fetches else -1)
 
     def retry(self) -> None:
         """Go on with the replicas that have lost records."""
+        self._not_healed.tick()
         for replica in list(self._lost):
             self._heal_again(replica)
 
@@ -410,7 +439,7 @@ class ReplicaManager:
             replica.follow(info)
         fetches = self._heal(replica)
         if replica in self._lost:
-            self._lost[replica] = fetches
+            self._lost[replica].fetches = fetches
         self._follows(replica, info.leader if fetches and info.leader != self.node_id else -1)
         self._check(replica)
 

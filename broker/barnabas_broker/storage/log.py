@@ -734,17 +734,18 @@ class Log:
         loss = self.loss
         if loss is None or self.dropped:
             return
-        log.warning(
-            "records are removed from the first lost one on, to fetch them again",
-            partition=str(self.topic_partition),
-            from_offset=loss.offset,
-            log_end_offset=self.log_end_offset,
-        )
+        end = self.log_end_offset
         if loss.offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(loss.offset)
         else:
             self.high_watermark = min(self.high_watermark, loss.offset)
             self.truncate_to(loss.offset)
+        log.warning(
+            "records were removed from the first lost one on, to fetch them again",
+            partition=str(self.topic_partition),
+            from_offset=loss.offset,
+            log_end_offset=end,
+        )
         self.dropped, self.marked = True, False
         self.mark_lost()
 

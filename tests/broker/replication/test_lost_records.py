@@ -5,6 +5,7 @@ import errno
 import os
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,12 @@ class Broker:
             ]
         )
         self.serves = serves
+        self.time = 0.0
         self.fetches: list[int] = []
         self.left: list[Withdrawal] = []
         self.asked = asyncio.Event()
         self.replicas = ReplicaManager(
-            self.directory, CONFIG, 1, lambda: 0, now=lambda: 0.0, may_serve=lambda: self.serves
+            self.directory, CONFIG, 1, lambda: 0, now=lambda: self.time, may_serve=lambda: self.serves
         )
         self.isr = AlterPartitionManager(
             self.replicas, CONFIG, lambda: self.image.brokers, self.ignore, self.ignore, self.leave, lambda: 0.0
@@ -109,6 +111,12 @@ class Broker:
         event = PartitionChanged("t", 0, info)
         self.image = self.image.apply(event)
         self.replicas.image_changed(self.image, [event])
+
+    def later(self, seconds: int) -> None:
+        """Let time pass: the replicas are looked after each second."""
+        for _ in range(seconds):
+            self.time += 1
+            self.replicas.retry()
 
     async def close(self) -> None:
         await self.isr.close()
@@ -251,8 +259,42 @@ async def test_nothing_is_removed_while_the_mark_cannot_be_written(files: Memory
     broker = Broker(files, led_by(2, 4, (2, 3)))
     assert (broker.log.log_end_offset, broker.marked, broker.replicas.lost()) == (10, False, [(TOPIC_ID, 0)])
     files.fault = None
-    broker.replicas.retry()
+    broker.later(2)
     assert (broker.log.log_end_offset < 10, broker.marked, broker.fetches) == (True, True, [-1, 2])
+    await broker.close()
+
+
+@pytest.mark.parametrize("takes_mark", [False, True])
+async def test_lost_records_that_cannot_be_dropped_are_tried_less_and_less_often(
+    files: MemoryFiles, caplog: pytest.LogCaptureFixture, takes_mark: bool
+) -> None:
+    """A full disk. If it still takes the mark, the truncation fails, which takes the directory offline."""
+    files.lose(segments(files)[1])
+    broker = Broker(files, led_by(2, 4))
+    attempts: list[float] = []
+    mark_lost = broker.log.mark_lost
+
+    def full(doing: str, path: Path) -> None:
+        if not doing.startswith("sync") and path.name.startswith(LOST_RECORDS) != takes_mark:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def attempt(damage: Damage | None = None) -> None:
+        attempts.append(broker.time)
+        mark_lost(damage)
+
+    broker.log.mark_lost = attempt  # type: ignore[method-assign]
+    broker.log.marked = False
+    files.fault = full
+    broker.changed(led_by(2, 5, (2, 3)))
+    assert broker.log.log_end_offset == 10
+    caplog.clear()
+    broker.later(600)
+    assert max(after - before for before, after in pairwise(attempts)) > 20
+    assert len(attempts) < 40
+    assert len(caplog.records) < 30
+    files.fault = None
+    broker.later(60)
+    assert (broker.log.log_end_offset == 10) == takes_mark, "a directory that is offline is not written again"
     await broker.close()
 
 
