@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
+from barnabas_broker.clock import Clock, wall_ms
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
 from barnabas_broker.cluster.controller import (
@@ -51,7 +52,7 @@ from barnabas_broker.cluster.image import (
 from barnabas_broker.cluster.local import NAME as METADATA_JOURNAL
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.member import ClusterMember, open_cluster
-from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet
 from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import PLAINTEXT, Config, ConfigError, Listener, parse_properties
@@ -186,6 +187,7 @@ class BrokerServer:
         dispatch: its handlers.
         view: what the HTTP endpoint shows.
         certificates: those of the listeners that speak TLS.
+        maintain: runs the maintenance of the logs that is due, as a timer does every second.
     """
 
     config: Config
@@ -200,6 +202,7 @@ class BrokerServer:
     dispatch: Dispatch
     view: View
     certificates: Certificates
+    maintain: Callable[[], None]
     _http_tls: HttpTls | None
     _opened: AsyncExitStack
     _started: float
@@ -218,6 +221,7 @@ class BrokerServer:
         http_insecure: bool = False,
         wrap_dispatcher: WrapDispatcher = lambda dispatch: dispatch,
         users: Mapping[str, str] = MappingProxyType({}),
+        clock: Clock | None = None,
     ) -> Self:
         """Start a broker.
 
@@ -235,6 +239,7 @@ class BrokerServer:
                 (``http.token.file``) or client certificates (``http.ssl.cafile``).
             wrap_dispatcher: puts a dispatcher in front of the handlers, to see or change requests and responses.
             users: passwords of users for SCRAM; those who exist keep theirs.
+            clock: the time of groups, transactions and logs; None for the machine's.
 
         Raises:
             BrokerError: the broker cannot start; a ConfigError if the configuration has to change first. Everything
@@ -254,6 +259,7 @@ class BrokerServer:
                     http_insecure,
                     wrap_dispatcher,
                     users,
+                    Clock() if clock is None else clock,
                 )
             except ForeignDataError as error:
                 raise ConfigError(f"{error}. To do: change log.dirs, node.id or cluster.url") from error
@@ -274,6 +280,7 @@ class BrokerServer:
         http_insecure: bool,
         wrap_dispatcher: WrapDispatcher,
         users: Mapping[str, str],
+        clock: Clock,
     ) -> Self:
         began = time.monotonic()
         preload()
@@ -297,7 +304,7 @@ class BrokerServer:
 
         endpoints = {each.name: (each.host, each.port) for each in advertised}
         open_data = _open_shared if config[CLUSTER_URL] else _open_alone
-        directory, cluster, member, recovery = await open_data(stack, config, node_id, endpoints)
+        directory, cluster, member, recovery = await open_data(stack, config, node_id, endpoints, clock)
         image = cluster.image
 
         def configure(image: Image, events: Sequence[Event], *, compare: bool = True) -> None:
@@ -313,16 +320,19 @@ class BrokerServer:
         certificates.advertise({each.name: each.host for each in advertised})
         cluster.subscribe(configure)
 
-        replicas = ReplicaManager(directory, config, node_id, wall_ms, now=time.monotonic, may_serve=cluster.may_serve)
+        replicas = ReplicaManager(
+            directory, config, node_id, clock.wall_ms, now=time.monotonic, may_serve=cluster.may_serve
+        )
         regexes = RegexSearch(Offloaded(stack, "regex-compile"), Offloaded(stack, "regex-match"))
         stack.callback(regexes.close)
         groups = GroupCoordinator(
             config,
-            CoordinatorTopicLog(OFFSETS_TOPIC, replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
+            CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
+            now=clock.now,
+            wall_ms=clock.wall_ms,
+            loop=clock,
             new_id=lambda: str(uuid.uuid4()),
-            events=GroupEventsLog(replicas, wall_ms),
+            events=GroupEventsLog(replicas, clock.wall_ms),
             offload=Offloaded(stack, "assignor"),
             regexes=regexes,
         )
@@ -349,7 +359,7 @@ class BrokerServer:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
             timeout = config[REQUEST_TIMEOUT_MS] / 1000
             answer = lane.run(
-                write_markers(replicas, groups, wall_ms(), request, timeout, transactions.refused_markers)
+                write_markers(replicas, groups, clock.wall_ms(), request, timeout, transactions.refused_markers)
             )
             if isinstance(answer, Work):
                 answer = await answer
@@ -359,14 +369,15 @@ class BrokerServer:
         transactions = TransactionCoordinator(
             config,
             node_id,
-            CoordinatorTopicLog(TRANSACTIONS_TOPIC, replicas, wall_ms),
+            CoordinatorTopicLog(TRANSACTIONS_TOPIC, replicas, clock.wall_ms),
             leader,
             write_here,
             peers,
             cluster.next_producer_id,
-            TransactionEventsLog(replicas, wall_ms),
-            now=time.monotonic,
-            wall_ms=wall_ms,
+            TransactionEventsLog(replicas, clock.wall_ms),
+            now=clock.now,
+            wall_ms=clock.wall_ms,
+            scheduler=clock,
         )
         transaction_partitions = CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions, replicas, cluster.may_serve)
         audit = Audit(time.monotonic)
@@ -397,7 +408,7 @@ class BrokerServer:
             group_partitions=group_partitions,
             transactions=transactions,
             transaction_partitions=transaction_partitions,
-            wall_ms=wall_ms,
+            wall_ms=clock.wall_ms,
             regexes=regexes,
             lane=lane,
             responses=responses,
@@ -442,8 +453,8 @@ class BrokerServer:
             requests=dispatch.metrics,
             quotas=quotas,
             history=groups.journal,
-            now=time.monotonic,
-            wall_ms=wall_ms,
+            now=clock.now,
+            wall_ms=clock.wall_ms,
             config=config,
             samples=Samples(),
             conditions=conditions,
@@ -498,7 +509,7 @@ class BrokerServer:
         failed = asyncio.Event()
 
         def maintain() -> None:
-            directory.maintain(wall_ms())
+            directory.maintain(clock.wall_ms())
             audit.tick()
             quotas.tick(time.monotonic())
             if member is not None and directory.failure is not None and not failed.is_set():
@@ -562,6 +573,7 @@ class BrokerServer:
             dispatch,
             view,
             certificates,
+            maintain,
             None if http is None else http.tls,
             stack.pop_all(),
             started,
@@ -723,13 +735,13 @@ def _topics_of(image: Image, topics: Iterable[TopicInfo]) -> Iterator[Topic]:
         yield Topic(topic.topic_id, topic.name, len(topic.partitions), of_partitions)
 
 
-async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
+async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints, clock: Clock) -> _Data:
     """Open the data directory of a single broker, which keeps the metadata in it."""
     path = Path(config[LOG_DIRS])
     began = time.monotonic()
-    directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms())
+    directory = LogDirectory.open(path, config, node_id=node_id, now_ms=clock.wall_ms(), now=clock.now)
     recovery = time.monotonic() - began
-    stack.callback(lambda: directory.close(wall_ms()))
+    stack.callback(lambda: directory.close(clock.wall_ms()))
     store = LocalStore(path, int(config[LOG_DIR_MODE], 8) & 0o666)
     stack.push_async_callback(store.close)
     if directory.logs and not store.exists():
@@ -740,7 +752,9 @@ async def _open_alone(stack: AsyncExitStack, config: Config, node_id: int, endpo
     return _Data(directory, cluster, None, recovery)
 
 
-async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints) -> _Data:
+async def _open_shared(
+    stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints, clock: Clock
+) -> _Data:
     """Open the data directory of a broker of a cluster, whose metadata is in etcd."""
     path = Path(config[LOG_DIRS])
     if (path / METADATA_JOURNAL).exists():
@@ -750,9 +764,11 @@ async def _open_shared(stack: AsyncExitStack, config: Config, node_id: int, endp
         reached.push_async_callback(connection.close)
         cluster_id = await connection.cluster_id(_cluster_of(path), new_id(os.urandom(16)))
         began = time.monotonic()
-        directory = LogDirectory.open(path, config, node_id=node_id, now_ms=wall_ms(), cluster_id=cluster_id)
+        directory = LogDirectory.open(
+            path, config, node_id=node_id, now_ms=clock.wall_ms(), now=clock.now, cluster_id=cluster_id
+        )
         recovery = time.monotonic() - began
-        stack.callback(lambda: directory.close(wall_ms()))
+        stack.callback(lambda: directory.close(clock.wall_ms()))
         # Opened before the directory, whose cluster it names, but closed before it as well.
         await stack.enter_async_context(reached.pop_all())
     member = await connection.load(

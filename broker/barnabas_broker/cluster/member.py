@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.backoff import jittered
+from barnabas_broker.clock import wall_ms
 from barnabas_broker.cluster.controller.leaders import STEP
 from barnabas_broker.cluster.controller_runner import ControllerRunner
 from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
@@ -31,7 +32,7 @@ from barnabas_broker.cluster.image_file import ImageFileError, ImageKeeper, Save
 from barnabas_broker.cluster.kv import KeyValueStore, KvError, KvUnavailable
 from barnabas_broker.cluster.kv_health import WatchedKv
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
-from barnabas_broker.cluster.metadata import ClusterMetadata, wall_ms
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.owner_file import take_over
 from barnabas_broker.cluster.registration import BrokerRegistration
 from barnabas_broker.cluster.store import Restored, StoreError, StoreLost, StoreUnavailable

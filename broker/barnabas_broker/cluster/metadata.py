@@ -7,10 +7,10 @@ brokers in one order, in which every broker applies them.
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from barnabas_broker.clock import wall_ms
 from barnabas_broker.cluster import controller, producer_ids
 from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import Event, Image, ProducerIdsAllocated
@@ -31,11 +31,6 @@ T = TypeVar("T")
 #: Seconds that a change waits for earlier changes of this broker, and for changes of other brokers.
 CHANGE_SECONDS: Final = 10.0
 Listener = Callable[[Image, Sequence[Event]], None]
-
-
-def wall_ms() -> int:
-    """The time of day, in ms."""
-    return time.time_ns() // 1_000_000
 
 
 def new_topic_id() -> bytes:

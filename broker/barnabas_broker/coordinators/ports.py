@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from barnabas_broker.clock import Handle
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.wire import Buffer
 
@@ -45,13 +46,6 @@ class Leaderships(Protocol):
 
     def creating(self, topic: str) -> bool:
         """Whether logs of partitions of `topic` are still being created on this broker."""
-
-
-class Handle(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> None:
-        """Cancel the call."""
 
 
 class Scheduler(Protocol):

@@ -9,7 +9,8 @@ from itertools import count
 from math import inf
 from typing import Final, Protocol
 
-from barnabas_broker.coordinators.ports import Handle, Scheduler
+from barnabas_broker.clock import Handle
+from barnabas_broker.coordinators.ports import Scheduler
 
 #: A timer that fires this many seconds late means that the event loop was blocked.
 _LATE_SECONDS: Final = 1.0

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from barnabas_broker.errors import BrokerError
+from barnabas_broker.testing.clock import BrokerClock
 from barnabas_broker.testing.faults import Faults
 from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, HostLink, call, refuse_in_loop
 from barnabas_broker.testing.process import ProcessLink, tail
@@ -28,6 +29,7 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "log.segment.delete.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 #: Requests of earlier runs of the broker that are kept.
 _MOST_REQUESTS: Final = 2_000
@@ -57,6 +59,7 @@ class Broker:
 
     Attributes:
         faults: injects faults.
+        clock: its clock, which a test advances.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Broker:
         acls: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
         self.faults = Faults(self)
+        self.clock = BrokerClock(self)
         self._secured = Secured(security, users or {}, acls)
         self._process = process
         self._config = {**TEST_DEFAULTS, **{key: config_text(value) for key, value in (config or {}).items()}}
@@ -139,6 +143,7 @@ class Broker:
                 "security": self._secured.security,
                 "users": self._secured.users,
                 "acls": self._secured.acls or {},
+                "ahead": self.clock.ahead,
             }
             try:
                 started = call(link, command, START_SECONDS)
@@ -411,6 +416,25 @@ class Broker:
     def log_lines(self) -> list[str]:
         """Its last log lines, warnings and errors only. A broker on a thread writes them to `logging` instead."""
         return tail(self._folder / _LOG, 200) if self._folder is not None else []
+
+    # Groups
+
+    def expire_member(self, group: str, member: str) -> str:
+        """End the session of a group's member, as if its heartbeats had stopped: the group rebalances without it.
+
+        The member does not know it: it learns it from the answer to its next heartbeat or commit, and joins again.
+
+        Args:
+            group: the group's id.
+            member: its member id, its ``group.instance.id``, or its client id.
+
+        Returns:
+            Its member id.
+
+        Raises:
+            ValueError: there is no such member, or several; or it waits for a rebalance.
+        """
+        return str(self.call({"do": "expire_member", "group": group, "member": member}))
 
     # Topics
 

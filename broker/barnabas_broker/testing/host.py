@@ -15,6 +15,7 @@ from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.security.bindings import AclBinding
+from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_broker.testing.contents import read_records
 from barnabas_broker.testing.leaders import leader_of, not_in_sync
 from barnabas_broker.testing.link import Command, Reply
@@ -46,6 +47,7 @@ class BrokerHost:
         self._security = PLAINTEXT
         self._users: dict[str, str] = {}
         self._acls: list[AclBinding] = []
+        self._ahead = 0.0
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
@@ -70,6 +72,8 @@ class BrokerHost:
             "topics": self.topics,
             "sequence": self.sequence,
             "reached": self.reached,
+            "advance": self.advance,
+            "expire_member": self.expire_member,
             "load_groups": self.load_groups,
             "members": self.members,
             "process_ended": self.process_ended,
@@ -102,6 +106,7 @@ class BrokerHost:
         security: str,
         users: dict[str, str],
         acls: dict[str, list[str]],
+        ahead: float,
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -114,6 +119,7 @@ class BrokerHost:
             security: what the listener speaks.
             users: passwords of users for SCRAM.
             acls: what each user may do.
+            ahead: seconds by which its clock is ahead of the machine's.
 
         Returns:
             The port, and warnings about the configuration.
@@ -122,6 +128,7 @@ class BrokerHost:
             ValueError: an ACL cannot be read.
         """
         self._acls = read_acls(acls)
+        self._ahead = ahead
         self._given, self._where = config, (host, port)
         self._security, self._users = security, users
         self._log.count, self._past = count, history
@@ -135,7 +142,8 @@ class BrokerHost:
         if self._security != PLAINTEXT:
             config.set_static(LISTENERS, str(Listener(self._security, *self._where)))
             config.set_static(SECURITY_INTER_BROKER_PROTOCOL, self._security)
-        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules, self._users)
+        clock = AdvancingClock(self._ahead)
+        self._broker = await WatchedBroker.start(config, *self._where, self._log, self._rules, self._users, clock)
         if self._acls:
             await self._broker.create_acls(self._acls)
         self._where = (self._where[0], self._broker.port)
@@ -290,6 +298,21 @@ class BrokerHost:
         if not replicas:
             raise ValueError(f"there is no topic {topic!r}")
         return await read_records(replicas, count, timeout)
+
+    # Time
+
+    async def advance(self, seconds: float) -> float:
+        """Move the clock on; the seconds by which it is ahead now."""
+        self._ahead = self._running.advance(seconds)
+        return self._ahead
+
+    async def expire_member(self, group: str, member: str) -> str:
+        """End the session of a member; its member id.
+
+        Raises:
+            ValueError: there is no such member, or several, or it waits for a rebalance.
+        """
+        return self._running.expire_member(group, member)
 
     # As one of a cluster
 

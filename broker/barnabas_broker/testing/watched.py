@@ -8,12 +8,16 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.config import Config
+from barnabas_broker.groups.classic.group import ClassicGroup
+from barnabas_broker.groups.classic.members import ClassicGroupMember
+from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.server.connection import Peer
+from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_broker.testing.leaders import moved_leader
 from barnabas_broker.testing.rules import Rule, Rules
 from barnabas_broker.testing.seen import RequestLog
@@ -34,14 +38,22 @@ class WatchedBroker:
         port: where it listens.
     """
 
-    def __init__(self, broker: BrokerServer, tap: Tap) -> None:
+    def __init__(self, broker: BrokerServer, tap: Tap, clock: AdvancingClock) -> None:
         self.port = broker.port
+        self._clock = clock
         self._broker = broker
         self._tap = tap
 
     @classmethod
     async def start(
-        cls, config: Config, host: str, port: int, log: RequestLog, rules: Rules, users: Mapping[str, str]
+        cls,
+        config: Config,
+        host: str,
+        port: int,
+        log: RequestLog,
+        rules: Rules,
+        users: Mapping[str, str],
+        clock: AdvancingClock,
     ) -> Self:
         """Start a broker, and wait until its group coordinator has loaded.
 
@@ -52,6 +64,7 @@ class WatchedBroker:
             log: where requests are recorded.
             rules: the faults that they meet.
             users: passwords of users for SCRAM.
+            clock: the time of its groups, transactions and logs.
 
         Raises:
             BrokerError: the broker cannot start.
@@ -62,8 +75,8 @@ class WatchedBroker:
             taps.append(Tap(dispatch, log, rules))
             return taps[0]
 
-        broker = await BrokerServer.start(config, host, port, wrap_dispatcher=wrap, users=users)
-        watched = cls(broker, taps[0])
+        broker = await BrokerServer.start(config, host, port, wrap_dispatcher=wrap, users=users, clock=clock)
+        watched = cls(broker, taps[0], clock)
         try:
             await watched.load_groups()
         except BaseException:
@@ -109,6 +122,43 @@ class WatchedBroker:
         """
         await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
         await asyncio.gather(*self._broker.services.group_partitions.loading)
+
+    # Time
+
+    def advance(self, seconds: float) -> float:
+        """Move the clock on; the seconds by which it is ahead now."""
+        self._clock.advance(seconds)
+        self._broker.maintain()
+        return self._clock.ahead
+
+    def expire_member(self, group_id: str, name: str) -> str:
+        """End the session of a member; its member id.
+
+        Args:
+            group_id: of its group.
+            name: its member id, instance id or client id.
+
+        Raises:
+            ValueError: there is no such member, or several, or it waits for a rebalance.
+        """
+        hosted = self.groups.groups.get(group_id)
+        members: dict[str, ClassicGroupMember] | dict[str, ConsumerGroupMember] = {}
+        if hosted is not None:
+            group = hosted.group
+            members = group.members.by_id if isinstance(group, ClassicGroup) else group.members
+        fitting = [
+            each.member_id for each in members.values() if name in (each.member_id, each.instance_id, each.client_id)
+        ]
+        if len(fitting) != 1:
+            known = ", ".join(sorted(f"{each.client_id} ({each.member_id})" for each in members.values())) or "none"
+            number = "several members" if fitting else "no member"
+            raise ValueError(f"group {group_id!r} has {number} {name!r}; its members are: {known}")
+        self.groups.expire_member(group_id, fitting[0])
+        if fitting[0] in members:
+            raise ValueError(
+                f"member {name!r} of group {group_id!r} waits for a rebalance, so its session cannot expire"
+            )
+        return fitting[0]
 
     # As one of a cluster
 

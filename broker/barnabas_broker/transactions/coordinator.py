@@ -12,6 +12,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.backoff import jittered
+from barnabas_broker.clock import Handle
 from barnabas_broker.config import Config, Key
 from barnabas_broker.config.keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
@@ -23,7 +24,7 @@ from barnabas_broker.config.keys import (
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
 from barnabas_broker.coordinators.loading import replay_partition, report_failure
-from barnabas_broker.coordinators.ports import CoordinatorLog
+from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.folded import Folded
@@ -177,6 +178,7 @@ class TransactionCoordinator:
         events: the log of ``__transaction_events``.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
+        scheduler: the timers of `now`; those of the event loop if None.
 
     Attributes:
         partitions: the partitions of ``__transaction_state`` that are loaded or being loaded.
@@ -197,8 +199,10 @@ class TransactionCoordinator:
         *,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
+        scheduler: Scheduler | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._scheduler: Scheduler = self._loop if scheduler is None else scheduler
         self._config = config
         self._node_id = node_id
         self._log = topic_log
@@ -211,7 +215,7 @@ class TransactionCoordinator:
         self._now = now
         self._wall_ms = wall_ms
         self._partition_count = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
-        self._timers = Timers(self._loop, now)
+        self._timers = Timers(self._scheduler, now)
         #: Seconds that an append and a request to another broker may take.
         self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
         self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, self._timeout)
@@ -229,7 +233,7 @@ class TransactionCoordinator:
         self._holding: set[HostedTransaction] = set()
         self._closed = False
         self._backoff = jittered(*_RETRY_SECONDS, seed=f"transactions {node_id}")
-        self._handles: dict[str, asyncio.Handle] = {}
+        self._handles: dict[str, Handle] = {}
         self._every(TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS, self._check_open)
         self._every(TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS, self._expire)
 
@@ -794,14 +798,14 @@ class TransactionCoordinator:
             if self._closed:
                 return
             if next(steps, steps) is steps:
-                self._handles[key.name] = self._loop.call_later(interval, start)
+                self._handles[key.name] = self._scheduler.call_later(interval, start)
             else:
                 self._handles[key.name] = self._loop.call_soon(turn, steps)
 
         def start() -> None:
             turn(work())
 
-        self._handles[key.name] = self._loop.call_later(interval, start)
+        self._handles[key.name] = self._scheduler.call_later(interval, start)
 
     def _check_open(self) -> Iterator[None]:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker import broker as broker_module
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.cluster.metadata import wall_ms
+from barnabas_broker.clock import wall_ms
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_partitions_to_txn import (

@@ -45,6 +45,8 @@ DEAD: Final = ClassicGroupState.DEAD
 
 #: A member is reported as slow when it has been silent for this part of its session timeout.
 SLOW: Final = 0.6
+#: Seconds beyond the end of a session: more than what a float rounds.
+_MOMENT: Final = 0.001
 #: Seconds between two checks of pending members: a flood of them must not cost a check each.
 _PENDING_CHECK_SECONDS: Final = 0.5
 #: Characters of a client's reason that are kept, as in Kafka's client.
@@ -923,6 +925,13 @@ class ClassicGroup:
         if now >= self._sync_phase_ends:
             self._sync_phase_timed_out(out, now)
         return out
+
+    def expire(self, member_id: str, now: float) -> list[Effect]:
+        """End the session of a member now, as if its heartbeats had stopped."""
+        member = self.members.by_id[member_id]
+        member.last_seen = now - member.timeout - _MOMENT
+        self._check_members_by(now)
+        return self.tick(now)
 
     def _check_members_by(self, at: float) -> None:
         """Check the members at `at` at the latest."""

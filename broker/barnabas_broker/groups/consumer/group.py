@@ -126,6 +126,8 @@ _MEMBERS_PER_STEP: Final = 100
 #: As long as their targets do not have more topics than this.
 _TOPICS_PER_STEP: Final = 1_000
 _STEP_SECONDS: Final = 0.001
+#: Seconds beyond the end of a session: more than what a float rounds.
+_MOMENT: Final = 0.001
 
 #: Bytes of a record beside the names in its key and what is variable in its value, at most.
 RECORD_BYTES: Final = 80
@@ -1963,6 +1965,13 @@ class ConsumerGroup:
         if self._deadlines and self._deadlines[0][0] <= now:
             self._step_at = now + _STEP_SECONDS
         return out
+
+    def expire(self, member_id: str, now: float) -> list[ConsumerEffect]:
+        """End the session of a member now, as if its heartbeats had stopped."""
+        member = self.members[member_id]
+        member.last_seen = now - self._session_of(member) - _MOMENT
+        self._check_member(member)
+        return self.tick(now)
 
     def _warn(self, member: ConsumerGroupMember, out: _Out, now: float) -> None:
         """A member has been revoking partitions for long, which others may wait for."""

@@ -221,6 +221,12 @@ class GroupCoordinator:
         self._on_event(group_id, event)
         return self.journal.add(group_id, event)
 
+    def expire_member(self, group_id: str, member_id: str) -> None:
+        """End the session of a member, as if its heartbeats had stopped. A member that waits for a rebalance stays."""
+        hosted = self._hosted_groups.by_id[group_id]
+        if not self._hosted_groups.waits(hosted, lambda: self.expire_member(group_id, member_id)):
+            self._hosted_groups.act(hosted, hosted.group.expire(member_id, self._hosted_groups.now()))
+
     def _seen(
         self,
         request: MemberRequest,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinators.ports import Handle
+from barnabas_broker.clock import Handle
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import read_assignment
