@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.kafka_server import SERVER_JVM, ApacheKafka, kafka_version, resolve
+from tests.interop.kafka_server import SERVER_JVM, ApacheKafka, kafka_cluster, kafka_version, resolve
 from tests.interop.server import Server
 
 ROOT: Final = Path(__file__).parents[2]
@@ -25,11 +25,13 @@ HEAP: Final = "1g"
 
 @dataclass(frozen=True)
 class Target:
-    """A program to measure. `run` yields its address; `server`, if any, creates a process that can be restarted."""
+    """A program to measure. `run` yields its address; `server`, if any, creates a process that can be restarted;
+    `cluster`, if any, runs some nodes and yields their addresses."""
 
     name: str
     run: Callable[[], AbstractContextManager[str]]
     server: Callable[..., Server] | None = None
+    cluster: Callable[[int], AbstractContextManager[str]] | None = None
 
     @property
     def keeps_topics(self) -> bool:
@@ -43,8 +45,10 @@ def _address(make: Callable[..., Server]) -> Iterator[str]:
         yield server.bootstrap_servers
 
 
-def _served(name: str, make: Callable[..., Server]) -> Target:
-    return Target(name, lambda: _address(functools.partial(make, SHORT_LIVED)), make)
+def _served(
+    name: str, make: Callable[..., Server], cluster: Callable[[int], AbstractContextManager[str]] | None = None
+) -> Target:
+    return Target(name, lambda: _address(functools.partial(make, SHORT_LIVED)), make, cluster)
 
 
 @contextmanager
@@ -68,9 +72,14 @@ MOCK: Final = Target("librdkafka's mock", _mock)
 def apache_kafka() -> Target:
     """Return Apache Kafka as a target. Raises KafkaUnavailable if Java or the jars are not available."""
     resolve()
-    return _served(
-        f"Apache Kafka {kafka_version()}", functools.partial(ApacheKafka, heap=HEAP, jvm=(*SERVER_JVM, f"-Xms{HEAP}"))
-    )
+    make = functools.partial(ApacheKafka, heap=HEAP, jvm=(*SERVER_JVM, f"-Xms{HEAP}"))
+    return _served(f"Apache Kafka {kafka_version()}", make, _kafka_cluster)
+
+
+@contextmanager
+def _kafka_cluster(nodes: int) -> Iterator[str]:
+    with kafka_cluster(nodes, {**SHORT_LIVED, "min.insync.replicas": 2}, heap=HEAP) as servers:
+        yield ",".join(server.bootstrap_servers for server in servers)
 
 
 #: Targets by their names on the command line.

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import ClassVar, Final, Self
@@ -218,8 +219,40 @@ def start_tool(
 # ------------------------------------------------------------------------------------------------------- the server
 
 
+class Quorum:
+    """The controllers of a cluster of Apache Kafka: each node is one, and a broker.
+
+    Args:
+        nodes: how many; their ids begin at 1.
+    """
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.cluster_id = _uuid()
+        self.ports = [free_port() for _ in range(nodes)]
+        self._directories = [_uuid() for _ in range(nodes)]
+
+    @property
+    def servers(self) -> str:
+        """The addresses of all controllers."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def voters(self) -> str:
+        """All controllers with the ids of their directories, for StorageTool."""
+        each = enumerate(zip(self.ports, self._directories, strict=True), 1)
+        return ",".join(f"{node_id}@127.0.0.1:{port}:{directory}" for node_id, (port, directory) in each)
+
+
+def _uuid() -> str:
+    """A random id as Kafka prints it. It does not begin with a dash, which its programs read as an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
 class ApacheKafka(Server):
-    """Broker and controller in one (KRaft).
+    """Broker and controller in one (KRaft), alone or as node `node_id` of a `quorum`.
 
     `overrides` are lines of server.properties; the controller has a listener beside those of `listeners`.
     `format_args` go to StorageTool, for example
@@ -241,8 +274,12 @@ class ApacheKafka(Server):
         start_timeout: float = 100,
         ready: Callable[[int], bool] = answers,
         pause: float = 0.02,
+        quorum: Quorum | None = None,
+        node_id: int = 1,
     ) -> None:
         super().__init__(overrides, port=port, folder=folder, start_timeout=start_timeout, ready=ready, pause=pause)
+        self._quorum = quorum
+        self._node_id = node_id
         self._jvm = [*jvm, f"-Xmx{heap}"]
         self._format_args = format_args
         self._log_level = log_level
@@ -274,14 +311,15 @@ class ApacheKafka(Server):
         return run_tool(main_class, *args, timeout=timeout, stdin=stdin)
 
     def _prepare(self) -> None:
-        self.controller_port = free_port()
+        quorum = self._quorum or Quorum()
+        self.controller_port = quorum.ports[self._node_id - 1]
         given = self._overrides.get("listeners", f"PLAINTEXT://127.0.0.1:{self.port}")
         listeners = f"{given},CONTROLLER://127.0.0.1:{self.controller_port}"
         properties = {
             **TEST_DEFAULTS,
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
+            "node.id": str(self._node_id),
+            "controller.quorum.bootstrap.servers": quorum.servers,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "advertised.listeners": listeners,
@@ -297,9 +335,8 @@ class ApacheKafka(Server):
             raise ServerFailed(f"{self.log_dir} holds the data of an earlier node: give an empty folder")
         # Format as in the quickstart (a voter set in the log, the release's newest features), so that the tests use the
         # Kafka that people run.
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # With an equals sign, because an id that begins with "-" would be read as an option.
-        args = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(path), *self._format_args]
+        voters = "--standalone" if self._quorum is None else f"--initial-controllers={quorum.voters}"
+        args = ["format", voters, f"--cluster-id={quorum.cluster_id}", "-c", str(path), *self._format_args]
         done = run_tool("kafka-storage", *args, timeout=self._start_timeout)
         if done.returncode != 0:
             raise ServerFailed(f"StorageTool: {(done.stderr or done.stdout).strip()[-1000:]}")
@@ -307,6 +344,24 @@ class ApacheKafka(Server):
     def _command(self) -> Sequence[str]:
         args = [str(self.folder / "server.properties")]
         return _java_command(self._jvm, "kafka.Kafka", args, self.folder / "log4j2.properties")
+
+
+@contextlib.contextmanager
+def kafka_cluster(
+    nodes: int, overrides: Mapping[str, str | int | bool] | None = None, *, heap: str = "512m"
+) -> Iterator[list[ApacheKafka]]:
+    """Run a cluster of Apache Kafka. The nodes start at the same time: one waits for the others."""
+    quorum = Quorum(nodes)
+    settings = {"offsets.topic.replication.factor": nodes, "transaction.state.log.replication.factor": nodes}
+    servers = [
+        ApacheKafka({**settings, **(overrides or {})}, heap=heap, quorum=quorum, node_id=node_id)
+        for node_id in range(1, nodes + 1)
+    ]
+    with contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(nodes) as pool:
+            for future in [pool.submit(stack.enter_context, server) for server in servers]:
+                future.result()
+        yield servers
 
 
 def main(argv: Sequence[str] | None = None) -> int:

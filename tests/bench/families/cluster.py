@@ -12,11 +12,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.bench.families.transactions import transactions_row
 from tests.bench.loads.groups import cpu
 from tests.bench.results import Table, count, mebibytes, seconds
 from tests.bench.targets import Target, load
@@ -39,7 +41,9 @@ ABOUT: Final = (
     "leads most of them is killed or stopped; the time until the remaining brokers report another leader for "
     "each. Idle: the highest of the three brokers over 5 s. Topics: one partition and one replica each, 100 per "
     "request. Transactions: one producer of confluent-kafka, one partition; three replicas and one broker in turn. "
-    "`--cores 2` is compared with one broker, one replica each."
+    "`--cores 2` is compared with one broker, one replica each.\n\n"
+    "Beside Apache Kafka: three nodes of each, one cluster after the other, in each round anew. A minute of load warms "
+    "each of them up. Then the rows with acks=all at a rate, and the transactions, with min.insync.replicas=2."
 )
 ROUNDS: Final = 3
 THREE, ONE = "cluster", "one replica, one broker"
@@ -60,7 +64,14 @@ def percent(value: float) -> str:
     return f"{value:.1%}"
 
 
+#: Seconds of load before a cluster is measured beside another one.
+WARM_UP: Final = 60
+
+
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
+    others = [target for target in targets if target.cluster is not None]
+    if others:
+        return _beside(targets[0], others, rounds, quick)
     table = Table([THREE, ONE])
     for _ in range(rounds):
         asyncio.run(_replication(table, quick))
@@ -127,13 +138,15 @@ def _create(link: Link, names: Sequence[str], partitions: int, factor: int) -> N
         raise RuntimeError(f"topics are not created: errors {errors}")
 
 
-def _looks(node: Node, topic: str) -> MetadataResponse:
+def _looks(node: "Node | _Listening", topic: str) -> MetadataResponse:
     with Link(f"127.0.0.1:{node.port}") as link:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         return link.ask(asked, 9, MetadataResponse)
 
 
-def _wait(nodes: Sequence[Node], topic: str, partitions: int, in_sync: int, without: int | None = None) -> None:
+def _wait(
+    nodes: "Sequence[Node | _Listening]", topic: str, partitions: int, in_sync: int, without: int | None = None
+) -> None:
     """Wait until each of `nodes` reports `in_sync` replicas and a leader other than `without` for every partition."""
     deadline = time.monotonic() + LIMIT
     for node in nodes:
@@ -168,6 +181,53 @@ async def _replication(table: Table, quick: bool) -> None:
                     done = load("cluster", "pace", addresses, topic, rate, 3 if quick else 10)
                     table.add(f"{rate:,} records/s, p50", column, done["p50"], milliseconds)
                     table.add(f"{rate:,} records/s, p99", column, done["p99"], milliseconds)
+
+
+def _beside(first: Target, others: Sequence[Target], rounds: int, quick: bool) -> Table:
+    """Measure three brokers and three nodes of other programs, in turn."""
+    table = Table([first.name, *(other.name for other in others)])
+    for _ in range(rounds):
+        asyncio.run(_three(table, first.name, quick))
+        for other in others:
+            assert other.cluster is not None
+            with other.cluster(NODES) as addresses:
+                _warmed(table, other.name, addresses, quick)
+    return table
+
+
+async def _three(table: Table, column: str, quick: bool) -> None:
+    async with _cluster(None, "min.insync.replicas=2") as brokers:
+        _warmed(table, column, _addresses(brokers), quick)
+
+
+def _warmed(table: Table, column: str, addresses: str, quick: bool) -> None:
+    """Warm a cluster up, and measure latencies and transactions."""
+    listening = [_Listening(int(address.rpartition(":")[2])) for address in addresses.split(",")]
+
+    def create(topic: str, partitions: int) -> str:
+        with Link(f"127.0.0.1:{listening[0].port}") as link:
+            _create(link, [topic], partitions, NODES)
+        _wait(listening, topic, partitions, NODES)
+        return topic
+
+    paced = create("paced", 6)
+    load("cluster", "pace", addresses, paced, 2000, 5 if quick else WARM_UP)
+    load("transactions", "rate", addresses, create("transactions-first", 1), 1, 20 if quick else 500)
+    for rate in (500, 2000):
+        done = load("cluster", "pace", addresses, paced, rate, 3 if quick else 10)
+        table.add(f"{rate:,} records/s, p50", column, done["p50"], milliseconds)
+        table.add(f"{rate:,} records/s, p99", column, done["p99"], milliseconds)
+    for records, transactions in ((1, 1_000), (100, 500)):
+        topic = create(f"transactions-{records}", 1)
+        done = load("transactions", "rate", addresses, topic, records, transactions // (10 if quick else 1))
+        table.add(transactions_row(records), column, done["count"] / done["seconds"], count)
+
+
+@dataclass(frozen=True)
+class _Listening:
+    """A broker of another program."""
+
+    port: int
 
 
 async def _failover(table: Table, name: str, lease: int | None) -> None:
@@ -234,8 +294,7 @@ async def _transactions(table: Table, share: int) -> None:
                 create_topic(server.bootstrap_servers, name, 1)
                 for column, address in ((THREE, addresses), (ONE, server.bootstrap_servers)):
                     done = load("transactions", "rate", address, name, records, transactions // share)
-                    row = f"transactions/s, {records:,} record{'s' if records > 1 else ''} each"
-                    table.add(row, column, done["count"] / done["seconds"], count)
+                    table.add(transactions_row(records), column, done["count"] / done["seconds"], count)
 
 
 async def _topics(table: Table, topics: int) -> None:

@@ -32,13 +32,14 @@ TIMES: Final = {
 }
 
 
-def _row(records: int) -> str:
+def transactions_row(records: int) -> str:
+    """The name of the row of transactions of as many records."""
     return f"transactions/s, {records:,} record{'s' if records > 1 else ''} each"
 
 
 CHARTS: Final = [
-    Chart("transactions/s", {f"{n:,} rec.": _row(n) for n in (1, 100)}, "1/s"),
-    Chart("transactions/s", {"10,000 rec.": _row(10_000)}, "1/s"),
+    Chart("transactions/s", {f"{n:,} rec.": transactions_row(n) for n in (1, 100)}, "1/s"),
+    Chart("transactions/s", {"10,000 rec.": transactions_row(10_000)}, "1/s"),
     Chart("latency", {row: row for row in TIMES.values()}, "ms", 1e3, less_is_better=True),
 ]
 
@@ -54,7 +55,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
             for records, transactions in COUNTS.items():
                 for target, address in addresses.items():
                     done = _measured(address, "rate", records, transactions // share)
-                    table.add(_row(records), target.name, done["count"] / done["seconds"], count)
+                    table.add(transactions_row(records), target.name, done["count"] / done["seconds"], count)
             for target, address in addresses.items():
                 done = _measured(address, "latency", LATENCIES // share)
                 for name, row in TIMES.items():
