@@ -234,7 +234,7 @@ class Nemesis:
         for member in self._stand.etcds:
             member.kill()
         for member in self._stand.etcds:
-            member.back_up()
+            await asyncio.to_thread(member.back_up)
             member.start()
         # The metadata changes after the backup: at least by this topic.
         topic = f"after-backup-{self.done['restore etcd']}"
@@ -245,7 +245,7 @@ class Nemesis:
         for member in self._stand.etcds:
             member.kill()
         for member in self._stand.etcds:
-            member.go_back()
+            await asyncio.to_thread(member.go_back)
             member.start()
         await self._stand.halted(HEAL_SECONDS)
         for broker in self._stand.brokers:
@@ -262,12 +262,12 @@ class Nemesis:
         return all((broker.data / f"{topic}-0").is_dir() for broker in running)
 
     async def _create(self, topic: str) -> bool:
-        async with Admin(bootstrap_servers=self._stand.bootstrap) as admin:
-            try:
+        try:
+            async with Admin(bootstrap_servers=self._stand.bootstrap) as admin:
                 await admin.create_topics([NewTopic(topic, 1, 3)])
-            except KafkaError:
-                return await self._has(topic)
-            return True
+        except KafkaError:
+            return await self._has(topic)
+        return True
 
     async def _has(self, topic: str) -> bool:
         try:

@@ -3,14 +3,17 @@
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from barnabas_broker.supervisor import free_port
 from tests.checker.history import Kind, Outcome
 from tests.cluster.harness import Etcd
 from tests.cluster.hosts import namespaces_work
 from tests.cluster.load import with_outcome
-from tests.cluster.nemesis import HEAL_SECONDS, trial
+from tests.cluster.nemesis import HEAL_SECONDS, Nemesis, trial
 
 SECONDS = float(os.environ.get("BARNABAS_NEMESIS_SECONDS", "180"))
 
@@ -27,3 +30,9 @@ async def test_no_fault_causes_an_anomaly(etcd: Etcd, tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
     for kind in (Kind.SEND, Kind.COMMIT, Kind.COMMITTED, Kind.TXN, Kind.GAIN, Kind.SETTLE):
         assert with_outcome(history, Outcome.OK, kind), f"no {kind.value} succeeded"
+
+
+async def test_a_topic_is_not_created_while_no_broker_listens() -> None:
+    """All brokers were stopped just before: the nemesis tries again."""
+    stand = cast(Any, SimpleNamespace(bootstrap=f"127.0.0.1:{free_port()}"))
+    assert not await Nemesis(stand, random.Random(1), print)._create("topic")
