@@ -52,6 +52,7 @@ BESIDE: Final = (
     "groups",
     "consumer_groups",
     "recovery",
+    "cluster",
 )
 
 
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     where = machine.describe()
     print(where)
-    for package in ("protocol", "broker", "client", "pipeline"):
+    for package in ("protocol", "explain", "broker", "client", "pipeline"):
         # pip compiles packages at installation. With PYTHONDONTWRITEBYTECODE, every start would compile all modules.
         compileall.compile_dir(ROOT / package, quiet=1)
     path = options.report or (None if options.quick else report.PATH)

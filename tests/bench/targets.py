@@ -21,6 +21,7 @@ LIMIT: Final = 600.0
 SHORT_LIVED: Final = {"log.segment.delete.delay.ms": 1000}
 #: The settings of kafka-server-start.sh.
 HEAP: Final = "1g"
+_JVM: Final = (*SERVER_JVM, f"-Xms{HEAP}")
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ MOCK: Final = Target("librdkafka's mock", _mock)
 def apache_kafka() -> Target:
     """Return Apache Kafka as a target. Raises KafkaUnavailable if Java or the jars are not available."""
     resolve()
-    make = functools.partial(ApacheKafka, heap=HEAP, jvm=(*SERVER_JVM, f"-Xms{HEAP}"))
+    make = functools.partial(ApacheKafka, heap=HEAP, jvm=_JVM)
     return _served(f"Apache Kafka {kafka_version()}", make, _kafka_cluster)
 
 
 @contextmanager
 def _kafka_cluster(nodes: int) -> Iterator[str]:
-    with kafka_cluster(nodes, {**SHORT_LIVED, "min.insync.replicas": 2}, heap=HEAP) as servers:
+    with kafka_cluster(nodes, {**SHORT_LIVED, "min.insync.replicas": 2}, heap=HEAP, jvm=_JVM) as servers:
         yield ",".join(server.bootstrap_servers for server in servers)
 
 

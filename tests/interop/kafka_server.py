@@ -348,13 +348,21 @@ class ApacheKafka(Server):
 
 @contextlib.contextmanager
 def kafka_cluster(
-    nodes: int, overrides: Mapping[str, str | int | bool] | None = None, *, heap: str = "512m"
+    nodes: int,
+    overrides: Mapping[str, str | int | bool] | None = None,
+    *,
+    heap: str = "512m",
+    jvm: Sequence[str] = SERVER_JVM,
 ) -> Iterator[list[ApacheKafka]]:
     """Run a cluster of Apache Kafka. The nodes start at the same time: one waits for the others."""
     quorum = Quorum(nodes)
-    settings = {"offsets.topic.replication.factor": nodes, "transaction.state.log.replication.factor": nodes}
+    settings = {
+        "offsets.topic.replication.factor": nodes,
+        "transaction.state.log.replication.factor": nodes,
+        "transaction.state.log.min.isr": min(nodes, 2),
+    }
     servers = [
-        ApacheKafka({**settings, **(overrides or {})}, heap=heap, quorum=quorum, node_id=node_id)
+        ApacheKafka({**settings, **(overrides or {})}, heap=heap, jvm=jvm, quorum=quorum, node_id=node_id)
         for node_id in range(1, nodes + 1)
     ]
     with contextlib.ExitStack() as stack:

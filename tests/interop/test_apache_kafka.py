@@ -8,17 +8,18 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.interop.kafka_server import ApacheKafka
+from tests.interop.kafka_server import ApacheKafka, kafka_cluster
+from tests.interop.waiting import ask_until
 
 pytestmark = pytest.mark.kafka
 
 RECORDS = 100
 
 
-def _create(kafka: ApacheKafka, partitions: int) -> str:
+def _create(kafka: ApacheKafka, partitions: int, replicas: int = 1) -> str:
     topic = f"reference-{uuid.uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
     return topic
 
 
@@ -66,3 +67,12 @@ def test_tools_run_against_apache_kafka(apache_kafka: ApacheKafka) -> None:
     listed = apache_kafka.tool("kafka-topics", "--bootstrap-server", apache_kafka.bootstrap_servers, "--list")
     assert listed.returncode == 0, listed.stderr
     assert topic in listed.stdout.splitlines()
+
+
+def test_three_nodes_form_a_cluster(needs_jars: None) -> None:
+    with kafka_cluster(3, {"min.insync.replicas": 2}, heap="256m") as nodes:
+        admin = AdminClient({"bootstrap.servers": nodes[0].bootstrap_servers})
+        ask_until(lambda: len(admin.list_topics(timeout=10).brokers) == len(nodes), "all nodes are registered", 60)
+        topic = _create(nodes[0], 3, len(nodes))
+        sent = _produce(nodes[1], topic)
+        assert set(_consume(nodes[2], topic)) == sent

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +53,8 @@ NODES: Final = 3
 LEASES: Final = (("default lease", None), ("lease of 3 s", 3000), ("lease of 2 s", 2000), ("lease of 1 s", 1000))
 #: Topics created by one request.
 AT_ONCE: Final = 100
+#: Seconds of load before a cluster is measured beside another one.
+WARM_UP: Final = 60
 
 
 def milliseconds(value: float) -> str:
@@ -62,10 +63,6 @@ def milliseconds(value: float) -> str:
 
 def percent(value: float) -> str:
     return f"{value:.1%}"
-
-
-#: Seconds of load before a cluster is measured beside another one.
-WARM_UP: Final = 60
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
@@ -138,20 +135,23 @@ def _create(link: Link, names: Sequence[str], partitions: int, factor: int) -> N
         raise RuntimeError(f"topics are not created: errors {errors}")
 
 
-def _looks(node: "Node | _Listening", topic: str) -> MetadataResponse:
-    with Link(f"127.0.0.1:{node.port}") as link:
+def _ports(nodes: Sequence[Node]) -> list[int]:
+    return [node.port for node in nodes]
+
+
+def _looks(port: int, topic: str) -> MetadataResponse:
+    with Link(f"127.0.0.1:{port}") as link:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         return link.ask(asked, 9, MetadataResponse)
 
 
-def _wait(
-    nodes: "Sequence[Node | _Listening]", topic: str, partitions: int, in_sync: int, without: int | None = None
-) -> None:
-    """Wait until each of `nodes` reports `in_sync` replicas and a leader other than `without` for every partition."""
+def _wait(ports: Sequence[int], topic: str, partitions: int, in_sync: int, without: int | None = None) -> None:
+    """Wait until the broker at each port reports `in_sync` replicas and a leader other than `without` for every
+    partition."""
     deadline = time.monotonic() + LIMIT
-    for node in nodes:
+    for port in ports:
         while True:
-            (found,) = _looks(node, topic).topics
+            (found,) = _looks(port, topic).topics
             good = [p for p in found.partitions if p.leader_id not in (-1, without) and len(p.isr_nodes) >= in_sync]
             if len(good) == partitions:
                 break
@@ -160,9 +160,19 @@ def _wait(
             time.sleep(0.005)
 
 
+def _wait_for_brokers(address: str, number: int) -> None:
+    """Wait until a broker reports so many brokers."""
+    deadline = time.monotonic() + LIMIT
+    with Link(address) as link:
+        while len(link.ask(MetadataRequest(topics=[]), 9, MetadataResponse).brokers) < number:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{address} does not find {number} brokers after {LIMIT:.0f} s")
+            time.sleep(0.02)
+
+
 def _busiest(nodes: Sequence[Node], topic: str) -> tuple[Node, list[Node]]:
     """Return the broker that leads most partitions, and the others."""
-    (found,) = _looks(nodes[0], topic).topics
+    (found,) = _looks(nodes[0].port, topic).topics
     ((leader, _),) = Counter(partition.leader_id for partition in found.partitions).most_common(1)
     return next(n for n in nodes if n.node_id == leader), [n for n in nodes if n.node_id != leader]
 
@@ -174,7 +184,7 @@ async def _replication(table: Table, quick: bool) -> None:
             for factor, column in ((3, THREE), (1, ONE)):
                 topic = f"replicas-{factor}"
                 _create(link, [topic], 6, factor)
-                _wait(nodes, topic, 6, factor)
+                _wait(_ports(nodes), topic, 6, factor)
                 done = load("produce", addresses, topic, 100_000 if quick else 1_000_000, 100, 6)
                 table.add("produce 100 B, messages/s", column, done["count"] / done["seconds"], count)
                 for rate in (500, 2000):
@@ -202,12 +212,14 @@ async def _three(table: Table, column: str, quick: bool) -> None:
 
 def _warmed(table: Table, column: str, addresses: str, quick: bool) -> None:
     """Warm a cluster up, and measure latencies and transactions."""
-    listening = [_Listening(int(address.rpartition(":")[2])) for address in addresses.split(",")]
+    ports = [int(address.rpartition(":")[2]) for address in addresses.split(",")]
+    for port in ports:
+        _wait_for_brokers(f"127.0.0.1:{port}", len(ports))
 
     def create(topic: str, partitions: int) -> str:
-        with Link(f"127.0.0.1:{listening[0].port}") as link:
+        with Link(f"127.0.0.1:{ports[0]}") as link:
             _create(link, [topic], partitions, NODES)
-        _wait(listening, topic, partitions, NODES)
+        _wait(ports, topic, partitions, NODES)
         return topic
 
     paced = create("paced", 6)
@@ -223,19 +235,12 @@ def _warmed(table: Table, column: str, addresses: str, quick: bool) -> None:
         table.add(transactions_row(records), column, done["count"] / done["seconds"], count)
 
 
-@dataclass(frozen=True)
-class _Listening:
-    """A broker of another program."""
-
-    port: int
-
-
 async def _failover(table: Table, name: str, lease: int | None) -> None:
     async with _cluster(lease, "min.insync.replicas=2", "offsets.topic.num.partitions=6") as brokers:
         nodes = [*brokers.nodes.values()]
         with Link(f"127.0.0.1:{nodes[0].port}") as link:
             _create(link, ["failing"], 6, 3)
-        _wait(nodes, "failing", 6, 3)
+        _wait(_ports(nodes), "failing", 6, 3)
         pids = ",".join(f"{node.node_id}={_pid(node)}" for node in nodes)
         done = load("cluster", "failover", _addresses(brokers), "failing", pids)
         for what in ("acknowledged", "consumed", "committed"):
@@ -250,23 +255,23 @@ async def _partitions(table: Table, partitions: int) -> None:
         started = time.perf_counter()
         with Link(f"127.0.0.1:{nodes[0].port}") as link:
             _create(link, [topic], partitions, 3)
-        _wait(nodes, topic, partitions, 3)
+        _wait(_ports(nodes), topic, partitions, 3)
         table.add(f"{label}, three replicas: create", THREE, time.perf_counter() - started, seconds)
         await _idle(table, f"idle with {label}", nodes)
         victim, left = _busiest(nodes, topic)
         started = time.perf_counter()
         victim.kill()
-        _wait(left, topic, partitions, 2, victim.node_id)
+        _wait(_ports(left), topic, partitions, 2, victim.node_id)
         table.add(f"{label}: kill -9 to all led, lease of 2 s", THREE, time.perf_counter() - started, seconds)
         started = time.perf_counter()
         await victim.start()
         table.add(f"{label}: start after kill -9", THREE, time.perf_counter() - started, seconds)
-        _wait(nodes, topic, partitions, 3)
+        _wait(_ports(nodes), topic, partitions, 3)
         table.add(f"{label}: start to all in sync", THREE, time.perf_counter() - started, seconds)
         victim, left = _busiest(nodes, topic)
         started = time.perf_counter()
         os.kill(_pid(victim), signal.SIGTERM)
-        _wait(left, topic, partitions, 2, victim.node_id)
+        _wait(_ports(left), topic, partitions, 2, victim.node_id)
         table.add(f"{label}: SIGTERM to all led", THREE, time.perf_counter() - started, seconds)
 
 
@@ -290,7 +295,7 @@ async def _transactions(table: Table, share: int) -> None:
                 name = f"transactions-{records}"
                 with Link(f"127.0.0.1:{nodes[0].port}") as link:
                     _create(link, [name], 1, 3)
-                _wait(nodes, name, 1, 3)
+                _wait(_ports(nodes), name, 1, 3)
                 create_topic(server.bootstrap_servers, name, 1)
                 for column, address in ((THREE, addresses), (ONE, server.bootstrap_servers)):
                     done = load("transactions", "rate", address, name, records, transactions // share)
@@ -308,7 +313,7 @@ async def _topics(table: Table, topics: int) -> None:
                 _create(link, [f"topic-{number}" for number in range(first, first + AT_ONCE)], 1, 1)
                 times.append(time.perf_counter() - started)
         # The response is sent when one broker knows the topics; others may learn of them later.
-        _wait(nodes, f"topic-{topics - 1}", 1, 1)
+        _wait(_ports(nodes), f"topic-{topics - 1}", 1, 1)
         label = f"{topics:,} topics"
         tenth = max(1, len(times) // 10)
         table.add(f"{label}: create", THREE, sum(times), seconds)
@@ -365,13 +370,8 @@ def _supervised(folder: Path) -> Iterator[str]:
     assert supervisor.stdout is not None
     try:
         addresses = [supervisor.stdout.readline().rpartition(" ")[2].strip() for _ in range(2)]
-        deadline = time.monotonic() + LIMIT
         for address in addresses:
-            with Link(address) as link:
-                while len(link.ask(MetadataRequest(topics=[]), 9, MetadataResponse).brokers) < 2:
-                    if time.monotonic() > deadline:
-                        raise RuntimeError("the two brokers do not find each other")
-                    time.sleep(0.02)
+            _wait_for_brokers(address, len(addresses))
         yield addresses[0]
     finally:
         process.end(supervisor, 30)
