@@ -30,6 +30,7 @@ from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.leader_requests import LeaderRequests
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
 from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
@@ -207,7 +208,6 @@ class TransactionCoordinator:
         self._node_id = node_id
         self._log = topic_log
         self._leader = leader
-        self._peers = peers
         self._next_producer_id = next_producer_id
         self._events = events
         #: Events that are written in the next iteration of the loop.
@@ -220,6 +220,8 @@ class TransactionCoordinator:
         self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
         self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, self._timeout)
         self.markers = MarkerSender(node_id, leader, write, peers, self._timeout)
+        #: Questions to the coordinators on other brokers.
+        self._questions = LeaderRequests(leader, peers, self._timeout)
         self.partitions: dict[int, HostedPartition] = {}
         self.metrics = TransactionMetrics()
         #: Logs markers that are not written.
@@ -247,6 +249,7 @@ class TransactionCoordinator:
         """Set the number of partitions of new and changed topics; leaders may have changed, too."""
         self._partition_count = partitions.get(TRANSACTIONS_TOPIC, self._partition_count)
         self.markers.leaders_changed()
+        self._questions.leaders_changed()
 
     def _home(self, transactional_id: str) -> HostedPartition:
         """The partition of a transactional id that this broker coordinates.
@@ -637,7 +640,7 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Ask the coordinator on another broker with AddPartitionsToTxn."""
+        """Ask the coordinator on another broker with AddPartitionsToTxn, unless another one coordinates meanwhile."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
@@ -649,8 +652,11 @@ class TransactionCoordinator:
             topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
         request = AddPartitionsToTxnRequest(transactions=[asked])
+        home = TopicPartition(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
         try:
-            frame = await self._peers.ask(leader, request, _ADD_VERSION, self._timeout)
+            frame = await self._questions.ask(leader, request, _ADD_VERSION, [home])
+            if frame is None:
+                return dict.fromkeys(partitions, ErrorCode.NOT_COORDINATOR)
             response = decode_response(AddPartitionsToTxnResponse, _ADD_VERSION, frame)
         except (OSError, DecodeError) as error:
             log.debug("the coordinator does not answer", node_id=leader, reason=str(error) or type(error).__name__)

@@ -14,6 +14,7 @@ from typing import Final
 from barnabas_broker.backoff import jittered
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.leader_requests import LeaderRequests
 from barnabas_broker.transactions.ports import Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.transaction import SendMarkers
 from barnabas_protocol.codec import decode_response
@@ -93,12 +94,10 @@ class MarkerSender:
         self._node_id = node_id
         self._leader = leader
         self._write = write
-        self._peers = peers
         self._timeout = timeout
         self._queues: dict[int, deque[_Part]] = {}
         self._workers: dict[int, asyncio.Task[None]] = {}
-        #: The requests to other brokers that are under way, and their parts.
-        self._asking: dict[int, tuple[asyncio.Future[bytes | bytearray], list[_Part]]] = {}
+        self._requests = LeaderRequests(leader, peers, timeout)
         #: Parts that wait for another attempt.
         self._waiting: dict[_Part, asyncio.TimerHandle] = {}
         self._closed = False
@@ -116,9 +115,7 @@ class MarkerSender:
 
     def leaders_changed(self) -> None:
         """Try again at once what waits, or was sent to a former leader: another one may take it."""
-        for leader, (asking, parts) in self._asking.items():
-            if any(self._leader(each) != leader for part in parts for each in part.partitions):
-                asking.cancel()
+        self._requests.leaders_changed()
         waiting, self._waiting = self._waiting, {}
         for part, timer in waiting.items():
             timer.cancel()
@@ -205,7 +202,8 @@ class MarkerSender:
                 async with asyncio.timeout(self._timeout):
                     response = await self._write(request)
             else:
-                frame = await self._ask(leader, request, parts)
+                partitions = [each for part in parts for each in part.partitions]
+                frame = await self._requests.ask(leader, request, _VERSION, partitions)
                 if frame is None:
                     for part in parts:
                         self._route(part.marker, part.partitions, part.attempts)
@@ -219,21 +217,6 @@ class MarkerSender:
             self._failed(parts, "an unexpected error")
         else:
             self._answered(parts, response)
-
-    async def _ask(self, leader: int, request: WriteTxnMarkersRequest, parts: list[_Part]) -> bytes | bytearray | None:
-        """Send a request to another broker: the response, or None if the broker leads some of the partitions no more.
-
-        Raises:
-            OSError: see :class:`Peers`.
-        """
-        asking = asyncio.ensure_future(self._peers.ask(leader, request, _VERSION, self._timeout))
-        self._asking[leader] = asking, parts
-        try:
-            await asyncio.wait([asking])
-        finally:
-            del self._asking[leader]
-            asking.cancel()
-        return None if asking.cancelled() else asking.result()
 
     def _failed(self, parts: list[_Part], reason: str) -> None:
         for part in parts:

@@ -46,7 +46,7 @@ class Brokers:
         requests: the requests to other brokers.
         timeouts: the timeouts of these, in seconds.
         answers: what other brokers answer to requests that are not WriteTxnMarkers.
-        hold: while set, markers wait for :attr:`release`.
+        hold: while set, markers and answers wait for :attr:`release`.
     """
 
     def __init__(self) -> None:
@@ -90,6 +90,7 @@ class Brokers:
         if isinstance(request, WriteTxnMarkersRequest):
             response: Response = await self.write(request, node_id)
         else:
+            await self.release.wait()
             response = self.answers.pop(0)
         frame = encode_response(response, version, 7)[4:]
         assert decode_correlation_id(frame) == 7

@@ -485,6 +485,25 @@ async def test_verification_on_another_broker(coordinator: Coordinator, add: boo
         assert await verify("id", 5, 6, [T0], add=add) == {T0: E.COORDINATOR_NOT_AVAILABLE}
 
 
+@pytest.mark.parametrize("add", [True, False])
+async def test_a_question_to_a_former_coordinator_is_given_up(coordinator: Coordinator, add: bool) -> None:
+    """It may be cut off: a Produce with a transaction would wait for request.timeout.ms."""
+    brokers, transactions = coordinator.brokers, coordinator.transactions
+    where = T0._replace(topic=TRANSACTIONS_TOPIC, partition=transactions.partition_for("id"))
+    brokers.leaders[where] = 2
+    brokers.release.clear()
+    verified = transactions.verify("id", 5, 6, [T0], add=add)
+    await until(lambda: len(brokers.requests) == 1)
+    transactions.topics_changed({})
+    await asyncio.sleep(0)
+    assert not verified.done(), "it still coordinates"
+    brokers.leaders[where] = 3
+    transactions.topics_changed({})
+    async with asyncio.timeout(60):
+        assert await verified == {T0: E.NOT_COORDINATOR}
+    brokers.release.set()
+
+
 async def test_a_broker_that_closes_answers_what_waits() -> None:
     coordinator = Coordinator()
     await coordinator.load()

@@ -1,0 +1,50 @@
+"""Requests to the leaders of partitions on other brokers. A shell."""
+
+import asyncio
+from collections.abc import Collection
+
+from barnabas_broker.storage.names import TopicPartition
+from barnabas_broker.transactions.ports import Leader, Peers
+from barnabas_protocol.schema import Request
+
+
+class LeaderRequests:
+    """Sends requests to leaders, and gives one up when another broker leads one of its partitions.
+
+    The former leader may be cut off, and would not answer before the timeout.
+
+    Args:
+        leader: of a partition.
+        peers: the other brokers.
+        timeout: seconds that a request may take.
+    """
+
+    def __init__(self, leader: Leader, peers: Peers, timeout: float) -> None:
+        self._leader = leader
+        self._peers = peers
+        self._timeout = timeout
+        #: The requests that are under way, with their leaders and partitions.
+        self._asking: dict[asyncio.Future[bytes | bytearray], tuple[int, Collection[TopicPartition]]] = {}
+
+    async def ask(
+        self, leader: int, request: Request, version: int, partitions: Collection[TopicPartition]
+    ) -> bytes | bytearray | None:
+        """Send a request: the response, a frame, or None if the broker leads some of the partitions no more.
+
+        Raises:
+            OSError: see :class:`.Peers`.
+        """
+        asking = asyncio.ensure_future(self._peers.ask(leader, request, version, self._timeout))
+        self._asking[asking] = leader, partitions
+        try:
+            await asyncio.wait([asking])
+        finally:
+            del self._asking[asking]
+            asking.cancel()
+        return None if asking.cancelled() else asking.result()
+
+    def leaders_changed(self) -> None:
+        """Give up the requests that were sent to former leaders."""
+        for asking, (leader, partitions) in self._asking.items():
+            if any(self._leader(each) != leader for each in partitions):
+                asking.cancel()
