@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker.supervisor import free_port
+from barnabas_broker.local_etcd import free_port
 from tests.checker.history import Kind, Outcome
 from tests.cluster.harness import Etcd
 from tests.cluster.hosts import namespaces_work
