@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from barnabas_client import NewTopic, TopicPartition
 from barnabas_client.errors import ErrorCode, KafkaError
-from barnabas_pipeline.brokers.remote import close_all, remote_for
+from barnabas_client.loop_thread import close_loop_thread
+from barnabas_pipeline.brokers.remote import remote_for
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.lag.analysis import LagWindow, analyze
 from barnabas_pipeline.lake import live_files
@@ -38,7 +39,7 @@ ALL = ReadAllAvailable()
 @pytest.fixture
 def kafka(apache_kafka: ApacheKafka) -> Iterator[ApacheKafka]:
     yield apache_kafka
-    close_all()
+    close_loop_thread()
 
 
 def create(kafka: ApacheKafka, topic: str) -> str:

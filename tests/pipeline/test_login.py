@@ -7,7 +7,8 @@ import pytest
 from barnabas.testing import Broker
 from barnabas_client import TopicPartition
 from barnabas_client.errors import AuthenticationFailedError
-from barnabas_pipeline.brokers.remote import close_all, remote_for
+from barnabas_client.loop_thread import close_loop_thread
+from barnabas_pipeline.brokers.remote import remote_for
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_protocol.jaas import quoted
 
@@ -17,7 +18,7 @@ def secure() -> Iterator[Broker]:
     with Broker(process=False, security="SASL_SSL", users={"ada": 'love"lace'}) as broker:
         broker.create_topic("t")
         yield broker
-        close_all()
+        close_loop_thread()
 
 
 def settings(broker: Broker, mechanism: str, password: str = 'love"lace') -> Settings:

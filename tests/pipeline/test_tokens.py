@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from barnabas_pipeline.brokers.remote import close_all
+from barnabas_client.loop_thread import close_loop_thread
 from tests.certificates import Authority
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.server import free_port
@@ -57,7 +57,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     made = Tokens(tmp_path_factory.mktemp("tokens"))
     with BarnabasBroker(made.settings, port=made.inside):
         yield made
-        close_all()
+        close_loop_thread()
 
 
 def test_spark_writes_and_reads_with_a_token(spark: SparkSession, tokens: Tokens) -> None:

@@ -1378,7 +1378,7 @@ class Admin:
             raise IllegalStateError("this admin client was closed. To do: make a new one")
         if self._state is not Lifecycle.RUNNING:
             raise IllegalStateError(
-                "this admin client is not started. To do: await start() first, or use it in `async with`"
+                "this admin client is not started. To do: start() it first, or use it in a `with` block"
             )
         self._home.check()
         return self._driver

@@ -428,7 +428,7 @@ class Consumer(Generic[K, V]):
         self._home.check()
         if self._session is None:
             raise IllegalStateError(
-                "this consumer is not started. To do: await start() first, or use it in `async with`"
+                "this consumer is not started. To do: start() it first, or use it in a `with` block"
             )
         return self._session
 

@@ -19,7 +19,7 @@ requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, 
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -183,6 +183,14 @@ class Fetcher:
             records = [ready.popleft() for _ in range(limit)]
             state.position = records[-1].offset + 1
         return records
+
+    def put_back(self, state: PartitionState, records: Sequence[AnyRecord]) -> None:
+        """Put the last records that were taken in front of those that are ready."""
+        state.ready.extendleft(reversed(records))
+        state.position = records[0].offset
+        if not state.queued:
+            state.queued = True
+            self._filled.appendleft(state)
 
     def _has_ready(self, state: PartitionState) -> bool:
         """Whether records are ready, after decoding the next part if there is one."""

@@ -7,8 +7,10 @@ committed, and partitions revoked, only then (:mod:`barnabas_client.consumer.reb
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from barnabas_client.consumer.attention import Attention
 from barnabas_client.consumer.fetcher import Fetcher
@@ -28,6 +30,20 @@ _WORTH_MEASURING: Final = 0.001
 def stopped_error() -> ConsumerStoppedError:
     """The error of calls that need a running consumer, after its stop."""
     return ConsumerStoppedError("this consumer was stopped. To do: make a new one")
+
+
+class Loan(NamedTuple):
+    """Records that a thread hands to the program, one by one.
+
+    Attributes:
+        tp: their partition.
+        records: those that the program has not received yet.
+        end: the position after them.
+    """
+
+    tp: TopicPartition
+    records: deque[AnyRecord]
+    end: int | None
 
 
 class Polls:
@@ -144,6 +160,38 @@ class Polls:
                 break
         fetcher.rotate()
         return taken
+
+    async def lend(self, limit: int) -> Loan:
+        """Wait for records, and lend up to `limit` of a partition to a thread, which hands them to the program.
+
+        Raises:
+            KafkaError: see :meth:`next_ready`.
+        """
+        state = None
+        while state is None:
+            state = await self.next_ready(None, None)
+        records = self._fetcher.take(state, limit)
+        self._fetcher.rotate()
+        return Loan(state.tp, deque(records), state.position)
+
+    def give_back(self, loan: Loan) -> None:
+        """The program has not received the records that are left of a loan: the next poll returns them.
+
+        If something else has changed the position meanwhile, they are dropped, as any that were fetched before.
+        """
+        left: list[AnyRecord] = []
+        with suppress(IndexError):
+            while True:  # another thread may take the same ones
+                left.append(loan.records.popleft())
+        state = self._subscription.states.get(loan.tp)
+        if state is not None and left and state.position == loan.end:
+            self._fetcher.put_back(state, left)
+
+    def untake(self, taken: Mapping[TopicPartition, Sequence[AnyRecord]]) -> None:
+        """The program has not received what the last poll returned."""
+        for tp, records in taken.items():
+            state = self._subscription.states.get(tp)
+            self.give_back(Loan(tp, deque(records), None if state is None else state.position))
 
     def _attend(self) -> None:
         """Do what a poll has to do beside returning records."""

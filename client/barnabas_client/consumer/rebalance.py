@@ -81,6 +81,14 @@ class Gate:
         await future
 
 
+def inside_listener(what: str) -> IllegalStateError:
+    """The error of a call that would wait for the listener that makes it."""
+    return IllegalStateError(
+        f"a rebalance listener cannot {what}: that would wait for the listener to return. To do: commit or seek in the "
+        f"listener, and {what} outside of it"
+    )
+
+
 class RebalanceMembership(Protocol):
     """What a rebalancer needs of the group membership."""
 
@@ -159,10 +167,7 @@ class Rebalancer:
             IllegalStateError: a rebalance listener calls this.
         """
         if asyncio.current_task() in self._tasks:
-            raise IllegalStateError(
-                f"a rebalance listener cannot {what}: that would wait for the listener to return. To do: commit or "
-                f"seek in the listener, and {what} outside of it"
-            )
+            raise inside_listener(what)
 
     def unsubscribed(self, offsets: Offsets, then: Callable[[], Awaitable[None]]) -> None:
         """The program unsubscribed, and its partitions are gone already: commit their positions, call the listener,

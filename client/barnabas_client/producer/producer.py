@@ -803,7 +803,7 @@ class Producer(Generic[K, V]):
             raise ProducerClosedError("this producer was stopped. To do: make a new one")
         if self._state is not Lifecycle.RUNNING:
             raise IllegalStateError(
-                "this producer is not started. To do: await start() first, or use it in `async with`"
+                "this producer is not started. To do: start() it first, or use it in a `with` block"
             )
         self._home.check()
         if self._sender.failure is not None:

@@ -1,25 +1,22 @@
 """Blocking access to brokers, for code that is not async: Spark's driver and Python workers.
 
-A process has one event loop, on a thread of its own, and one :class:`Remote` for each
+A process has one event loop (:mod:`barnabas_client.loop_thread`), and one :class:`Remote` for each
 :class:`~barnabas_pipeline.brokers.settings.Settings`. Both live as long as the process, since Spark reuses its workers.
 Requests that fail with a retriable error are retried for ``kafka.default.api.timeout.ms``.
 """
 
 import asyncio
-import atexit
-import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-import uvloop
-
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec, TransactionDescription
 from barnabas_client.config import ClientConfig, parse_servers
 from barnabas_client.errors import KafkaTimeoutError, error_for
+from barnabas_client.loop_thread import LoopThread, loop_thread
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
@@ -81,68 +78,18 @@ class FetchResult:
     data: PartitionData
 
 
-class _Loop:
-    """The event loop of this process."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.remotes: dict[Settings, Remote] = {}
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="barnabas-spark", daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """Close all connections and stop the loop."""
-        if self.pid != os.getpid():
-            return
-        for remote in self.remotes.values():
-            try:
-                self.start(remote.aclose()).result(5)
-            except Exception:
-                # The process exits; the operating system closes what is left.
-                continue
-        self.remotes.clear()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
 _lock: Final = threading.Lock()
-_current: _Loop | None = None
-
-
-def _running() -> _Loop:
-    """Return the loop of this process; a forked process needs a new one."""
-    global _current
-    if _current is None or _current.pid != os.getpid():
-        _current = _Loop()
-    return _current
+#: The brokers by loop and settings: a forked process has a loop of its own.
+_remotes: Final[dict[tuple[LoopThread, Settings], "Remote"]] = {}
 
 
 def remote_for(settings: Settings) -> "Remote":
     """Return the brokers that `settings` lead to; the same object for equal settings."""
     with _lock:
-        loop = _running()
-        found = loop.remotes.get(settings)
-        if found is None:
-            found = loop.remotes[settings] = Remote(settings, loop.start)
-        return found
-
-
-def close_all() -> None:
-    """Close all connections of this process."""
-    global _current
-    with _lock:
-        loop, _current = _current, None
-        if loop is not None:
-            loop.close()
-
-
-atexit.register(close_all)
+        key = loop, _ = loop_thread(), settings
+        if key not in _remotes:
+            _remotes[key] = Remote(settings, loop)
+        return _remotes[key]
 
 
 class Remote:
@@ -151,9 +98,10 @@ class Remote:
     All methods raise KafkaError: the brokers refused, or the timeout expired after a retriable error.
     """
 
-    def __init__(self, settings: Settings, start: Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]) -> None:
+    def __init__(self, settings: Settings, loop: LoopThread) -> None:
         self.settings = settings
-        self._start = start
+        self._loop = loop
+        loop.closing.add(self)
         self._deadline = settings.default_api_timeout_ms / 1000
         self._locks: dict[str, asyncio.Lock] = {}
         self._admin: Admin | None = None
@@ -167,17 +115,11 @@ class Remote:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop, and wait for its result."""
-        future = self.start(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._loop.run(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start a coroutine on the loop, and return a future of its result."""
-        future: Future[T] = self._start(work)
-        return future
+        return self._loop.start(work)
 
     # Connections.
 

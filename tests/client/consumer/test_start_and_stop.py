@@ -49,7 +49,7 @@ async def test_stop_without_start(broker: FakeBroker) -> None:
 async def test_calls_before_start_raise(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     for call in (reader.getone(), reader.getmany(), reader.topics(), reader.end_offsets([T0])):
-        with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+        with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
             await call
 
 

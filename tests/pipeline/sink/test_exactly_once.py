@@ -13,7 +13,7 @@ import pytest
 from barnabas_broker.testing import Broker
 from barnabas_client import TopicPartition
 from barnabas_client.errors import KafkaError
-from barnabas_pipeline.brokers.remote import close_all
+from barnabas_client.loop_thread import close_loop_thread
 from barnabas_pipeline.sink.commit_plan import CommitPlan, CommitState, StagedBatch, StagedFile
 from barnabas_pipeline.sink.exactly_once import FOLDER
 from tests.pipeline.staging import PARTITIONS, rows, stage, writer
@@ -208,5 +208,5 @@ def test_sequence_numbers_wrap() -> None:
 @pytest.fixture(autouse=True)
 def _disconnected() -> Callable[[], None]:
     """Close the connections of the previous test."""
-    close_all()
-    return close_all
+    close_loop_thread()
+    return close_loop_thread

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from barnabas_broker.testing import Broker
 from barnabas_client import PreparedTransaction
 from barnabas_client.errors import KafkaError
-from barnabas_pipeline.brokers.remote import close_all, remote_for
+from barnabas_client.loop_thread import close_loop_thread
+from barnabas_pipeline.brokers.remote import remote_for
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.sink.decision import TaskOutcome
 from barnabas_pipeline.sink.options import WriteOptions
@@ -39,7 +40,7 @@ Query(checkpoint, given, topic).writer.commit(pickle.loads(sys.stdin.buffer.read
 def _disconnected() -> Iterator[None]:
     """Close the connections of the test."""
     yield
-    close_all()
+    close_loop_thread()
 
 
 def query(broker: Broker, topic: str, checkpoint: Path, name: str = "", **given: str) -> Query:

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Producer, TopicPartition
 from barnabas_client.errors import KafkaTimeoutError
-from barnabas_pipeline.brokers.remote import close_all, remote_for
+from barnabas_client.loop_thread import close_loop_thread
+from barnabas_pipeline.brokers.remote import remote_for
 from barnabas_pipeline.source.offsets import OffsetRange, SourceOffset
 from barnabas_pipeline.source.options import ReadOptions
 from barnabas_pipeline.source.planning import DataLossError
@@ -29,7 +30,7 @@ ALL = ReadAllAvailable()
 @pytest.fixture(autouse=True)
 def _disconnected() -> Iterator[None]:
     yield
-    close_all()
+    close_loop_thread()
 
 
 def stream(broker: Broker, topic: str, given: dict[str, str] | None = None) -> StreamReader:

@@ -26,6 +26,7 @@ from barnabas import (
     RecordMetadata,
     Serializer,
     TopicPartition,
+    sync,
 )
 from barnabas.errors import RecordTooLargeError
 from barnabas.testing import Broker, Fault, Faults, SeenRequest
@@ -178,6 +179,31 @@ async def admin() -> None:
             raise
         except KafkaError as error:
             assert_type(error.retriable, bool)
+
+
+def without_await() -> None:
+    with sync.Consumer("orders", group_id="g", value_deserializer=order_of) as consumer:
+        assert_type(consumer, sync.Consumer[bytes, Order])
+        for record in consumer:
+            assert_type(record, ConsumerRecord[bytes, Order])
+        assert_type(next(consumer), ConsumerRecord[bytes, Order])
+        assert_type(consumer.getone(), ConsumerRecord[bytes, Order])
+        assert_type(consumer.getmany(timeout_ms=10), dict[TopicPartition, list[ConsumerRecord[bytes, Order]]])
+        assert_type(consumer.committed(TopicPartition("orders", 0)), int | None)
+        consumer.commit({TopicPartition("orders", 0): 5})
+        consumer.seek(TopicPartition("orders", 0), 5)
+        consumer.run(lambda record: print(record.value), concurrency=4, dead_letter_topic="failed")
+    with sync.Producer(key_serializer=str.encode, value_serializer=bytes_of) as producer:
+        assert_type(producer, sync.Producer[str, Order])
+        assert_type(producer.send_and_wait("orders", Order(1), key="a"), RecordMetadata)
+        assert_type(producer.send("orders", Order(1), key="a"), sync.Receipt)
+        assert_type(producer.send("orders", Order(1)).result(10), RecordMetadata)
+        assert_type(producer.send_many("orders", map(Order, range(9))), list[sync.BatchReceipt])
+        with producer.transaction():
+            producer.flush()
+    assert_type(sync.Consumer(), sync.Consumer[bytes, bytes])
+    with sync.Admin(bootstrap_servers="localhost:9092") as client:
+        assert_type(client.list_topics(), list[str])
 
 
 def fixtures(kafka_broker: Broker, kafka_bootstrap_servers: str, kafka_faults: Faults) -> Iterator[Fault]:

@@ -1,6 +1,6 @@
 """Programs with mistakes: type checkers must find each. An ignored line without an error is an error itself."""
 
-from barnabas import Consumer, ConsumerRecord, Producer
+from barnabas import Consumer, ConsumerRecord, Producer, sync
 
 
 def order_of(data: bytes) -> int:
@@ -66,3 +66,11 @@ async def producers_take_what_their_serializers_take() -> None:
 
 def records_do_not_change(record: ConsumerRecord) -> None:
     record.value = b""  # type: ignore[misc]
+
+
+def without_await() -> None:
+    sync.Consumer("orders", group="billing")  # type: ignore[call-overload]
+    sync.Consumer("orders").getmany(timeout="1s")  # type: ignore[call-arg]
+    sync.Producer().send("orders", "text")  # type: ignore[arg-type]
+    sync.Producer(value_serializer=str.encode).send_many("orders", [b"bytes"])  # type: ignore[list-item]
+    sync.Admin(servers="localhost:9092")  # type: ignore[call-arg]

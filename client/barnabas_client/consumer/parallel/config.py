@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import ConsumerRecord, K, V
@@ -62,6 +62,22 @@ class RunConfig:
         asynchronous = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
         if asynchronous and self.executor is not None:
             raise TypeError("handler is a coroutine function: an executor runs plain ones. To do: leave executor out")
+
+
+class RunSettings(TypedDict, total=False):
+    """The arguments of ``Consumer.run`` except the handler and the producer."""
+
+    concurrency: int
+    order: HandlerOrder
+    executor: Executor | None
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    dead_letter_topic: str | None
+    max_in_flight: int
+    max_in_flight_bytes: int
+    drain_timeout_ms: int | None
+    commit_interval_ms: int
 
 
 _INTEGERS: Final = (

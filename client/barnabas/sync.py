@@ -1,0 +1,5 @@
+"""Consumer, producer and admin client without ``await``: see :mod:`barnabas_client.sync`."""
+
+from barnabas_client.sync import Admin, BatchReceipt, Consumer, Producer, Receipt
+
+__all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt"]
