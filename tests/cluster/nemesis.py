@@ -105,7 +105,7 @@ class Nemesis:
             if self._stand.hosts.cuttable:
                 kinds += ["cut", "cut"]
                 if victim in self._stand.brokers:
-                    kinds += ["deafen", "separate"]
+                    kinds += ["deafen", "separate", "isolate"]
             kind = self._chance.choice(kinds)
             self._say(kind, f"{victim.name} for {pause:.1f} s")
             await asyncio.to_thread(self._begin, victim, kind)
@@ -127,6 +127,8 @@ class Nemesis:
                 self._stand.deafen(victim)
             case "separate":
                 self._stand.separate(victim)
+            case "isolate":
+                self._stand.isolate(victim)
 
     async def cut_members(self) -> None:
         """Disconnect some members of the groups, for longer than their sessions last or not."""

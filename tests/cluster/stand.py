@@ -269,6 +269,17 @@ class Stand:
                 self.hosts.drop(other.name, broker.name)
                 self.hosts.drop(broker.name, other.name)
 
+    def cut_from_etcd(self, broker: Machine) -> None:
+        """Disconnect a broker from etcd; the other brokers and clients reach it."""
+        self.deafen(broker)
+        for member in self.etcds:
+            self.hosts.drop(broker.name, member.name)
+
+    def isolate(self, broker: Machine) -> None:
+        """Disconnect a broker from etcd and the other brokers; clients reach it."""
+        self.cut_from_etcd(broker)
+        self.separate(broker)
+
     async def halted(self, seconds: float) -> None:
         """Wait until each broker serves nothing, because etcd has lost metadata, or has ended."""
 
