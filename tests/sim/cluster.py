@@ -84,9 +84,11 @@ class Port:
         log = node.partitions[partition]
         log.append(node, node.epochs.get(partition, -1), log.batch(batch, verification), done)
 
-    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+    def verify(
+        self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
+    ) -> Any:
         log = self._led(partition).opened()
-        return log.verify(partition, producer_id, producer_epoch, bumps_epoch=bumps_epoch)
+        return log.verify(partition, producer_id, producer_epoch, transactional_id, bumps_epoch=bumps_epoch)
 
     def not_verified(self, partition: int, producer_id: int, verification: Any) -> None:
         if self._node.leads(partition):

@@ -8,7 +8,9 @@ from barnabas_broker.coordinators.ports import CoordinatorLog
 class OffsetsLog(CoordinatorLog, Protocol):
     """The partitions of ``__consumer_offsets``, which transactions write to."""
 
-    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+    def verify(
+        self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
+    ) -> Any:
         """What :meth:`append` needs for a batch of a transaction, unless the transaction is open in the log.
 
         A marker that is appended before the batch makes it void.
@@ -17,13 +19,15 @@ class OffsetsLog(CoordinatorLog, Protocol):
             partition: of ``__consumer_offsets``.
             producer_id: of the transaction.
             producer_epoch: of the transaction.
+            transactional_id: of the request.
             bumps_epoch: each transaction of the producer has an epoch of its own (transaction version 2).
 
         Returns:
             The verification, for which the coordinator of the transaction has to be asked; None if it is open here.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, or NOT_LEADER_OR_FOLLOWER.
+            KafkaError: INVALID_PRODUCER_EPOCH, NOT_LEADER_OR_FOLLOWER, or INVALID_PRODUCER_ID_MAPPING: the open
+                transaction has another transactional id.
         """
 
     def not_verified(self, partition: int, producer_id: int, verification: Any) -> None:

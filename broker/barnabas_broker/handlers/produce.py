@@ -20,6 +20,7 @@ from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
+from barnabas_broker.security.principals import ANONYMOUS
 from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.server.refusals import OLD_MESSAGE_FORMATS
 from barnabas_broker.steps import Steps
@@ -163,7 +164,7 @@ def _append_allowed(context: RequestContext, request: Produce) -> Steps[Handled]
         refusal = yield from _refuse_transactional(context, request, transactional)
         if refusal is None:
             wanted = [each for each in transactional if each[0][0] not in refused]
-            asked, verified = yield from _ask(context, wanted)
+            asked, verified = yield from _ask(context, request.head.transactional_id or "", wanted)
             if asked:
                 appending = asyncio.ensure_future(_verify_and_append(context, request, refused, asked, verified))
                 context.peer.hold(appending)
@@ -256,7 +257,7 @@ def _refuse_transactional(
 
 
 def _ask(
-    context: RequestContext, transactional: list[tuple[_Partition, Buffer]]
+    context: RequestContext, transactional_id: str, transactional: list[tuple[_Partition, Buffer]]
 ) -> Steps[tuple[list[_Asked], dict[_Partition, Verification | KafkaError]]]:
     """What to ask the coordinator before the batches are appended, and the partitions where that is not necessary
     because they are refused. A partition that is not here is refused when it is appended to."""
@@ -280,6 +281,7 @@ def _ask(
                 header.producer_epoch,
                 header.base_sequence,
                 now_ms,
+                transactional_id,
                 bumps_epoch=context.version >= _FIRST_THAT_ADDS,
             )
         except KafkaError as error:
@@ -496,6 +498,7 @@ def _append(
             now_ms,
             keys_checked=checks is None,
             verification=allowed,
+            principal=None if context.principal == ANONYMOUS else context.principal,
             producer_id_limit=services.cluster.producer_id_limit(now_ms),
         )
     except KafkaError as error:

@@ -85,15 +85,17 @@ class CoordinatorTopicLog:
             done(ErrorCode.NONE)
 
     def verify(
-        self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool
+        self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
     ) -> Verification | None:
         """What an append to a transaction needs before it; see :meth:`.Producers.verify`.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, or this broker does not lead the partition.
+            KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, or this broker does not lead the partition.
         """
         producers = self._replicas.find(self._topic, partition).log.producers
-        return producers.verify(producer_id, producer_epoch, NO_SEQUENCE, self._wall_ms(), bumps_epoch=bumps_epoch)
+        return producers.verify(
+            producer_id, producer_epoch, NO_SEQUENCE, self._wall_ms(), transactional_id, bumps_epoch=bumps_epoch
+        )
 
     def not_verified(self, partition: int, producer_id: int, verification: Verification) -> None:
         """Forget the verification of a transaction that its coordinator does not know."""

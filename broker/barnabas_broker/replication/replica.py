@@ -7,7 +7,7 @@ fetches that wait, which wake up when they have enough, so nothing polls. Consum
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from barnabas_broker.cluster.image import PartitionInfo
 from barnabas_broker.config import TopicConfig
@@ -208,6 +208,7 @@ class Replica:
         internal: bool = False,
         keys_checked: bool = False,
         verification: Verification | None = None,
+        principal: Hashable = None,
         producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append batches of a client or of a coordinator; as :meth:`.Log.append_as_leader`.
@@ -225,6 +226,7 @@ class Replica:
             internal=internal,
             keys_checked=keys_checked,
             verification=verification,
+            principal=principal,
             producer_id_limit=producer_id_limit,
         )
         self._appended(leading, len(records))

@@ -8,7 +8,7 @@ per batch, not per record, except where a timestamp is looked up or a compacted 
 import asyncio
 import errno
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -207,6 +207,7 @@ class Log:
         internal: bool = False,
         keys_checked: bool = False,
         verification: Verification | None = None,
+        principal: Hashable = None,
         producer_id_limit: int = ANY_PRODUCER_ID,
     ) -> AppendInfo:
         """Append batches of a client or of a coordinator, and assign their offsets.
@@ -218,6 +219,7 @@ class Log:
             internal: the batches are the broker's own: no sequence numbers, control batches allowed.
             keys_checked: :meth:`check_keys` has been called.
             verification: of the transaction that the batches begin, see :meth:`.Producers.verify`.
+            principal: the client; None if it has not said who it is.
             producer_id_limit: a number above all producer ids that the cluster has allocated.
 
         Raises:
@@ -234,8 +236,11 @@ class Log:
         else:
             header = check_produced(view, settings, now_ms, self.disk.inspections, keys_checked=keys_checked)
             headers = [header]
-            if header.producer_id >= 0 and (known := self.producers.duplicate_of(header)) is not None:
-                return AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True)
+            if header.producer_id >= 0:
+                self.producers.check_owner(header, principal)
+                if (known := self.producers.duplicate_of(header)) is not None:
+                    start = self.log_start_offset
+                    return AppendInfo(known.first_offset, known.last_offset, known.timestamp, start, True)
         for header in headers:
             if header.producer_id >= 0:
                 self.producers.check(header, sequence=not internal, verification=verification, limit=producer_id_limit)
@@ -251,6 +256,9 @@ class Log:
             at += header.size
             offset += header.last_offset_delta + 1
         self._append(headers, buffers, at, now_ms)
+        for header in headers:
+            if header.producer_id >= 0:
+                self.producers.own(header, verification, principal)
         return AppendInfo(first, offset - 1, append_time, self.log_start_offset)
 
     def append_marker(

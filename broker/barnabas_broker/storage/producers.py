@@ -7,12 +7,19 @@ offset, a batch with a gap in the sequence is rejected, and so is a batch of a f
 A transaction is open on the partition from its first batch to its marker. `read_committed` consumers read up to the
 first unstable offset: the start of the oldest transaction that is open, or that has ended with a marker that is not
 replicated yet. A transaction is begun only with a :class:`Verification`, which proves that the coordinator knew of it
-after the last marker was written. Pure: the log reads and writes the bytes of snapshots.
+after the last marker was written.
+
+A producer id is bound to its owner, so that another client that may write to the partition can neither continue nor
+block its sequence: to the transactional id that the coordinator has confirmed, or to the principal that was the first
+to write with it. The owner is known in memory only: after a restart or a change of leader the coordinator is asked
+again, and the first principal that writes is the owner. Kafka has no owners.
+
+Pure: the log reads and writes the bytes of snapshots.
 """
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -87,18 +94,20 @@ class Verification:
         since: when it began, in ms.
         sequence: of the batch to append.
         epoch: of the producer.
+        transactional_id: that the coordinator is asked about.
         bumps_epoch: each transaction of the producer has an epoch of its own (transaction version 2).
 
     Attributes:
         lowest_sequence: the smallest sequence that was to be appended: a batch with a larger one must not overtake it.
     """
 
-    __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since")
+    __slots__ = ("bumps_epoch", "epoch", "lowest_sequence", "since", "transactional_id")
 
-    def __init__(self, since: int, sequence: int, epoch: int, *, bumps_epoch: bool) -> None:
+    def __init__(self, since: int, sequence: int, epoch: int, transactional_id: str, *, bumps_epoch: bool) -> None:
         self.since = since
         self.lowest_sequence = sequence
         self.epoch = epoch
+        self.transactional_id = transactional_id
         self.bumps_epoch = bumps_epoch
 
     def wanted(self, sequence: int, epoch: int) -> None:
@@ -127,9 +136,10 @@ class ProducerState:
         last_timestamp: of the last batch or marker, in ms.
         transaction_start: the first offset of the open transaction; -1 if there is none.
         batches: the last batches, oldest first.
+        owner: whose the id is: a transactional id, or else a principal; None if that is not known.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "owner", "producer_id", "transaction_start")
 
     def __init__(
         self,
@@ -147,6 +157,12 @@ class ProducerState:
         self.transaction_start = transaction_start
         # A list: a deque takes 600 bytes more, and there may be 100,000 producers.
         self.batches = list(batches)[-REMEMBERED:]
+        self.owner: Hashable = None
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the id is that of a transactional producer: it has, or has had, a transaction on the partition."""
+        return self.transaction_start >= 0 or self.coordinator_epoch >= 0
 
     @property
     def last_sequence(self) -> int:
@@ -231,7 +247,8 @@ class ProducerState:
                     f"Out of order sequence number for producer {self.producer_id}: {first} (incoming seq. number), "
                     f"{last} (current end sequence number)",
                 )
-        if self.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
+        if self.is_transactional and not header.attributes & TRANSACTIONAL:
+            # In Kafka only while a transaction is open. A transactional producer never writes anything else.
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.producer_id}"
             )
@@ -313,7 +330,7 @@ class ProducerState:
 
     def copy(self) -> "ProducerState":
         """An independent copy."""
-        return ProducerState(
+        made = ProducerState(
             self.producer_id,
             self.epoch,
             self.coordinator_epoch,
@@ -321,6 +338,8 @@ class ProducerState:
             self.transaction_start,
             self.batches,
         )
+        made.owner = self.owner
+        return made
 
 
 class Producers:
@@ -332,7 +351,7 @@ class Producers:
         open: the open transactions: by first offset, in order, the producer id.
         unreplicated: the first offsets and marker offsets of ended transactions whose marker is not known to be below
             the high watermark, in order of the markers.
-        verifications: by producer id, what was asked of coordinators.
+        verifications: by producer id and transactional id, what was asked of coordinators.
     """
 
     __slots__ = ("_first_unreplicated", "end_offset", "open", "states", "unreplicated", "verifications")
@@ -342,7 +361,7 @@ class Producers:
         self.end_offset = 0
         self.open: OrderedDict[int, int] = OrderedDict()
         self.unreplicated: deque[tuple[int, int]] | None = None
-        self.verifications: dict[int, Verification] = {}
+        self.verifications: dict[int, dict[str, Verification]] = {}
         #: The smallest first offset in `unreplicated`.
         self._first_unreplicated = 0
 
@@ -376,14 +395,45 @@ class Producers:
         if state is None:
             _check_allocated(header.producer_id, limit)
         if header.attributes & TRANSACTIONAL:
+            state = self._of_transactions(header.producer_id)
             self._check_verified(state, header, sequence, verification)
         if state is not None:
             state.check(header, sequence=sequence)
 
+    def check_owner(self, header: BatchHeader, principal: Hashable) -> None:
+        """Check that a client may write with the producer id of its batch. That of a transactional batch is checked by
+        :meth:`verify`.
+
+        Args:
+            header: of the batch.
+            principal: the client; None if it has not said who it is.
+
+        Raises:
+            KafkaError: CLUSTER_AUTHORIZATION_FAILED, which clients report at once. librdkafka and kafka-python would
+                send the batch with the same id again and again after UNKNOWN_PRODUCER_ID.
+        """
+        state = self.states.get(header.producer_id)
+        if state is None or state.owner is None or header.attributes & TRANSACTIONAL or state.is_transactional:
+            return
+        if state.owner != principal:
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"Producer id {header.producer_id} is used by another principal. To do: request one with "
+                "InitProducerId",
+            )
+
+    def _of_transactions(self, producer_id: int) -> ProducerState | None:
+        """The state of a transactional producer. One that was never in a transaction does not count: a client that is
+        not the producer has made it, to block the producer."""
+        state = self.states.get(producer_id)
+        return state if state is not None and state.is_transactional else None
+
     def _check_verified(
         self, state: ProducerState | None, header: BatchHeader, sequence: bool, verification: Verification | None
     ) -> None:
-        known = self.verifications.get(header.producer_id)
+        known = None
+        if verification is not None:
+            known = self.verifications.get(header.producer_id, {}).get(verification.transactional_id)
         epoch, first = header.producer_epoch, header.base_sequence
         if state is not None and epoch < state.epoch:
             raise _old_epoch(state, epoch)
@@ -406,40 +456,58 @@ class Producers:
                 )
 
     def verify(
-        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str, *, bumps_epoch: bool
     ) -> Verification | None:
-        """What an append to a transaction needs before it: a question to its coordinator, unless it is open here.
+        """What an append to a transaction needs before it: a question to its coordinator, unless it is open here and
+        known to be that of the transactional id.
 
         Args:
             producer_id: of the producer.
             epoch: of the producer.
             sequence: of the batch to append.
             now_ms: the time of day.
+            transactional_id: of the request, which its client may write.
             bumps_epoch: see :class:`Verification`.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH.
+            KafkaError: INVALID_PRODUCER_EPOCH; INVALID_PRODUCER_ID_MAPPING, the open transaction has another
+                transactional id.
         """
-        state = self.states.get(producer_id)
+        state = self._of_transactions(producer_id)
         if state is not None and epoch < state.epoch:
             raise _old_epoch(state, epoch)
-        if _is_open(state, epoch):
+        if state is not None and _is_open(state, epoch) and state.owner is not None:
+            if state.owner != transactional_id:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    f"Producer id {producer_id} does not belong to the transactional id of the request",
+                )
             return None
-        known = self.verifications.get(producer_id)
+        asked = self.verifications.setdefault(producer_id, {})
+        known = asked.get(transactional_id)
         if known is None:
-            known = self.verifications[producer_id] = Verification(now_ms, sequence, epoch, bumps_epoch=bumps_epoch)
+            known = Verification(now_ms, sequence, epoch, transactional_id, bumps_epoch=bumps_epoch)
+            asked[transactional_id] = known
         else:
             known.wanted(sequence, epoch)
         return known
 
     def not_verified(self, producer_id: int, verification: Verification) -> None:
         """The coordinator knows of no such transaction: forget the question."""
-        if self.verifications.get(producer_id) is verification:
+        if self.verifications.get(producer_id, {}).get(verification.transactional_id) is verification:
+            self._forget(producer_id, verification)
+
+    def _forget(self, producer_id: int, verification: Verification) -> None:
+        asked = self.verifications[producer_id]
+        del asked[verification.transactional_id]
+        if not asked:
             del self.verifications[producer_id]
 
     def wrote(self, header: BatchHeader, base_offset: int) -> None:
         """Add a data batch with a producer id that was appended."""
         state = self.states.get(header.producer_id)
+        if header.attributes & TRANSACTIONAL:
+            state = self._of_transactions(header.producer_id)
         if state is None:
             state = self.states[header.producer_id] = ProducerState(header.producer_id)
         state.wrote(header, base_offset)
@@ -448,6 +516,20 @@ class Producers:
             if state.transaction_start < 0:
                 state.transaction_start = base_offset
                 self.open[base_offset] = header.producer_id
+
+    def own(self, header: BatchHeader, verification: Verification | None, principal: Hashable) -> None:
+        """Bind the producer id of a client's batch that was appended to its owner, unless it is known.
+
+        Args:
+            header: of the batch.
+            verification: that was confirmed for it.
+            principal: the client; None if it has not said who it is.
+        """
+        state = self.states[header.producer_id]
+        if verification is not None:
+            state.owner = verification.transactional_id
+        elif state.owner is None and not header.attributes & TRANSACTIONAL:
+            state.owner = principal
 
     # Transactions
 
@@ -489,9 +571,9 @@ class Producers:
             The transaction that it ended, if the producer had one open here.
         """
         producer_id = header.producer_id
-        asked = self.verifications.get(producer_id)
-        if asked is not None and not asked.outlives(header.producer_epoch):
-            del self.verifications[producer_id]
+        for asked in list(self.verifications.get(producer_id, {}).values()):
+            if not asked.outlives(header.producer_epoch):
+                self._forget(producer_id, asked)
         state = self.states.get(producer_id)
         if state is None:
             state = self.states[producer_id] = ProducerState(producer_id)
@@ -541,8 +623,14 @@ class Producers:
         ]
         for producer_id in gone:
             del self.states[producer_id]
-        for producer_id in [n for n, each in self.verifications.items() if abs(now_ms - each.since) >= expiration_ms]:
-            del self.verifications[producer_id]
+        old = [
+            (producer_id, each)
+            for producer_id, asked in self.verifications.items()
+            for each in asked.values()
+            if abs(now_ms - each.since) >= expiration_ms
+        ]
+        for producer_id, each in old:
+            self._forget(producer_id, each)
 
     def clear(self, end_offset: int) -> None:
         """Remove all producers; the log continues at `end_offset`."""

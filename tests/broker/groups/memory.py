@@ -45,7 +45,9 @@ class MemoryLog:
         else:
             done(self.fail)
 
-    def verify(self, partition: int, producer_id: int, producer_epoch: int, *, bumps_epoch: bool) -> Any:
+    def verify(
+        self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
+    ) -> Any:
         """What the test says; a text that names the transaction if it says nothing."""
         if self.refuses is not None:
             raise KafkaError(self.refuses)

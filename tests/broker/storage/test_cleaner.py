@@ -351,7 +351,7 @@ def test_markers_outlive_the_records_of_their_transactions() -> None:
     def write(producer_id: int, key: str, *, commit: bool) -> None:
         producers = log.producers
         records = batch(b"v", keys=[key.encode()], producer=(producer_id, 0, 0), transactional=True)
-        verification = producers.verify(producer_id, 0, 0, 0, bumps_epoch=False)
+        verification = producers.verify(producer_id, 0, 0, 0, "x", bumps_epoch=False)
         log.append_as_leader(records, leader_epoch=0, now_ms=0, verification=verification)
         log.append_marker(
             producer_id, 0, commit=commit, coordinator_epoch=0, transaction_version=1, leader_epoch=0, now_ms=0

@@ -24,7 +24,7 @@ def append(producers: Producers, what: BatchHeader, offset: int) -> None:
     verification = None
     if what.is_transactional:
         verification = producers.verify(
-            what.producer_id, what.producer_epoch, what.base_sequence, 1000, bumps_epoch=False
+            what.producer_id, what.producer_epoch, what.base_sequence, 1000, "x", bumps_epoch=False
         )
     producers.check(what, sequence=True, verification=verification)
     producers.wrote(what, offset)
@@ -122,7 +122,7 @@ def test_a_newer_transaction_does_not_commit_an_older_one_that_its_coordinator_h
     producers = Producers()
     append(producers, header(0, epoch=3, transactional=True), 10)
     newer = header(0, epoch=4, transactional=True)
-    verified = producers.verify(5, 4, 0, 1000, bumps_epoch=version == 2)
+    verified = producers.verify(5, 4, 0, 1000, "x", bumps_epoch=version == 2)
     assert verified is not None
     with pytest.raises(KafkaError, match="has a transaction of epoch 3 open") as caught:
         producers.check(newer, sequence=True, verification=verified)
@@ -150,7 +150,7 @@ def test_a_time_in_the_far_future_does_not_keep_a_producer_for_ever() -> None:
     written = header(0)
     written.max_timestamp = 2**62
     append(producers, written, 0)
-    producers.verify(6, 0, 0, 2**62, bumps_epoch=False)  # the time of day is set back afterwards
+    producers.verify(6, 0, 0, 2**62, "x", bumps_epoch=False)  # the time of day is set back afterwards
     producers.expire(1_000, 100)
     assert set(producers.states) == {5}
     assert not producers.verifications
@@ -167,7 +167,7 @@ def test_records_with_sequences_of_an_ended_transaction_are_no_duplicates() -> N
     end(producers, 5, 15, aborted=True)
     for again in (header(1, 3, transactional=True), header(1, transactional=True), header(2, 5, transactional=True)):
         assert producers.duplicate_of(again) is None
-        verification = producers.verify(5, 0, again.base_sequence, 1000, bumps_epoch=False)
+        verification = producers.verify(5, 0, again.base_sequence, 1000, "x", bumps_epoch=False)
         with pytest.raises(KafkaError, match="begin another one") as caught:
             producers.check(again, sequence=True, verification=verification)
         assert caught.value.code == ErrorCode.UNKNOWN_PRODUCER_ID
@@ -179,6 +179,108 @@ def test_records_with_sequences_of_an_ended_transaction_are_no_duplicates() -> N
     assert known is not None
     assert known.first_offset == 16
     assert producers.duplicate_of(header(1, 3, transactional=True)) is None
+
+
+# Owners
+
+
+ADA, EVE = "User:ada", "User:eve"
+
+
+def write(producers: Producers, what: BatchHeader, offset: int, principal: str | None = None, id: str = "x") -> None:
+    """What the log does with a batch of a client, which the coordinator confirms if it is transactional."""
+    verification = None
+    if what.is_transactional:
+        verification = producers.verify(
+            what.producer_id, what.producer_epoch, what.base_sequence, 1000, id, bumps_epoch=False
+        )
+    producers.check_owner(what, principal)
+    if producers.duplicate_of(what) is None:
+        producers.check(what, sequence=True, verification=verification)
+        producers.wrote(what, offset)
+        producers.own(what, verification, principal)
+
+
+def not_written(producers: Producers, what: BatchHeader, principal: str | None = None, id: str = "x") -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        write(producers, what, 1000, principal, id)
+    return caught.value.code
+
+
+def test_another_principal_neither_continues_nor_blocks_the_sequence_of_an_idempotent_producer() -> None:
+    producers = Producers()
+    write(producers, header(0, 3), 0, ADA)
+    for stolen in (header(3), header(0, 3), header(0, epoch=9), header(99)):
+        for principal in (EVE, None):
+            assert not_written(producers, stolen, principal) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    write(producers, header(3), 3, ADA)
+    write(producers, header(0, epoch=1), 4, ADA)
+
+
+def test_without_authentication_producer_ids_have_no_owners() -> None:
+    producers = Producers()
+    write(producers, header(0), 0)
+    write(producers, header(1), 1, ADA)
+    assert not_written(producers, header(2)) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_after_a_reload_the_first_principal_that_writes_is_the_owner() -> None:
+    producers = Producers()
+    write(producers, header(0), 0, EVE)
+    producers.load(producers.snapshot(), 1)
+    write(producers, header(1), 1, ADA)
+    assert not_written(producers, header(2), EVE) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_another_transactional_id_does_not_write_to_an_open_transaction() -> None:
+    producers = Producers()
+    write(producers, header(0, transactional=True), 0, id="ada")
+    assert not_written(producers, header(1, transactional=True), id="eve") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    write(producers, header(1, transactional=True), 1, id="ada")
+    assert producers.verify(5, 0, 2, 1000, "ada", bumps_epoch=False) is None
+
+
+def test_after_a_reload_the_coordinator_is_asked_whose_an_open_transaction_is() -> None:
+    producers = Producers()
+    write(producers, header(0, transactional=True), 0, id="ada")
+    producers.load(producers.snapshot(), 1)
+    asked = producers.verify(5, 0, 1, 1000, "eve", bumps_epoch=False)
+    assert asked is not None
+    producers.not_verified(5, asked)
+    write(producers, header(1, transactional=True), 1, id="ada")
+    assert not_written(producers, header(2, transactional=True), id="eve") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_question_about_another_transactional_id_does_not_void_that_of_the_producer() -> None:
+    producers = Producers()
+    own = producers.verify(5, 0, 5, 1000, "ada", bumps_epoch=False)
+    other = producers.verify(5, 0, 0, 1000, "eve", bumps_epoch=False)
+    assert own is not None and other is not None
+    producers.not_verified(5, other)
+    producers.check(header(5, transactional=True), sequence=True, verification=own)
+
+
+@pytest.mark.parametrize("aborted", [True, False])
+def test_a_transactional_producer_writes_nothing_outside_of_transactions(aborted: bool) -> None:
+    producers = Producers()
+    write(producers, header(0, transactional=True), 0)
+    assert not_written(producers, header(1), EVE) is ErrorCode.INVALID_TXN_STATE
+    end(producers, 5, 1, aborted=aborted)
+    for what in (header(1), header(0, epoch=1), header(0, epoch=32_767)):
+        assert not_written(producers, what, EVE) is ErrorCode.INVALID_TXN_STATE
+    write(producers, header(1, transactional=True), 2)
+
+
+@pytest.mark.parametrize("stolen", [header(0, 3), header(7), header(0, epoch=32_767)])
+def test_what_another_client_has_written_before_does_not_block_a_transactional_producer(stolen: BatchHeader) -> None:
+    """The coordinator confirms the transaction, so that it is known who the producer is."""
+    producers = Producers()
+    write(producers, stolen, 0, EVE)
+    assert refused(producers, header(0, transactional=True)) is ErrorCode.INVALID_TXN_STATE
+    write(producers, header(0, transactional=True), 3)
+    state = producers.states[5]
+    assert (state.epoch, state.last_sequence, state.transaction_start, state.owner) == (0, 0, 3, "x")
+    assert not_written(producers, header(1), EVE) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_idle_producers_expire() -> None:

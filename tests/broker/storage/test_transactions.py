@@ -169,8 +169,13 @@ class TransactionsMachine(RuleBasedStateMachine):
         verification = None
         if new.producer_id >= 0:
             sequence = self.sequence(new.producer_id, new.epoch)
-            verification = self.log.producers.verify(new.producer_id, new.epoch, sequence, self.now, bumps_epoch=False)
-            assert (verification is None) == (new.producer_id in self.transactions()[0])
+            producers = self.log.producers
+            verification = producers.verify(
+                new.producer_id, new.epoch, sequence, self.now, f"x{new.producer_id}", bumps_epoch=False
+            )
+            # After a reload it is not known whose the open transaction is.
+            owned = new.producer_id in producers.states and producers.states[new.producer_id].owner is not None
+            assert (verification is None) == (owned and new.producer_id in self.transactions()[0])
         info = self.log.append_as_leader(self.content(new), leader_epoch=0, now_ms=self.now, verification=verification)
         assert (info.first_offset, info.last_offset) == (new.first, new.next - 1)
         self.batches.append(new)
@@ -206,7 +211,12 @@ class TransactionsMachine(RuleBasedStateMachine):
         """What the coordinator confirmed before a marker does not count after it."""
         new = Batch(self.end, keys, producer_id, self.epoch(producer_id))
         verification = self.log.producers.verify(
-            producer_id, new.epoch, self.sequence(producer_id, new.epoch), self.now, bumps_epoch=False
+            producer_id,
+            new.epoch,
+            self.sequence(producer_id, new.epoch),
+            self.now,
+            f"x{producer_id}",
+            bumps_epoch=False,
         )
         self.end_transaction(producer_id, False, 1)
         with pytest.raises(KafkaError) as caught:
@@ -482,7 +492,7 @@ def stale_verification(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: Producers, state: Any, header: Any, sequence: bool, verification: Any) -> None:
         if verification is not None:
-            self.verifications[header.producer_id] = verification
+            self.verifications[header.producer_id] = {verification.transactional_id: verification}
         check_verified(self, state, header, sequence, verification)
 
     monkeypatch.setattr(Producers, "_check_verified", wrong)

@@ -315,7 +315,9 @@ class OffsetService:
         index = hosted_groups.partition_for(request.group_id)
         try:
             hosted_groups.find(request.group_id)
-            verification = hosted_groups.log.verify(index, *producer, bumps_epoch=version >= BUMPS_EPOCH)
+            verification = hosted_groups.log.verify(
+                index, *producer, request.transactional_id, bumps_epoch=version >= BUMPS_EPOCH
+            )
         except KafkaError as refused:
             self._refused(request, caller, refused.code)
             return _failed(response, _verification_error(refused.code, version), version)
