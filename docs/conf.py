@@ -91,7 +91,7 @@ nitpick_ignore_regex = [
     ("py:class", r"barnabas_client\.(program\.T|sync\.R|consumer\.parallel\.config\.RunSettings)"),
     ("py:class", r"barnabas_client\.tokens\.TokenProvider"),
     ("py:data", "TEST_DEFAULTS"),
-    ("py:meth", r"Consumer\.metrics"),
+    ("py:meth", r"(Consumer|Producer)\.metrics"),
 ]
 # The reference needs the extra `docs` only.
 autodoc_mock_imports = ["matplotlib", "numpy", "pandas", "pyarrow", "pyspark", "pytest"]

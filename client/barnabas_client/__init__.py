@@ -65,7 +65,7 @@ from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.parallel.config import Handler
 from barnabas_client.errors import ErrorCode, KafkaError
-from barnabas_client.network.metadata import Node
+from barnabas_client.network.metadata import Node, PartitionInfo, TopicInfo
 from barnabas_client.producer.producer import Producer
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.program import run
@@ -80,7 +80,7 @@ from barnabas_client.structs import (
     TopicPartition,
 )
 from barnabas_client.token_files import FileTokenProvider
-from barnabas_client.tokens import AbstractTokenProvider
+from barnabas_client.tokens import AbstractTokenProvider, TokenProvider
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.scram import ScramMechanism
 
@@ -147,6 +147,7 @@ __all__ = [
     "EligibleLeaders",
     "PartitionReassignment",
     "PartitionResult",
+    "PartitionInfo",
     "Partitioner",
     "PreparedTransaction",
     "Producer",
@@ -162,7 +163,9 @@ __all__ = [
     "ScramMechanism",
     "Serializer",
     "StickyAssignor",
+    "TokenProvider",
     "TopicPartition",
+    "TopicInfo",
     "TopicResult",
     "UserResult",
     "UserScramCredentialDeletion",

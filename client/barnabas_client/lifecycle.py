@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from enum import Enum
+from typing import TYPE_CHECKING, NoReturn
 
 from barnabas_client.errors import IllegalStateError
 
@@ -20,6 +21,18 @@ class Lifecycle(Enum):
     STARTING = "starting"
     RUNNING = "running"
     CLOSED = "closed"
+
+
+class AsyncOnly:
+    """Base of the async clients: a plain ``with`` is an error that names the way."""
+
+    if not TYPE_CHECKING:  # type checkers refuse the block themselves
+
+        def __enter__(self) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(f"a {name} has no `with` block: write `async with`, or take barnabas.sync.{name}")
+
+        def __exit__(self, *error: object) -> None: ...
 
 
 class Home:
@@ -57,5 +70,6 @@ class Home:
         raise IllegalStateError(
             f"this {self._name} belongs to the event loop that started it, and this is another event loop or thread. "
             "To do: make one for each loop, or call it in its own: asyncio.run_coroutine_threadsafe(...) for "
-            "coroutines, loop.call_soon_threadsafe(...) for plain methods"
+            "coroutines, loop.call_soon_threadsafe(...) for plain methods; the clients of barnabas.sync may be called "
+            "anywhere"
         )

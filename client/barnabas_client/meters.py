@@ -4,6 +4,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+Metrics = dict[str, float | int | str | None]
+
 #: The window of rates, means and maxima in seconds, and the number of its steps, as in Kafka's metrics.
 WINDOW: Final = 30.0
 STEPS: Final = 6
@@ -78,3 +80,8 @@ class Meter:
     def _forget(self, now: float) -> None:
         while self._steps and now - self._steps[0].begun >= WINDOW:
             self._steps.popleft()
+
+
+def in_ms(seconds: float | None) -> float | None:
+    """Seconds in milliseconds."""
+    return None if seconds is None else seconds * 1000.0

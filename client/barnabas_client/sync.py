@@ -465,6 +465,7 @@ class Producer(Client[AsyncProducer[PK, PV]], Generic[PK, PV]):
     close = _blocking(AsyncProducer[PK, PV].close)
     send_and_wait = _blocking(AsyncProducer[PK, PV].send_and_wait)
     flush = _blocking(AsyncProducer[PK, PV].flush)
+    metrics = _blocking(AsyncProducer[PK, PV].metrics)
     partitions_for = _blocking(AsyncProducer[PK, PV].partitions_for)
     begin_transaction = _blocking(AsyncProducer[PK, PV].begin_transaction)
     commit_transaction = _blocking(AsyncProducer[PK, PV].commit_transaction)

@@ -68,7 +68,8 @@ from barnabas_client.admin.users import (
 from barnabas_client.checks import offsets_of
 from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SaslMechanism, SecurityProtocol, parse_servers
 from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
-from barnabas_client.lifecycle import Home, Lifecycle
+from barnabas_client.keywords import suggest_names
+from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import OFFSETS_BY_NAME
@@ -122,7 +123,7 @@ _MAX_TIMESTAMP_VERSION: Final = 7
 _MARGIN_MS: Final = 1_000
 
 
-class Admin:
+class Admin(AsyncOnly):
     """Manages topics, configurations and groups.
 
     ::
@@ -162,6 +163,7 @@ class Admin:
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
 
+    @suggest_names
     def __init__(
         self,
         *,

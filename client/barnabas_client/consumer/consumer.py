@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from enum import Enum, auto
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack, overload
 
 from barnabas_client.assignors import Assignor
 from barnabas_client.checks import Offset, check_topic, is_int64, mapped, offsets_of, partitions_of
@@ -36,7 +36,7 @@ from barnabas_client.config import (
 from barnabas_client.consumer.attention import Attention
 from barnabas_client.consumer.commits import CommitCallback
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
-from barnabas_client.consumer.metrics import ConsumerMeters, Metrics, metrics_of
+from barnabas_client.consumer.metrics import ConsumerMeters, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
 from barnabas_client.consumer.parallel.config import Handler, HandlerOrder, RunConfig
 from barnabas_client.consumer.parallel.runner import Runner
@@ -44,8 +44,10 @@ from barnabas_client.consumer.polls import stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
-from barnabas_client.lifecycle import Home
+from barnabas_client.keywords import suggest_names
+from barnabas_client.lifecycle import AsyncOnly, Home
 from barnabas_client.logs import logger
+from barnabas_client.meters import Metrics
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.producer import Producer
@@ -85,7 +87,7 @@ class Phase(Enum):
         return self.name.lower().replace("_", " ")
 
 
-class Consumer(Generic[K, V]):
+class Consumer(AsyncOnly, Generic[K, V]):
     """Reads records from topics, alone or as a member of a group.
 
     ::
@@ -205,6 +207,7 @@ class Consumer(Generic[K, V]):
         **settings: Unpack[ConsumerSettings],
     ) -> None: ...
 
+    @suggest_names
     def __init__(
         self,
         *topics: str,
@@ -610,11 +613,11 @@ class Consumer(Generic[K, V]):
         only = partitions_of("getmany", partitions) or None
         return await self._running().polls.take(only, timeout_ms / 1000, limit)
 
-    async def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
-        """Like :meth:`getmany`, but with all records in one list.
+    async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Like :meth:`getmany`, but with all records in one list, and with a timeout by default: a loop of polls waits.
 
         Args:
-            timeout_ms: milliseconds to wait for the first records.
+            timeout_ms: milliseconds to wait for the first records; 0 takes only those that are ready.
             max_records: at most so many records; `max_poll_records` if None.
 
         Raises:
@@ -644,6 +647,11 @@ class Consumer(Generic[K, V]):
                 record = ready.popleft()
                 state.position = record.offset + 1
                 yield record
+
+    if not TYPE_CHECKING:  # type checkers refuse the loop themselves
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError("a Consumer has no `for` loop: write `async for`, or take barnabas.sync.Consumer")
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
         """The next record.

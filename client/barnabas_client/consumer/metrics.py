@@ -7,15 +7,10 @@ loop.
 """
 
 from collections.abc import Collection
-from typing import Final
 
 from barnabas_client.consumer.subscription import PartitionState
 from barnabas_client.membership.member import MemberView
-from barnabas_client.meters import Meter
-
-Metrics = dict[str, float | int | str | None]
-
-_MS: Final = 1000.0
+from barnabas_client.meters import Meter, Metrics, in_ms
 
 
 class ConsumerMeters:
@@ -50,8 +45,8 @@ def metrics_of(
     return {
         "fetch-rate": fetches.frequency(now),
         "fetch-total": fetches.count,
-        "fetch-latency-avg": _ms(fetches.mean(now)),
-        "fetch-latency-max": _ms(fetches.maximum(now)),
+        "fetch-latency-avg": in_ms(fetches.mean(now)),
+        "fetch-latency-max": in_ms(fetches.maximum(now)),
         "fetch-size-avg": size.mean(now),
         "fetch-size-max": size.maximum(now),
         "bytes-consumed-rate": size.rate(now),
@@ -63,8 +58,8 @@ def metrics_of(
         "bytes-buffered": sum(state.buffered for state in states),
         "records-lag-max": max(lags, default=None),
         "last-poll-seconds-ago": _ago(meters.polled_at, now),
-        "time-between-poll-avg": _ms(meters.between_polls.mean(now)),
-        "time-between-poll-max": _ms(meters.between_polls.maximum(now)),
+        "time-between-poll-avg": in_ms(meters.between_polls.mean(now)),
+        "time-between-poll-max": in_ms(meters.between_polls.maximum(now)),
     }
 
 
@@ -78,23 +73,19 @@ def group_metrics(meters: ConsumerMeters, view: MemberView, last_lag: float, lon
         "generation": view.generation,
         "commit-rate": commits.frequency(now),
         "commit-total": commits.count,
-        "commit-latency-avg": _ms(commits.mean(now)),
-        "commit-latency-max": _ms(commits.maximum(now)),
+        "commit-latency-avg": in_ms(commits.mean(now)),
+        "commit-latency-max": in_ms(commits.maximum(now)),
         "heartbeat-total": view.heartbeats,
         "last-heartbeat-seconds-ago": _ago(view.heartbeat_at, now),
         "rebalance-total": rebalances.count,
-        "rebalance-latency-avg": _ms(rebalances.mean(now)),
-        "rebalance-latency-max": _ms(rebalances.maximum(now)),
-        "rebalance-latency-last": _ms(rebalances.last),
+        "rebalance-latency-avg": in_ms(rebalances.mean(now)),
+        "rebalance-latency-max": in_ms(rebalances.maximum(now)),
+        "rebalance-latency-last": in_ms(rebalances.last),
         "failed-rebalance-total": meters.failed_rebalances,
         "last-rebalance-seconds-ago": _ago(meters.rebalanced_at, now),
-        "event-loop-lag": _ms(last_lag),
-        "event-loop-lag-max": _ms(longest_lag),
+        "event-loop-lag": in_ms(last_lag),
+        "event-loop-lag-max": in_ms(longest_lag),
     }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * _MS
 
 
 def _ago(then: float | None, now: float) -> float | None:

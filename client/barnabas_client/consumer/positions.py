@@ -25,7 +25,7 @@ from barnabas_client.logs import logger
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -135,7 +135,7 @@ class Positions:
             topic = cluster.topics.get(state.tp.topic)
             if topic is None:
                 continue
-            if not topic.partitions and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if cluster.missing(state.tp.topic):
                 if not state.missing:
                     _log.warning("a topic does not exist, waiting for it", partition=str(state.tp))
                 state.missing = True

@@ -13,7 +13,7 @@ from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.consumer.attention import Attention
 from barnabas_client.consumer.commits import Commits, Offsets
 from barnabas_client.consumer.fetcher import Fetcher
-from barnabas_client.consumer.metrics import ConsumerMeters, Metrics, group_metrics
+from barnabas_client.consumer.metrics import ConsumerMeters, group_metrics
 from barnabas_client.consumer.offsets import OffsetStore
 from barnabas_client.consumer.polls import Polls, stopped_error
 from barnabas_client.consumer.positions import Positions
@@ -24,6 +24,7 @@ from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Assign, Revoke
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig
 from barnabas_client.membership.membership import Membership
+from barnabas_client.meters import Metrics
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.structs import TopicPartition
@@ -226,6 +227,7 @@ class Session:
         self._attention = attention
         self._loop = asyncio.get_running_loop()
         self._ending = self._closed = False
+        self._missing: set[str] = set()  # topics that were said not to exist
         if config.group_id is not None:
             self.group = GroupSession(
                 config.group_id, network, client, config, subscription, attention, self.gate, meters, self.changed
@@ -287,6 +289,7 @@ class Session:
             return
         subscription = self._subscription
         self._refuse_topics(cluster)
+        self._say_missing(cluster)
         if subscription.pattern is not None:
             matched = cluster.matching(subscription.pattern, internal=not self._config.exclude_internal_topics)
             if matched != subscription.topics:
@@ -313,6 +316,13 @@ class Session:
             topic = cluster.topics.get(name)
             if topic is not None and topic.error != ErrorCode.NONE and not topic.error.retriable:
                 self._attention.refuse(error_for(topic.error, f"read topic {name!r}"))
+
+    def _say_missing(self, cluster: Cluster) -> None:
+        """Say once of each subscribed topic that it does not exist: nothing else would explain why no records come."""
+        missing = {name for name in self._subscription.topics if cluster.missing(name)}
+        for name in sorted(missing - self._missing):
+            _log.info("a subscribed topic does not exist yet: it is read as soon as it does", topic=name)
+        self._missing |= missing
 
     # Calls of the program.
 

@@ -129,6 +129,11 @@ class Cluster:
             return None
         return info.leader
 
+    def missing(self, topic: str) -> bool:
+        """Whether the brokers have said that a topic does not exist."""
+        known = self.topics.get(topic)
+        return known is not None and not known.partitions and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def matching(self, pattern: re.Pattern[str], *, internal: bool) -> frozenset[str]:
         """The topics whose names start with a match of `pattern`; internal topics only if `internal` is true."""
         return frozenset(

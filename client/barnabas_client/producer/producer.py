@@ -44,13 +44,16 @@ from barnabas_client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from barnabas_client.lifecycle import Home, Lifecycle
+from barnabas_client.keywords import suggest_names
+from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
 from barnabas_client.logs import logger
+from barnabas_client.meters import Metrics
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import RANDOM, retry_backoff
 from barnabas_client.producer.accumulator import Accumulator, Content, PartitionQueue, ProducerBatch
 from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, record_size
+from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
 from barnabas_client.producer.reading import Chunk, RecordReader
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
@@ -132,7 +135,7 @@ class _KnownTopics:
         self._updated()
 
 
-class Producer(Generic[K, V]):
+class Producer(AsyncOnly, Generic[K, V]):
     """Writes records to topics.
 
     ::
@@ -233,6 +236,7 @@ class Producer(Generic[K, V]):
         **settings: Unpack[ProducerSettings],
     ) -> None: ...
 
+    @suggest_names
     def __init__(
         self,
         *,
@@ -320,8 +324,13 @@ class Producer(Generic[K, V]):
                 self._network, self._accumulator, transactional_id, transaction_timeout_ms
             )
             self._accumulator.may_send = self._transactions.may_send
+        self._meters = ProducerMeters(time.monotonic())
         self._sender = Sender(
-            self._network, self._accumulator, _progress_of(self._progress, self._transactions), self._transactions
+            self._network,
+            self._accumulator,
+            _progress_of(self._progress, self._transactions),
+            self._meters,
+            self._transactions,
         )
         if self._transactions is not None:
             self._transactions.send_batches = self._sender.wake
@@ -651,6 +660,14 @@ class Producer(Generic[K, V]):
             KafkaTimeoutError: they were not known within `max_block_ms`.
         """
         return frozenset((await self._learn(topic)).partitions)
+
+    def metrics(self) -> Metrics:
+        """Metrics of this producer, by Kafka's names: ``record-send-total``, ``record-error-total``,
+        ``request-latency-avg``, ``batch-size-avg``, ``record-queue-time-max``, ``buffer-available-bytes`` and so on.
+        None means that it has not happened yet. See :mod:`barnabas_client.producer.metrics`.
+        """
+        self._home.check()
+        return self._meters.values(self._config.buffer_memory, self._accumulator.memory, time.monotonic())
 
     # Transactions.
 

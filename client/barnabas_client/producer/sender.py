@@ -7,6 +7,7 @@ before the next attempt. Source: ``Sender.java``.
 """
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,6 +21,7 @@ from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.producer.accumulator import MAX_IN_FLIGHT, Accumulator, PartitionQueue, ProducerBatch
 from barnabas_client.producer.measure import OVERHEAD
+from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.receipts import give_up
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.tasks import BackgroundTasks
@@ -56,6 +58,7 @@ class Sender:
         network: the cluster.
         accumulator: the batches to send.
         resolved: called when batches are acknowledged or have failed, so that `buffer_memory` has room again.
+        meters: measure what is sent.
         transactions: of a transactional producer.
 
     Attributes:
@@ -67,12 +70,14 @@ class Sender:
         network: Network,
         accumulator: Accumulator,
         resolved: Callable[[], None],
+        meters: ProducerMeters,
         transactions: TransactionManager | None = None,
     ) -> None:
         self._network = network
         self._accumulator = accumulator
         self._config = accumulator.config
         self._resolved = resolved
+        self._meters = meters
         self._transactions = transactions
         self._wake = asyncio.Event()
         self._in_flight: defaultdict[int, int] = defaultdict(int)
@@ -160,8 +165,14 @@ class Sender:
 
     def _send(self, node: int, connection: Connection, batches: list[ProducerBatch]) -> None:
         topics: dict[str, TopicProduceData] = {}
+        meters, began = self._meters, time.monotonic()
+        waited_until = asyncio.get_running_loop().time()
         for batch in batches:
             topic, number = batch.tp
+            meters.records.add(batch.count, began)
+            meters.bytes.add(len(batch.data or b""), began)
+            if batch.attempts == 1:
+                meters.queue_time.add(waited_until - batch.created, began)
             if topic not in topics:
                 topics[topic] = TopicProduceData(name=topic, partition_data=[])
             topics[topic].partition_data.append(PartitionProduceData(index=number, records=batch.data))
@@ -184,14 +195,19 @@ class Sender:
             self._unanswered(node, batches, error)
             return
         self._in_flight[node] += 1
-        future.add_done_callback(partial(self._answered, node, batches))
+        future.add_done_callback(partial(self._answered, node, batches, began))
 
     # Responses.
 
-    def _answered(self, node: int, batches: list[ProducerBatch], future: "asyncio.Future[ProduceResponse]") -> None:
+    def _answered(
+        self, node: int, batches: list[ProducerBatch], began: float, future: "asyncio.Future[ProduceResponse]"
+    ) -> None:
         self._in_flight[node] -= 1
         if not future.cancelled():
             error = future.exception()
+            if error is None:
+                now = time.monotonic()
+                self._meters.request_latency.add(now - began, now)
             try:
                 if error is None:
                     self._read(node, batches, future.result())
@@ -266,6 +282,7 @@ class Sender:
     def _again(self, batch: ProducerBatch, error: KafkaError, *, maybe_written: bool, at_once: bool) -> None:
         """Send a batch again, after a pause that grows with its attempts; the first time without one if `at_once`."""
         pause = 0.0 if at_once and batch.attempts == 1 else self._backoff.pause_after(batch.attempts)
+        self._meters.retries.add(batch.count, time.monotonic())
         batch.queue.again(batch, asyncio.get_running_loop().time() + pause, maybe_written=maybe_written)
         _log.info("sending again", partition=str(batch.tp), attempt=batch.attempts, reason=str(error))
 
@@ -306,6 +323,8 @@ class Sender:
 
     def _give_up(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         give_up(batches, error)
+        for batch in batches:
+            self._meters.errors.add(batch.count, time.monotonic())
         if batches and self._transactions is not None:
             self._transactions.batch_failed(error)
 

@@ -303,7 +303,7 @@ async def test_calls_that_are_not_valid(broker: FakeBroker) -> None:
     broker.create("t")
     sender = producer(broker)
     for call in (sender.send("t", b"v"), sender.send_and_wait("t", b"v"), sender.flush(), sender.partitions_for("t")):
-        with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+        with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
             await call
     async with sender:
         with pytest.raises(IllegalStateError, match="started already"):

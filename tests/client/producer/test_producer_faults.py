@@ -14,6 +14,7 @@ from barnabas_client.errors import (
     MessageSizeTooLargeError,
 )
 from barnabas_client.producer.accumulator import Accumulator
+from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.sender import Sender
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
@@ -213,7 +214,7 @@ def test_pauses_grow_while_a_leader_is_not_known() -> None:
         config=config, cluster=SimpleNamespace(leader=lambda tp: None), want_refresh=lambda: None
     )
     accumulator = Accumulator(ProducerConfig())
-    sender = Sender(network, accumulator, lambda: None)
+    sender = Sender(network, accumulator, lambda: None, ProducerMeters(0.0))
     one, other = accumulator.queue(TopicPartition("t", 0)), accumulator.queue(TopicPartition("t", 1))
     pauses = []
     for now in range(6):

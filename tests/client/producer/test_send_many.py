@@ -412,7 +412,7 @@ async def test_arguments_that_are_no_iterables(broker: FakeBroker) -> None:
 
 async def test_before_the_start_and_after_the_end(broker: FakeBroker) -> None:
     sender = producer(broker)
-    with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+    with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
         await sender.send_many("t", [b"v"])
     async with sender:
         pass

@@ -68,7 +68,7 @@ async def test_no_room(broker: FakeBroker) -> None:
 async def test_what_is_refused(broker: FakeBroker) -> None:
     broker.create("t")
     sender = producer(broker, max_request_size=1_000)
-    with pytest.raises(IllegalStateError, match=r"await start\(\) first"):
+    with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
         sender.send_nowait("t", b"v")
     async with sender:
         with pytest.raises(IllegalStateError, match=r"not known yet. To do: await partitions_for\('t'\)"):

@@ -1,0 +1,108 @@
+"""Errors and log lines for what people try first: other clients' names, a dict, `with`, a topic that does not exist."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas_client import Admin, Consumer, Producer, sync
+from tests.client.consumers import consumer, member
+from tests.client.fake_broker import FakeBroker, until
+from tests.client.producers import producer
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda **given: Consumer("t", **given), r"^Consumer\(\) got an unexpected keyword argument"),
+        (lambda **given: Producer(**given), r"^Producer\(\) got an unexpected keyword argument"),
+        (lambda **given: Admin(**given), r"^Admin\(\) got an unexpected keyword argument"),
+        (lambda **given: sync.Consumer("t", **given), r"^Consumer\(\) got an unexpected keyword argument"),
+        (lambda **given: sync.Producer(**given), r"^Producer\(\) got an unexpected keyword argument"),
+        (lambda **given: sync.Admin(**given), r"^Admin\(\) got an unexpected keyword argument"),
+    ],
+)
+def test_an_unknown_argument(make: Callable[..., Any], message: str) -> None:
+    for given, meant in (("bootstrap_server", "bootstrap_servers"), ("bootstrap.servers", "bootstrap_servers")):
+        with pytest.raises(TypeError, match=rf"{message} '{given}', did you mean {meant}\?"):
+            make(**{given: "x"})
+    with pytest.raises(TypeError, match=rf"{message} 'zzz'$"):
+        make(zzz=1)
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
+def test_the_dict_of_another_client(kind: Callable[..., Any]) -> None:
+    name = kind.__name__
+    with pytest.raises(TypeError, match=rf"^{name}\(\) takes settings as arguments.*{name}\(bootstrap_servers=\.\.\."):
+        kind({"bootstrap.servers": "localhost:9092", "group.id": "g", "unknown.key": 1})
+    with pytest.raises(TypeError, match=r"Consumer\(group_id=\.\.\., auto_offset_reset=\.\.\.\)$"):
+        Consumer({"group.id": "g", "auto.offset.reset": "earliest"})  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
+def test_a_block_without_async(kind: Callable[..., Any]) -> None:
+    name = kind.__name__
+    message = rf"{name} has no `with` block: write `async with`.*barnabas\.sync\.{name}"
+    with pytest.raises(TypeError, match=message), kind():
+        pass
+
+
+def test_a_loop_without_async() -> None:
+    made: Any = Consumer("t")
+    with pytest.raises(TypeError, match=r"write `async for`, or take barnabas\.sync\.Consumer"):
+        for _ in made:
+            pass
+
+
+@pytest.mark.parametrize("make", [consumer, member])
+async def test_a_topic_that_does_not_exist(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, make: Callable[..., Consumer]
+) -> None:
+    caplog.set_level(logging.INFO, "barnabas_client")
+    broker.create("t")
+
+    def said() -> list[str]:
+        return [record.message for record in caplog.records if "does not exist yet" in record.message]
+
+    async with make(broker, "t", "nothing") as reader:
+        await until(lambda: bool(said()))
+        for _ in range(3):
+            await reader._running().network.refresh()
+    assert len(said()) == 1
+    assert "topic='nothing'" in said()[0]
+
+
+async def test_a_poll_without_a_timeout_waits(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with consumer(broker, "t") as reader:
+        assert await reader.poll(0) == []
+        received: list[Any] = []
+        while not received:  # each poll waits for up to a second
+            poll = asyncio.create_task(reader.poll())
+            await asyncio.sleep(0)
+            assert not poll.done()
+            broker.write("t", [b"x"])
+            received = await poll
+        assert received[0].value == b"x"
+
+
+async def test_the_metrics_of_a_producer(broker: FakeBroker) -> None:
+    broker.create("t")
+    async with producer(broker) as sender:
+        assert sender.metrics()["record-send-total"] == 0
+        assert sender.metrics()["request-latency-avg"] is None
+        await sender.send("t", b"a" * 100)
+        await sender.send("t", b"b" * 100)
+        assert sender.metrics()["buffer-available-bytes"] < sender.metrics()["buffer-total-bytes"]  # type: ignore[operator]
+        await sender.flush()
+        metrics = sender.metrics()
+    assert metrics["record-send-total"] == 2
+    assert metrics["record-retry-total"] == metrics["record-error-total"] == 0
+    assert metrics["request-total"] == 1
+    assert isinstance(metrics["byte-total"], int)
+    assert metrics["byte-total"] > 200
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+    for name in ("request-latency-avg", "record-queue-time-max", "batch-size-avg"):
+        assert isinstance(metrics[name], float), name
