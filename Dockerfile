@@ -10,7 +10,7 @@ COPY broker broker
 COPY client client
 COPY pipeline pipeline
 RUN python -m venv --without-pip /opt/barnabas \
-    && pip --python /opt/barnabas/bin/python install --no-cache-dir '.[cluster,http]' \
+    && pip --python /opt/barnabas/bin/python install --no-cache-dir '.[cluster,http,init]' \
     && find /opt/barnabas \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
 
 FROM ${PYTHON_IMAGE}

@@ -41,6 +41,7 @@ NAVIGATION = {
     "Broker": [
         "docs/command-line",
         "docs/configuration",
+        "docs/init",
         "docs/operating",
         "docs/observing",
         "docs/console",

@@ -42,6 +42,7 @@ from barnabas_broker.config.keys import (
     NODE_ID,
 )
 from barnabas_broker.errors import BrokerError
+from barnabas_broker.init import Declared, apply, read
 from barnabas_broker.supervisor import Supervisor, SupervisorError
 
 #: The environment variable with the password of ``--add-user``.
@@ -136,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show the records of topics, and ACLs, to everyone who can reach the HTTP port (default: only if that is "
         "a loopback address, and no listener has TLS or logins)",
+    )
+    parser.add_argument(
+        "--init",
+        metavar="FILE",
+        help="a YAML file with topics, users, ACLs, quotas, first records and groups' offsets; what is there stays",
     )
     parser.add_argument(
         "--set", metavar="key=value", action="append", default=[], help="any of Kafka's configuration keys; repeatable"
@@ -295,16 +301,18 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _run(arguments: argparse.Namespace, config: Config, users: Mapping[str, str]) -> int:
+def _run(arguments: argparse.Namespace, config: Config, users: Mapping[str, str], declared: Declared | None) -> int:
     """Run a broker until a signal ends it; its exit status."""
     _raise_file_limit()
     # Nearly everything that a start allocates stays: collections would find nothing to free.
     gc.disable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(arguments, config, users))
+        return runner.run(_serve(arguments, config, users, declared))
 
 
-async def _serve(arguments: argparse.Namespace, config: Config, users: Mapping[str, str]) -> int:
+async def _serve(
+    arguments: argparse.Namespace, config: Config, users: Mapping[str, str], declared: Declared | None
+) -> int:
     loop = asyncio.get_running_loop()
     signalled: asyncio.Future[str] = loop.create_future()
 
@@ -327,6 +335,13 @@ async def _serve(arguments: argparse.Namespace, config: Config, users: Mapping[s
         )
     except BrokerError as error:
         _fail_start(error)
+    if declared is not None:
+        try:
+            for line in await apply(broker, declared):
+                streams.say(f"barnabas: {line}")
+        except BrokerError as error:
+            await broker.stop("--init has failed")
+            _fail_start(error)
     if broker.has_certificates:
         _reload_on_hangup(broker.reload_certificates, stop)
     for listener in broker.listeners:
@@ -356,8 +371,13 @@ def main() -> None:
         if arguments.cores is not None:
             _check_cores(arguments, config)
         users = read_users(arguments.add_user)
-    except ConfigError as error:
-        _fail(str(error))
+        declared = None
+        if arguments.init is not None:
+            if config[CLUSTER_URL] or arguments.cores is not None:
+                raise ConfigError("--init works with a single broker: leave out --cluster and --cores")
+            declared = read(Path(arguments.init))
+    except BrokerError as error:
+        _fail_start(error)
     if not arguments.supervised:
         for warning in warnings:
             print(f"broker: {warning}", file=sys.stderr)
@@ -366,7 +386,7 @@ def main() -> None:
         _supervise(arguments, config)
         return
     logs.configure(arguments.log_format, arguments.log_level, broker=config[NODE_ID])
-    raise SystemExit(_run(arguments, config, users))
+    raise SystemExit(_run(arguments, config, users, declared))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from inspect import isawaitable
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -89,7 +90,7 @@ from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.handlers.context import Services
+from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
 from barnabas_broker.handlers.lane import Lane, Work
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
@@ -142,8 +143,10 @@ from barnabas_broker.watchdog import Watchdog
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_protocol.printable import printable
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.scram import ScramMechanism
 
 __all__ = ["BrokerError", "BrokerServer", "product_version"]
@@ -605,6 +608,32 @@ class BrokerServer:
             else:
                 log.info("certificate of HTTP reloaded")
 
+    async def ask(self, key: ApiKey, request: Any, client_id: str) -> Any:
+        """Ask a handler of this broker, past its listeners; everything is allowed.
+
+        Args:
+            key: the API.
+            request: its request, as of the newest version.
+            client_id: who asks, for the log.
+        """
+        route = self.dispatch.routes[key]
+        context = RequestContext(self.dispatch.services, Peer("127.0.0.1", 0), route.served.high, client_id, None)
+        handled: Any = route.handler(context, request)
+        return await handled if isawaitable(handled) else handled
+
+    async def load_groups(self) -> None:
+        """Wait until groups can be coordinated, and have been loaded if this broker coordinates them."""
+        await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["any"]), "")
+        await asyncio.gather(*self.services.group_partitions.loading)
+
+    async def add_users(self, passwords: Mapping[str, str]) -> Collection[str]:
+        """Add users for each mechanism of SCRAM, unless they exist; the names of the new ones.
+
+        Raises:
+            BrokerError: the metadata cannot be changed.
+        """
+        return await _add_users(self.services.cluster, passwords)
+
     def traffic(self) -> int:
         """Bytes received and sent so far, over all connections."""
         return self.server.traffic.bytes_in + self.server.traffic.bytes_out
@@ -875,8 +904,8 @@ def _cluster_of(path: Path) -> str | None:
     return properties.get("cluster.id")
 
 
-async def _add_users(cluster: ClusterMetadata, passwords: Mapping[str, str]) -> None:
-    """Add users for each mechanism of SCRAM, unless they exist.
+async def _add_users(cluster: ClusterMetadata, passwords: Mapping[str, str]) -> Collection[str]:
+    """Add users for each mechanism of SCRAM, unless they exist; the names of the new ones.
 
     Raises:
         BrokerError: the metadata cannot be changed.
@@ -894,6 +923,7 @@ async def _add_users(cluster: ClusterMetadata, passwords: Mapping[str, str]) -> 
         raise BrokerError(f"users cannot be added: {error}") from error
     for user in added:
         log.info("user added", user=printable(user))
+    return added
 
 
 def _bind_listeners(

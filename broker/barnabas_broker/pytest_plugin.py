@@ -11,6 +11,9 @@ Options:
     kafka_broker_config (lines of text): Kafka's configuration keys for `kafka_broker`, one ``key=value`` a line, over
         the defaults of :data:`barnabas_broker.testing.broker.TEST_DEFAULTS`. In the configuration of pytest, or
         ``--kafka-broker-config key=value``, repeatable, which wins. Default: [].
+    kafka_broker_init (text): a file that declares what `kafka_broker` has: topics, records, groups' offsets and more,
+        see ``broker --init``; relative to the folder of pytest's configuration. Or ``--kafka-broker-init``, which wins.
+        Default: "".
 
 Markers:
     kafka_topic(partitions=1, config=None, records=()): the topic that the fixture `kafka_topic` creates: its number of
@@ -58,6 +61,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KEY=VALUE",
         help="one of Kafka's configuration keys for kafka_broker; repeatable",
     )
+    group.addoption("--kafka-broker-init", metavar="FILE", help="a file that declares what kafka_broker has")
+    parser.addini(
+        "kafka_broker_init", "a file that declares what kafka_broker has: topics, records and more", default=""
+    )
     parser.addini("kafka_broker_mode", "where kafka_broker runs: process or thread", default="process")
     parser.addini("kafka_broker_config", "Kafka's configuration keys for kafka_broker, a key=value a line", "linelist")
 
@@ -93,7 +100,9 @@ def kafka_broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 
     process, config = _settings(pytestconfig)
     data = tmp_path_factory.mktemp("kafka-broker") / "data"
-    with Broker(process=process, config=config, data_dir=data) as broker:
+    init = pytestconfig.getoption("--kafka-broker-init") or pytestconfig.getini("kafka_broker_init")
+    file = pytestconfig.rootpath / init if init else None
+    with Broker(process=process, config=config, data_dir=data, init=file) as broker:
         pytestconfig.stash[_BROKER] = broker
         pytestconfig.stash[_REPORTS] = data.parent
         yield broker

@@ -27,6 +27,7 @@ from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LOG_DIRS
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.init import apply, read
 from barnabas_broker.optional import require
 from barnabas_broker.server.connection import Answer, DeferredResponse, Dispatcher, Peer
 from barnabas_broker.storage import names
@@ -182,6 +183,7 @@ async def dev(arguments: Namespace, output: Output) -> int:
 
 async def _serve(arguments: Namespace, output: Output, folder: Path, where: str) -> int:
     config, warnings = configured(folder, arguments.set)
+    declared = None if arguments.init is None else read(Path(arguments.init))
     lines = Lines(output)
     for warning in warnings:
         output.error(warning)
@@ -191,17 +193,22 @@ async def _serve(arguments: Namespace, output: Output, folder: Path, where: str)
     with _logged(lines):
         broker, no_page = await _start(arguments, config, Arrivals(lines.say, time.monotonic))
         try:
+            made = [] if declared is None else await apply(broker, declared)
             page = None if broker.http_port is None else f"http://{broker.http_host}:{broker.http_port}/"
             address = f"{arguments.host}:{broker.port}"
             kept = arguments.data_dir is not None
             if output.json:
-                output.row({"bootstrap_servers": address, "page": page, "data_dir": str(folder), "kept": kept})
+                output.row(
+                    {"bootstrap_servers": address, "page": page, "data_dir": str(folder), "kept": kept, "init": made}
+                )
             else:
                 output.line(f"Barnabas {product_version()}, a broker for development. Clients connect to {address}")
                 output.line(f"Page: {page or no_page}")
                 output.line(
                     f"Records are {where}" + ("." if kept else ", and gone when this ends; --data-dir DIR keeps them.")
                 )
+                for line in made:
+                    output.line(f"{arguments.init}: {line}")
                 output.line("Ctrl-C ends it.")
                 output.line("")
             sys.stdout.flush()
@@ -268,6 +275,11 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="keep records in this folder (default: they are in memory)")
     parser.add_argument(
         "--http-port", type=int, metavar="PORT", help=f"port of the page (default: {PAGE_PORT}, or a free one)"
+    )
+    parser.add_argument(
+        "--init",
+        metavar="FILE",
+        help="a YAML file with topics, first records, users, quotas and groups' offsets; what is there stays",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument(

@@ -53,6 +53,8 @@ class Broker:
         acls: what each user may do, such as ``{"ada": ["read topic orders", "read group *"]}``: an operation, a type of
             resource, and a name, the beginning of names with ``*`` behind it, or ``*``; ``deny`` before it denies.
             Users may do nothing else. Default: None, everyone may do everything.
+        init: a file that declares topics, records, users, ACLs, quotas and groups' offsets; see ``broker --init``.
+            Default: None.
 
     Raises:
         ValueError: an argument is not valid; the text says what would be right.
@@ -73,6 +75,7 @@ class Broker:
         security: Security = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
         acls: Mapping[str, Iterable[str]] | None = None,
+        init: str | os.PathLike[str] | None = None,
     ) -> None:
         self.faults = Faults(self)
         self.clock = BrokerClock(self)
@@ -85,6 +88,7 @@ class Broker:
             raise ValueError("security and listeners are given: give one of them")
         self._host = host
         self._port = port
+        self._init = None if init is None else str(Path(init).absolute())
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._folder: Path | None = None
         self._lock = threading.RLock()
@@ -144,6 +148,7 @@ class Broker:
                 "users": self._secured.users,
                 "acls": self._secured.acls or {},
                 "ahead": self.clock.ahead,
+                "init": self._init,
             }
             try:
                 started = call(link, command, START_SECONDS)

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.cluster.image import Image
@@ -14,12 +15,13 @@ from barnabas_broker.config import BROKER_KEYS, PLAINTEXT, Config, Listener
 from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
+from barnabas_broker.init import Declared, read
 from barnabas_broker.security.bindings import AclBinding
+from barnabas_broker.security.permissions import read_acls
 from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_broker.testing.contents import read_records
 from barnabas_broker.testing.leaders import leader_of, not_in_sync
 from barnabas_broker.testing.link import Command, Reply
-from barnabas_broker.testing.permissions import read_acls
 from barnabas_broker.testing.records import decoded
 from barnabas_broker.testing.rules import Rules, find_api
 from barnabas_broker.testing.seen import RequestLog
@@ -48,6 +50,7 @@ class BrokerHost:
         self._users: dict[str, str] = {}
         self._acls: list[AclBinding] = []
         self._ahead = 0.0
+        self._init: Declared | None = None
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
@@ -107,6 +110,7 @@ class BrokerHost:
         users: dict[str, str],
         acls: dict[str, list[str]],
         ahead: float,
+        init: str | None,
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -120,6 +124,7 @@ class BrokerHost:
             users: passwords of users for SCRAM.
             acls: what each user may do.
             ahead: seconds by which its clock is ahead of the machine's.
+            init: the file that declares what it has; None for none.
 
         Returns:
             The port, and warnings about the configuration.
@@ -129,6 +134,7 @@ class BrokerHost:
         """
         self._acls = read_acls(acls)
         self._ahead = ahead
+        self._init = None if init is None else read(Path(init))
         self._given, self._where = config, (host, port)
         self._security, self._users = security, users
         self._log.count, self._past = count, history
@@ -147,6 +153,12 @@ class BrokerHost:
         if self._acls:
             await self._broker.create_acls(self._acls)
         self._where = (self._where[0], self._broker.port)
+        if self._init is not None:
+            try:
+                await self._broker.initialize(self._init)
+            except BaseException:
+                await self.stop()
+                raise
 
     @property
     def _running(self) -> WatchedBroker:

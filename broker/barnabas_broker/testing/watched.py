@@ -12,18 +12,16 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.init import Declared, apply
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security.bindings import AclBinding
-from barnabas_broker.server.connection import Peer
 from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_broker.testing.leaders import moved_leader
 from barnabas_broker.testing.rules import Rule, Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
-from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.registry import ApiKey
 
 #: Seconds that a stop waits for responses that are not sent yet. Short, because a test that stops a broker should not
@@ -109,19 +107,14 @@ class WatchedBroker:
 
     async def ask(self, key: ApiKey, request: Any) -> Any:
         """Ask a handler that answers later, past the tap."""
-        dispatch = self._broker.dispatch
-        route = dispatch.routes[key]
-        context = RequestContext(dispatch.services, Peer("test", 0), route.served.high, "test", None)
-        answer: Any = route.handler(context, request)
-        return await answer
+        return await self._broker.ask(key, request, "test")
 
     async def load_groups(self) -> None:
         """Wait until groups can be coordinated.
 
         The first member of a group should not have to retry because the coordinator is still loading.
         """
-        await self.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["test"]))
-        await asyncio.gather(*self._broker.services.group_partitions.loading)
+        await self._broker.load_groups()
 
     # Time
 
@@ -207,6 +200,10 @@ class WatchedBroker:
             ValueError: there is no such partition, or no such replica that is in sync.
         """
         return await self._broker.services.cluster.change(lambda image: moved_leader(image, topic, partition, to))
+
+    async def initialize(self, declared: Declared) -> list[str]:
+        """Bring the broker to what a file declares; what was done."""
+        return await apply(self._broker, declared)
 
     async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Create ACLs; those that exist stay."""

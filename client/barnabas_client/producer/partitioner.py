@@ -12,25 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-_MASK: Final = 0xFFFFFFFF
-_M: Final = 0x5BD1E995
-_SEED: Final = 0x9747B28C
+from barnabas_protocol.murmur2 import SEED, M, murmur2
+
 #: Fewer keys of one length are hashed one by one.
 _FEW: Final = 16
-
-
-def murmur2(data: bytes) -> int:
-    """Compute Java's ``Utils.murmur2``, as an unsigned 32-bit number."""
-    size = len(data)
-    h = _SEED ^ size
-    whole = size & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
-    if size > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
 
 
 @lru_cache(maxsize=16_384)
@@ -67,7 +52,7 @@ def _positive_hashes(keys: Sequence[bytes]) -> Sequence[int]:
     joined = padding.join(keys) + padding
     low = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
     even = low >> 64 * (count // 2)
-    h = int.from_bytes(struct.pack("<Q", _SEED ^ size) * count, "little")
+    h = int.from_bytes(struct.pack("<Q", SEED ^ size) * count, "little")
     if joined:
         words = memoryview(joined).cast("I")
         step = len(words) // count
@@ -76,11 +61,11 @@ def _positive_hashes(keys: Sequence[bytes]) -> Sequence[int]:
             word = int.from_bytes(words[at::step].tobytes(), "little")
             k = word & even | (word >> 32 & even) << 64 * ((count + 1) // 2)
             if at < size // 4:
-                k = k * _M & low
-                h = h * _M & low ^ ((k ^ k >> 24) & low) * _M & low
+                k = k * M & low
+                h = h * M & low ^ ((k ^ k >> 24) & low) * M & low
             else:
-                h = (h ^ k) * _M & low
-    h = ((h ^ h >> 13) & low) * _M & low
+                h = (h ^ k) * M & low
+    h = ((h ^ h >> 13) & low) * M & low
     h = (h ^ h >> 15) & low
     lanes = struct.unpack(f"<{count}Q", h.to_bytes(8 * count, "little"))
     hashes = [0] * count

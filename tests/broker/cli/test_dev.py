@@ -99,6 +99,22 @@ async def test_a_data_folder_keeps_its_records(tmp_path: Path) -> None:
         assert size > 60 * records
 
 
+async def test_it_has_what_a_file_declares(tmp_path: Path) -> None:
+    file = tmp_path / "init.yaml"
+    file.write_text("topics:\n  orders: {records: [{value: one}]}\n")
+    async with running("--init", str(file)) as terminal:
+        await terminal.until(lambda line: line == "Ctrl-C ends it.")
+        assert terminal.printed[-3:-1] == [
+            f"{file}: topic orders created with 1 partition",
+            f"{file}: 1 record written to topic orders",
+        ]
+        assert await terminal.end() == 0
+    file.write_text("topics:\n  orders: {partition: 1}\n")
+    async with running("--init", str(file)) as terminal:
+        assert await terminal.rest() == 2
+        assert terminal.printed == [f"barnabas: {file}:2: topic orders has no partition, did you mean partitions?"]
+
+
 async def test_a_port_in_use_ends_it_with_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]

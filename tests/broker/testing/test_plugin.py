@@ -230,6 +230,7 @@ def test_settings(pytester: pytest.Pytester) -> None:
         """
         [pytest]
         kafka_broker_mode = thread
+        kafka_broker_init = init.yaml
         kafka_broker_config =
             num.partitions=3
             message.max.bytes = 2000
@@ -239,11 +240,13 @@ def test_settings(pytester: pytest.Pytester) -> None:
         """
         def test_it(kafka_broker):
             assert kafka_broker.pid is None
+            assert [record.value for record in kafka_broker.records("orders")] == [b"one"]
             kafka_broker.create_topic("by-default", -1)
             assert (kafka_broker.data_dir / "by-default-3").is_dir()
             assert not (kafka_broker.data_dir / "by-default-4").is_dir()
         """
     )
+    pytester.makefile(".yaml", init="topics:\n  orders: {records: [{value: one}]}\n")
     result = pytester.runpytest(*PLAIN, "--kafka-broker-config=num.partitions=4")
     result.assert_outcomes(passed=1)
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from barnabas import Consumer, Producer
 from barnabas.errors import AuthenticationFailedError, TopicAuthorizationFailedError
 from barnabas.testing import Broker, BrokerError
-from barnabas_broker.testing.permissions import read_acls
+from barnabas_broker.security.permissions import read_acls
 from tests.interop.round_trips import by_aiokafka
 from tests.kafka_python import kafka
 from tests.sampling import slow_except

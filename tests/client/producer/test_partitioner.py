@@ -8,7 +8,8 @@ from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_client.producer.partitioner import StickyPartitioner, murmur2, partitions_of, positive_hash
+from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
+from barnabas_protocol.murmur2 import murmur2
 
 
 def test_java_vectors() -> None:

@@ -1,4 +1,4 @@
-"""ACLs as a test writes them: ``read topic orders``."""
+"""ACLs as people write them: ``read topic orders``. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

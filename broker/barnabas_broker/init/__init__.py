@@ -1,0 +1,13 @@
+"""What a broker is to have when it starts, declared in one file: topics, users, ACLs, quotas, records, groups' offsets.
+
+Imported by the programs and by the broker for tests; imports the broker. Nothing of the broker imports it.
+
+- :mod:`~.document`: reads the file (YAML), and finds everything that is wrong with its text; no broker is needed
+- :mod:`~.seeds`: the records of a topic: lines of JSON, rows of CSV, or in the file itself
+- :mod:`~.apply`: brings a running broker to what is declared, and says what it has done
+"""
+
+from barnabas_broker.init.apply import apply, apply_file
+from barnabas_broker.init.document import Declared, InitError, read
+
+__all__ = ["Declared", "InitError", "apply", "apply_file", "read"]
