@@ -3,8 +3,8 @@
 The broker writes events with this package; the broker's page, the command line, the console, reports and the pytest
 plugin read them with it. It imports only the protocol.
 
-- :mod:`~barnabas_explain.catalog`: the types of events
-- :mod:`~barnabas_explain.records`: events as records of ``__group_events``; `validation`: damaged and forged ones
+- :mod:`~barnabas_explain.catalog`: one class for each type of events, with its fields and what is said about it
+- :mod:`~barnabas_explain.records`: reads, checks and writes them as records of ``__group_events``
 - :mod:`~barnabas_explain.explain`: the explanation; `storms`: rebalance storms, `storm_score`: how unstable a group is
 - :mod:`~barnabas_explain.chart`: a group as a picture; `timeline`: who owned what; `unowned`: pauses
 - :mod:`~barnabas_explain.log_lines`: the lines in the broker's log

@@ -1,75 +1,1494 @@
-"""The catalogue of group events: every type, and what an event is. Pure."""
+"""The catalogue of group events: one class for each type, with its fields and everything that is said about it. Pure.
 
-from enum import Enum
-from typing import Any, Final, NamedTuple
+A class has the fields of its record in ``__group_events``, under the same names (:mod:`~barnabas_explain.records`
+writes and reads them: the annotations say what a valid field is), the sentence that explains it, its lines in the
+broker's log, and the colour of the rebalances that it causes. A field that has its default is not written.
+
+Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970. Members are
+:class:`~barnabas_explain.members.Member`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
+
+from barnabas_explain import words
+from barnabas_explain.members import (
+    ByTopic,
+    Commit,
+    Identified,
+    LateMember,
+    Member,
+    Move,
+    Partition,
+    Pause,
+    by_topic,
+    moves_between,
+)
+from barnabas_explain.words import MAX_NAMED, Told
+from barnabas_protocol.durations import seconds
+from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
 #: The reason of a client that gives none, in Kafka's words (KIP-800).
 NOT_PROVIDED: Final = "not provided"
+#: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
+NOT_RECORDED: Final = "not_recorded"
+#: The generation in rebuilt events, if what they were rebuilt from does not say it.
+UNKNOWN_GENERATION: Final = -1
+#: All classes of events by their type.
+EVENTS: Final[dict[str, "type[GroupEvent]"]] = {}
+
+#: The earliest and the latest time at which something happened; None if unknown.
+Between = tuple[int | None, int | None]
+E = TypeVar("E", bound="GroupEvent")
 
 
-class EventType(Enum):
-    """The type of a group event. The value is the ``type`` of its record in ``__group_events``.
+class Line(NamedTuple):
+    """A line in the broker's log: its level, what happened, and the pairs that follow."""
 
-    Brokers do not write the last four: :mod:`barnabas_explain.rebuild` makes them from other records.
+    level: str
+    event: str
+    pairs: dict[str, Any]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def fields(cls: type[E]) -> type[E]:
+    """Make a class a dataclass that is frozen for type checkers.
+
+    Python would make two more functions for each class that it freezes, and two to compare and to print: for all of
+    them that is a tenth of a broker's start.
     """
-
-    MEMBER_JOINED = "member_joined"
-    MEMBER_ID_GIVEN = "member_id_given"
-    MEMBER_REPLACED = "static_member_replaced"
-    MEMBER_LEFT = "member_left"
-    MEMBER_EXPIRED = "member_expired"
-    MEMBER_NOT_REJOINED = "member_not_rejoined"
-    MEMBER_NOT_SYNCED = "member_not_synced"
-    MEMBER_REFUSED = "member_refused"
-    MEMBER_SLOW = "member_slow"
-    MEMBER_REJOINED = "member_rejoined"
-    SUBSCRIPTION_CHANGED = "subscription_changed"
-    LEADER_REJOINED = "leader_rejoined"
-    LEADER_CHANGED = "leader_changed"
-    REBALANCE_STARTED = "rebalance_started"
-    JOIN_PHASE_OVER = "join_phase_over"
-    JOIN_PHASE_STUCK = "join_phase_stuck"
-    REBALANCE_OVER = "rebalance_over"
-    PERSIST_FAILED = "persist_failed"
-    GROUP_EMPTY = "group_empty"
-    GROUP_LOADED = "group_loaded"
-    GROUP_UNLOADED = "group_unloaded"
-    GROUP_DELETED = "group_deleted"
-    OFFSETS_EXPIRED = "offsets_expired"
-    OFFSETS_UNSTABLE = "offsets_unstable"
-    OFFSETS_STABLE = "offsets_stable"
-    TOPIC_CHANGED = "topic_changed"
-    STORM = "rebalance_storm"
-    EPOCH_BUMPED = "group_epoch_bumped"
-    TARGET_ASSIGNED = "target_assigned"
-    ASSIGNOR_FAILED = "assignor_failed"
-    MEMBER_REVOKING = "member_revoking"
-    MEMBER_STILL_REVOKING = "member_still_revoking"
-    MEMBER_REVOKED = "member_revoked"
-    MEMBER_NOT_REVOKED = "member_not_revoked"
-    MEMBER_FENCED = "member_fenced"
-    MEMBER_AWAY = "static_member_away"
-    GROUP_RECONCILED = "group_reconciled"
-    REGEX_RESOLVED = "regex_resolved"
-    REGEX_FAILED = "regex_failed"
-    MEMBER_GONE = "member_gone"
-    OFFSETS_COMMITTED = "offsets_committed"
-    HISTORY_BEGAN = "history_began"
-    HISTORY_GAP = "history_gap"
-    GROUP_UPGRADED = "group_upgraded"
-    GROUP_DOWNGRADED = "group_downgraded"
+    cls = dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+    cls.fields = dataclasses.fields(cast(Any, cls))
+    return cls
 
 
-class GroupEvent(NamedTuple):
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def event(type_name: str) -> Callable[[type[E]], type[E]]:
+    """Make a class that of the events of a type, as :func:`fields`, and list it in the catalogue."""
+
+    def made(cls: type[E]) -> type[E]:
+        cls = fields(cls)
+        cls.type = type_name
+        EVENTS[type_name] = cls
+        return cls
+
+    return made
+
+
+def _not_recorded() -> Any:
+    """A field that is not in the record: :meth:`GroupEvent.decoded` makes others of it."""
+    return field(default=None, metadata={"recorded": False})
+
+
+@fields
+class GroupEvent:
     """Something that happened to a group, for the log, the metrics and ``__group_events``.
 
     Attributes:
-        type: what happened.
+        type: the name of the class in records.
+        fields: its fields.
+        because: what follows the name of a member whose rebalance has this cause; None if events of this type cause
+            none.
+        kind: what the colour and the sign of these rebalances stand for.
+        of_epochs: whether only groups of the consumer protocol have such events, which have epochs and no rebalances.
+        recorded: whether they are written. A client can cause any number of the others, and they change nothing.
         generation: the group's generation when it happened; its group epoch in the consumer protocol.
-        data: details. They may contain subscriptions and assignments as bytes, which
-            :mod:`barnabas_explain.records` decodes later, after the response is sent.
+        group: the group's id.
+        time: when it happened, in ms since 1970.
+        inferred: whether it is concluded (:mod:`~barnabas_explain.rebuild`).
+        between: the earliest and the latest time, of events that are concluded.
+        shortened: whether lists are left out, because the record would be too long.
     """
 
-    type: EventType
+    type: ClassVar[str] = ""
+    fields: ClassVar[tuple[dataclasses.Field[Any], ...]]
+    because: ClassVar[str | None] = None
+    kind: ClassVar[str] = "unknown"
+    of_epochs: ClassVar[bool] = False
+    recorded: ClassVar[bool] = True
+
     generation: int
-    data: dict[str, Any]
+    group: str = ""
+    time: int = 0
+    inferred: bool | None = None
+    between: Between | None = None
+    shortened: bool | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupEvent) and type(self) is type(other) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.group, self.time, self.generation))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
+
+    def values(self) -> dict[str, Any]:
+        """The fields that are not None, by name."""
+        found = {each.name: getattr(self, each.name) for each in self.fields}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def changed(self, **values: Any) -> Self:
+        """The event with other values of some fields."""
+        changed: Self = replace(cast(Any, self), **values)
+        return changed
+
+    def decoded(self) -> Self:
+        """The event with what costs time to decode: subscriptions and assignments. For after the response is sent."""
+        return self
+
+    def flaw(self) -> str | None:
+        """The name of a field without which an event that was read means nothing; None if all are there."""
+        return None
+
+    def clause(self) -> Told | None:
+        """Why a rebalance or an epoch began, without a full stop, if it was because of this."""
+        return None
+
+    def sentence(self) -> Told | None:
+        """The explanation of an event that is explained by itself."""
+        return None
+
+    def progress(self) -> list[str]:
+        """The sentences about an event within an epoch."""
+        return []
+
+    def line(self, reason: str) -> Line | None:
+        """The line for operators, if there is one; `reason` is why the current rebalance started."""
+        return None
+
+    def kafka(self) -> str | None:
+        """The line that Kafka writes; None if it writes none."""
+        return None
+
+    def _line(self, level: str, text: str, **pairs: Any) -> Line:
+        return Line(level, text, {"group": self.group, "generation": self.generation, **pairs})
+
+    def _at(self) -> str:
+        """Between which times an inferred event happened, in the local zone; "" if its time is known."""
+        first, last = self.between or (None, None)
+        if first is None or last is None or first == last:
+            return ""
+        begin, end = words.clock(first), words.clock(last)
+        return f" at {end}" if begin == end else f" between {begin} and {end}"
+
+
+def in_words(cause: str) -> str:
+    """The cause of a rebalance, a type of events, after the name of the member that caused it."""
+    if cause == NOT_RECORDED:
+        return "joined or was gone"
+    found = EVENTS.get(cause)
+    return cause if found is None or found.because is None else found.because
+
+
+def kind_of(cause: str) -> str:
+    """What the colour and the sign of a rebalance with this cause stand for."""
+    return EVENTS[cause].kind if cause in EVENTS else "unknown"
+
+
+# Members
+
+
+@fields
+class MemberEvent(GroupEvent):
+    """An event of one member."""
+
+    member: Member
+    client_reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The member's name for people."""
+        return self.member.name
+
+    def _reason(self) -> str:
+        reason = self.client_reason
+        return "" if reason in (None, "", NOT_PROVIDED) else f' ("{reason}")'
+
+
+@fields
+class Departure(MemberEvent):
+    """The group has lost a member.
+
+    Attributes:
+        heard_ago_ms: the time since its last request.
+    """
+
+    heard_ago_ms: float | None = None
+
+
+@event("member_joined")
+class MemberJoined(MemberEvent):
+    """A member joined.
+
+    Attributes:
+        protocol: "classic" if it joined a group of the consumer protocol with the classic one.
+    """
+
+    because = "joined"
+    kind = "joined"
+
+    protocol: str | None = None
+
+    def clause(self) -> Told:
+        if self.inferred:
+            return Told(f"{self.name} joined{self._at()}, or it is an older member that changed its subscription")
+        return Told(f"{self.name} joined{_with(self.protocol)}{self._at()}{self._reason()}")
+
+    def kafka(self) -> str:
+        return f"Member {self.member.member_id} added to group {self.group}."
+
+
+def _with(protocol: str | None) -> str:
+    return f" with the {protocol} protocol" if protocol else ""
+
+
+@event("member_id_given")
+class MemberIdGiven(MemberEvent):
+    """A member got its id, with which it has to join again (KIP-394). Not in the topic, only in the metrics."""
+
+    recorded = False
+
+    def kafka(self) -> str:
+        return (
+            f"Dynamic member with unknown member id joins group {self.group}. Created a new member id"
+            f" {self.member.member_id} and requesting the member to rejoin with this id."
+        )
+
+
+@event("static_member_replaced")
+class MemberReplaced(MemberEvent):
+    """A static member came back with another member id.
+
+    Attributes:
+        old_member_id: its member id before.
+        protocol: as in `member_joined`.
+        members: the number of members.
+        classic: how many of them use the classic protocol, while a group is upgraded.
+    """
+
+    because = "came back"
+    kind = "joined"
+
+    old_member_id: str | None = None
+    protocol: str | None = None
+    members: int | None = None
+    classic: int | None = None
+
+    def clause(self) -> Told:
+        return Told(f"static member {self.name} rejoined with a new member id{_with(self.protocol)}")
+
+    def line(self, reason: str) -> Line:
+        return self._line("info", "static member came back", member=self.name)
+
+    def kafka(self) -> str:
+        return (
+            f"Static member with groupInstanceId={self.member.instance_id} and unknown member id joins group"
+            f" {self.group}. Replacing previously mapped member {self.old_member_id} with this groupInstanceId."
+        )
+
+
+@event("member_left")
+class MemberLeft(Departure):
+    """A member left."""
+
+    because = "left"
+    kind = "left"
+
+    def clause(self) -> Told:
+        reason, remedy = self.client_reason or "", None
+        if "poll timeout" in reason:
+            remedy = (
+                "It did not poll within max.poll.interval.ms: process fewer records between two polls"
+                " (max.poll.records) or raise max.poll.interval.ms."
+            )
+        elif "clos" in reason or "unsubscrib" in reason:
+            remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
+        return Told(f"{self.name} left{self._reason()}", remedy)
+
+    def kafka(self) -> str:
+        return (
+            f"[Group {self.group}] Member {self.member.member_id} has left group through explicit `LeaveGroup`"
+            f" request; client reason: {self.client_reason}"
+        )
+
+
+@event("member_expired")
+class MemberExpired(Departure):
+    """A member sent no request within its session timeout, and was removed.
+
+    Attributes:
+        session_ms: its session timeout.
+        is_new: whether it had not received the response to its first JoinGroup.
+    """
+
+    because = "missed its session"
+    kind = "lost"
+
+    heard_ago_ms: float
+    session_ms: float
+    is_new: bool | None = None
+
+    def clause(self) -> Told:
+        session = words.ms(self.session_ms)
+        if self.is_new:
+            return Told(f"{self.name} joined as a new member and did not receive the response within {session}")
+        return Told(
+            f"{self.name} was last heard of {words.ms(self.heard_ago_ms)} ago, its session is {session}",
+            "Its process or its network was down, or its event loop was blocked for that long: raise"
+            " session.timeout.ms, or move the work off the loop that sends heartbeats.",
+        )
+
+    def kafka(self) -> str:
+        return (
+            f"Member {self.member.member_id} in group {self.group} has failed, removing it from the group."
+            f" Its last request was {self.heard_ago_ms / 1000:.1f} s ago, its session timeout is"
+            f" {self.session_ms / 1000:.1f} s."
+        )
+
+
+@event("member_not_rejoined")
+class MemberNotRejoined(Departure):
+    """A member did not rejoin within the rebalance timeout, and was removed.
+
+    Attributes:
+        waited_ms: for how long the others waited for it.
+    """
+
+    because = "did not rejoin in time"
+    kind = "lost"
+
+    heard_ago_ms: float
+    waited_ms: float
+
+    def kafka(self) -> str:
+        return f"Group {self.group} removed dynamic members who haven't joined: {self.member.member_id}"
+
+
+@event("member_not_synced")
+class MemberNotSynced(Departure):
+    """A member joined but did not ask for its assignment within the rebalance timeout, and was removed.
+
+    Attributes:
+        waited_ms: for how long the group waited for it.
+    """
+
+    because = "did not sync"
+    kind = "lost"
+
+    waited_ms: float
+
+    def clause(self) -> Told:
+        return Told(
+            f"{self.name} joined but did not ask for its partitions within {words.ms(self.waited_ms)}",
+            "It stopped in the middle of a rebalance: look at its log around this time.",
+        )
+
+    def kafka(self) -> str:
+        return f"Group {self.group} removed members who haven't sent their sync requests: {self.member.member_id}"
+
+
+@event("member_refused")
+class MemberRefused(Departure):
+    """A member rejoined late, when the group was full, and was removed.
+
+    Attributes:
+        max_size: ``group.max.size``.
+    """
+
+    max_size: int
+
+    def sentence(self) -> Told:
+        full = f"when the group was full ({words.count(self.max_size, 'member')}) and was removed"
+        return Told(f"{self.name} rejoined {full}.", "Raise group.max.size, or start fewer members.")
+
+    def line(self, reason: str) -> Line:
+        text = "group is full, a member was removed"
+        return self._line("warning", text, member=self.name, max_size=self.max_size)
+
+    def kafka(self) -> str:
+        return (
+            f"Group {self.group} is full ({self.max_size} members): removed member {self.member.member_id}, which"
+            " rejoined late."
+        )
+
+
+@event("member_gone")
+class MemberGone(Departure):
+    """A member is not there any more; why is not recorded. Only in rebuilt events.
+
+    Attributes:
+        possible: "left", "expired", "not_rejoined" or "not_revoked", without those that the evidence excludes.
+        last_commit: evidence: the newest commit of its partitions.
+        session_ms: evidence: its session timeout.
+        rebalance_timeout_ms: evidence: its rebalance timeout.
+        pending: evidence: partitions that it had to revoke.
+        pending_ms: for how long it had to.
+    """
+
+    because = "was gone"
+    kind = "lost"
+
+    possible: tuple[str, ...] | None = None
+    last_commit: Commit | None = None
+    session_ms: float | None = None
+    rebalance_timeout_ms: float | None = None
+    pending: ByTopic | None = None
+    pending_ms: float | None = None
+
+    def clause(self) -> Told:
+        *others, last = (_HOW_GONE.get(each, each) for each in self.possible or ("left",))
+        how = " or ".join((", ".join(others), last)) if others else f"{last}, nothing else fits"
+        return Told(f"{self.name} is gone{self._at()}: {how}")
+
+    def evidence(self) -> str | None:
+        """What is known of it, for a reader to judge by."""
+        known = []
+        if self.last_commit is not None:
+            topic, partition, time = self.last_commit
+            known.append(f"{topic}-{partition}, which it owned, was committed last at {words.clock(time)}")
+        if self.pending is not None:
+            known.append(f"it had to revoke {words.partitions(self.pending)} for {words.ms(self.pending_ms or 0)}")
+        if self.session_ms is not None:
+            known.append(f"its session timeout is {words.ms(self.session_ms)}")
+        if self.rebalance_timeout_ms is not None:
+            known.append(f"its rebalance timeout is {words.ms(self.rebalance_timeout_ms)}")
+        return f"Evidence about {self.name}: {'; '.join(known)}." if known else None
+
+
+_HOW_GONE: Final = {
+    "left": "left",
+    "expired": "expired",
+    "not_rejoined": "did not rejoin in time",
+    "not_revoked": "did not revoke its partitions in time",
+}
+
+
+@event("member_slow")
+class MemberSlow(MemberEvent):
+    """A member has sent no request for 60 % of its session timeout.
+
+    Attributes:
+        heard_ago_ms: the time since its last request.
+        session_ms: its session timeout.
+    """
+
+    heard_ago_ms: float
+    session_ms: float
+
+    def sentence(self) -> Told:
+        return Told(
+            f"{self.name} was silent for {words.ms(self.heard_ago_ms)}, its session is {words.ms(self.session_ms)}:"
+            " it will be removed soon.",
+            "Its heartbeats are late: lower heartbeat.interval.ms, raise session.timeout.ms, or unblock its loop.",
+        )
+
+    def line(self, reason: str) -> Line:
+        times = {"silent": seconds(self.heard_ago_ms / 1000), "session": seconds(self.session_ms / 1000)}
+        return self._line("warning", "member is silent", member=self.name, **times)
+
+    def kafka(self) -> str:
+        return (
+            f"Member {self.member.member_id} of group {self.group} sent its last request"
+            f" {self.heard_ago_ms / 1000:.1f} s ago; its session timeout is {self.session_ms / 1000:.1f} s."
+        )
+
+
+@event("member_rejoined")
+class MemberRejoined(MemberEvent):
+    """A member of a Stable group rejoined with the same topics, and with other owned partitions (KIP-429)."""
+
+    because = "rejoined"
+    kind = "changed"
+
+    def clause(self) -> Told:
+        return Told(
+            f"{self.name} rejoined with the same topics{self._reason()}",
+            "This is normal for cooperative rebalancing: a member that has revoked partitions rejoins, so that others"
+            " get them.",
+        )
+
+
+@event("subscription_changed")
+class SubscriptionChanged(MemberEvent):
+    """A member changed its subscription.
+
+    Attributes:
+        added: the topics that it subscribes to now, and did not before.
+        removed: the topics that it does not subscribe to any more.
+        regex: its new regular expression, if that has changed; "" if it has none now.
+        old: not recorded: the metadata of a classic member before.
+        new: not recorded: its metadata now.
+    """
+
+    because = "changed its subscription"
+    kind = "changed"
+
+    added: tuple[str, ...] | None = None
+    removed: tuple[str, ...] | None = None
+    regex: str | None = None
+    old: bytes | None = _not_recorded()
+    new: bytes | None = _not_recorded()
+
+    def decoded(self) -> Self:
+        if self.old is None and self.new is None:
+            return self
+        before, after = set(read_topics(self.old or b"") or ()), set(read_topics(self.new or b"") or ())
+        added, removed = tuple(sorted(after - before)), tuple(sorted(before - after))
+        return self.changed(added=added, removed=removed, old=None, new=None)
+
+    def clause(self) -> Told:
+        changes = (("added", self.added), ("removed", self.removed))
+        parts = [f"{verb} {words.listed(topics)}" for verb, topics in changes if topics]
+        if self.regex is not None:
+            parts.append(f"subscribed with the expression {self.regex}" if self.regex else "dropped its expression")
+        what = f": {' and '.join(parts)}" if parts else ", or its user data"
+        return Told(f"{self.name} changed its subscription{what}")
+
+
+@event("leader_rejoined")
+class LeaderRejoined(MemberEvent):
+    """The leader of a Stable group asked for a new assignment."""
+
+    because = "asked for a new assignment"
+    kind = "changed"
+
+    def clause(self) -> Told:
+        return Told(
+            f"the leader {self.name} asked for a new assignment{self._reason()}",
+            "Leaders do so when a topic is created or gets more partitions: see the events about topics just before.",
+        )
+
+
+@event("member_revoking")
+class MemberRevoking(MemberEvent):
+    """A member has to revoke partitions.
+
+    Attributes:
+        partitions: which ones.
+        timeout_ms: its rebalance timeout.
+    """
+
+    of_epochs = True
+
+    partitions: ByTopic
+    timeout_ms: float | None = None
+
+    def progress(self) -> list[str]:
+        within = "" if self.timeout_ms is None else f" within {words.ms(self.timeout_ms)}"
+        return [f"{self.name} has to revoke {words.partitions(self.partitions)}{within}."]
+
+
+@event("member_still_revoking")
+class MemberStillRevoking(MemberEvent):
+    """A member has been revoking partitions for long, which others may wait for.
+
+    Attributes:
+        partitions: which ones.
+        waited_ms: for how long.
+        timeout_ms: its rebalance timeout.
+    """
+
+    of_epochs = True
+
+    partitions: ByTopic
+    waited_ms: float
+    timeout_ms: float
+
+    def progress(self) -> list[str]:
+        return [
+            f"{self.name} has been revoking {words.partitions(self.partitions)} for {words.ms(self.waited_ms)}:"
+            f" max.poll.interval.ms of its client is {words.ms(self.timeout_ms)}."
+        ]
+
+    def line(self, reason: str) -> Line:
+        text = "member has not revoked its partitions yet"
+        pairs = {"member": self.name, "partitions": words.partitions(self.partitions)}
+        times = {"waited": seconds(self.waited_ms / 1000), "rebalance_timeout": seconds(self.timeout_ms / 1000)}
+        return self._line("warning", text, **pairs, **times)
+
+
+@event("member_revoked")
+class MemberRevoked(MemberEvent):
+    """A member has revoked partitions.
+
+    Attributes:
+        partitions: which ones.
+        waited_ms: how long it took.
+    """
+
+    of_epochs = True
+
+    partitions: ByTopic
+    waited_ms: float
+
+    def progress(self) -> list[str]:
+        return [f"{self.name} revoked {words.partitions(self.partitions)} after {words.ms(self.waited_ms)}."]
+
+
+@event("member_not_revoked")
+class MemberNotRevoked(Departure):
+    """A member did not revoke its partitions within its rebalance timeout, and was removed.
+
+    Attributes:
+        partitions: which ones.
+        waited_ms: for how long the group waited for it.
+    """
+
+    because = "did not revoke its partitions in time"
+    kind = "lost"
+    of_epochs = True
+
+    partitions: ByTopic
+    waited_ms: float
+
+    def clause(self) -> Told:
+        return Told(
+            f"{self.name} did not revoke {words.partitions(self.partitions)} within {words.ms(self.waited_ms)}",
+            "A member revokes at its next poll: reduce the work between two polls (max.poll.records), or raise"
+            " max.poll.interval.ms, which is also its rebalance timeout.",
+        )
+
+    def line(self, reason: str) -> Line:
+        text = "member did not revoke its partitions"
+        return self._line("warning", text, member=self.name, waited=seconds(self.waited_ms / 1000))
+
+    def kafka(self) -> str:
+        return (
+            f"[GroupId {self.group}] Member {self.member.member_id} fenced from the group because it failed to"
+            f" transition from its epoch within {self.waited_ms:.0f}ms."
+        )
+
+
+@event("member_fenced")
+class MemberFenced(MemberEvent):
+    """A member came with another member epoch than its own, and has to join again.
+
+    Attributes:
+        member_epoch: the one that it sent.
+        known_epoch: its own.
+    """
+
+    of_epochs = True
+
+    member_epoch: int
+    known_epoch: int
+
+    def sentence(self) -> Told:
+        return Told(
+            f"{self.name} came with member epoch {self.member_epoch} instead of {self.known_epoch}, and had to join"
+            " again."
+        )
+
+
+@event("static_member_away")
+class MemberAway(MemberEvent):
+    """A static member left for a while; its partitions wait for it.
+
+    Attributes:
+        session_ms: its session timeout, for which they wait.
+    """
+
+    of_epochs = True
+
+    session_ms: float | None = None
+
+    def sentence(self) -> Told:
+        wait = "wait for it" if self.session_ms is None else f"wait {words.ms(self.session_ms)} for it"
+        return Told(f"Static member {self.name} left for a while; its partitions {wait}.")
+
+    def kafka(self) -> str:
+        return (
+            f"[GroupId {self.group}] Static member {self.member.member_id} with instance id {self.member.instance_id}"
+            " temporarily left the consumer group."
+        )
+
+
+# Rebalances
+
+
+@fields
+class Caused(GroupEvent):
+    """An event that follows from another one.
+
+    Attributes:
+        cause: the type of the event that caused it.
+        by: the members that did.
+    """
+
+    cause: str = ""
+    by: tuple[Member, ...] | None = None
+
+    def by_ids(self) -> set[str | None]:
+        """The ids of the members that caused it."""
+        return {member.member_id for member in self.by or ()}
+
+
+class Started(Caused):
+    """A rebalance or an epoch has started: the beginning of a band of the chart."""
+
+    __slots__ = ()
+
+    @property
+    def opens(self) -> int:
+        """The generation that it leads to."""
+        return self.generation
+
+
+@event("rebalance_started")
+class RebalanceStarted(Started):
+    """A rebalance started.
+
+    Attributes:
+        reason: why, in Kafka's words.
+    """
+
+    reason: str | None = None
+
+    @property
+    def opens(self) -> int:
+        return self.generation + 1
+
+    def kafka(self) -> str:
+        return (
+            f"Preparing to rebalance group {self.group} in state PreparingRebalance with old generation"
+            f" {self.generation} (reason: {self.reason})."
+        )
+
+
+@event("join_phase_over")
+class JoinPhaseOver(GroupEvent):
+    """All members have joined, or the rebalance timeout is over: the leader can assign partitions.
+
+    Attributes:
+        members: the number of members.
+        took_ms: how long the join phase took.
+        protocol: the name of the assignor.
+        leader: the member that assigns partitions.
+        joined_after: when members rejoined, the last one first.
+    """
+
+    members: int | None = None
+    took_ms: float | None = None
+    protocol: str | None = None
+    leader: Member | None = None
+    joined_after: tuple[LateMember, ...] | None = None
+
+    def kafka(self) -> str:
+        return f"Stabilized group {self.group} generation {self.generation} with {self.members} members."
+
+
+@event("join_phase_stuck")
+class JoinPhaseStuck(GroupEvent):
+    """No member rejoined within the rebalance timeout: the group waits again.
+
+    Attributes:
+        members: the number of members.
+        waited_ms: for how long it has waited.
+    """
+
+    members: int
+    waited_ms: float
+
+    def line(self, reason: str) -> Line:
+        pairs = {"members": self.members, "waited": seconds(self.waited_ms / 1000)}
+        return self._line("error", "no member rejoined, the group waits again", **pairs)
+
+    def kafka(self) -> str:
+        return f"Group {self.group} could not complete rebalance because no members rejoined."
+
+
+@event("leader_changed")
+class LeaderChanged(GroupEvent):
+    """The leader had not rejoined: another member assigns partitions.
+
+    Attributes:
+        old: the member id of the leader before.
+        new: that of the new one.
+    """
+
+    old: str
+    new: str
+
+    def kafka(self) -> str:
+        return (
+            f"Group leader {self.old} of group {self.group} failed to join before the rebalance timeout. Member"
+            f" {self.new} was elected as the new leader."
+        )
+
+
+@event("rebalance_over")
+class RebalanceOver(GroupEvent):
+    """The assignment is in the log: the group is Stable.
+
+    Attributes:
+        members: the number of members.
+        protocol_type: "consumer" of consumers.
+        protocol: the name of the assignor.
+        join_took_ms: how long the join phase took.
+        sync_took_ms: how long it took until the leader had assigned partitions.
+        moves: the partitions that members gained and lost; not of other protocol types than "consumer".
+        pauses: for how long partitions had no owner, in rebuilt events.
+        more_pauses: the number of pauses that are left out.
+        before: not recorded: the members and their assignments of the generation before.
+        after: not recorded: the same of this one.
+    """
+
+    members: int
+    protocol_type: str | None = None
+    protocol: str | None = None
+    join_took_ms: float | None = None
+    sync_took_ms: float | None = None
+    moves: tuple[Move, ...] | None = None
+    pauses: tuple[Pause, ...] | None = None
+    more_pauses: int | None = None
+    before: Sequence[tuple[Identified, bytes]] | None = _not_recorded()
+    after: Sequence[tuple[Identified, bytes]] | None = _not_recorded()
+
+    def decoded(self) -> Self:
+        if self.protocol_type != CONSUMER or self.after is None:
+            return self
+        return self.changed(moves=moves_between(self.before or (), self.after or ()), before=None, after=None)
+
+    @property
+    def took_ms(self) -> float:
+        """How long the rebalance took."""
+        return (self.join_took_ms or 0) + (self.sync_took_ms or 0)
+
+    def line(self, reason: str) -> Line:
+        took = seconds(self.took_ms / 1000)
+        return self._line("info", "group rebalanced", members=self.members, reason=reason, took=took)
+
+    def kafka(self) -> str:
+        return (
+            f"Assignment received from leader for group {self.group} for generation {self.generation}. The group has"
+            f" {self.members} members."
+        )
+
+
+@event("persist_failed")
+class PersistFailed(GroupEvent):
+    """A record of the group could not be written.
+
+    Attributes:
+        error: the name of the error.
+    """
+
+    because = "could not write the group's record"
+    kind = "failed"
+
+    error: str | None = None
+
+    def clause(self) -> Told:
+        text = f"the coordinator could not write the group's record ({self.error})"
+        return Told(text, "Look at the health of __consumer_offsets: its replicas and its disk.")
+
+    def line(self, reason: str) -> Line:
+        return self._line("warning", "group cannot be written", error=self.error)
+
+    def kafka(self) -> str:
+        return f"Failed to write metadata for group {self.group}: {self.error}"
+
+
+@event("rebalance_storm")
+class RebalanceStorm(GroupEvent):
+    """A group rebalances again and again.
+
+    Attributes:
+        rebalances: the number of rebalances.
+        seconds_ms: within how long.
+        culprit: the name of the member that caused most of them.
+        times: how many it caused.
+    """
+
+    rebalances: int
+    seconds_ms: float
+    culprit: str
+    times: int
+
+    def line(self, reason: str) -> Line:
+        pairs = {"group": self.group, "rebalances": self.rebalances, "within": seconds(self.seconds_ms / 1000)}
+        text = "rebalance storm: further lines about this group go to the debug level until it is calm"
+        return Line("warning", text, {**pairs, "mostly": f"{self.culprit}, {self.times} times"})
+
+
+# Epochs
+
+
+@event("group_epoch_bumped")
+class EpochBumped(Started):
+    """The group epoch grew: a new target assignment is due.
+
+    Attributes:
+        members: the number of members.
+        classic: how many of them use the classic protocol, while a group is upgraded.
+    """
+
+    of_epochs = True
+
+    members: int | None = None
+    classic: int | None = None
+
+    def kafka(self) -> str:
+        return f"[GroupId {self.group}] Bumped group epoch to {self.generation}."
+
+
+@event("target_assigned")
+class TargetAssigned(GroupEvent):
+    """The coordinator computed a new target assignment.
+
+    Attributes:
+        took_ms: how long it took.
+        assignor: the name of the assignor.
+        members: the number of members.
+        moves: what members are to gain and to lose.
+    """
+
+    of_epochs = True
+
+    took_ms: float
+    assignor: str | None = None
+    members: int | None = None
+    moves: tuple[Move, ...] | None = None
+
+    def progress(self) -> list[str]:
+        moves, took = self.moves or (), words.ms(self.took_ms)
+        if self.assignor is None:
+            out = [f"The target was recorded {took} after the epoch."]
+        else:
+            out = [f"The assignor {self.assignor} computed the target in {took}."]
+        for move in moves[: 2 * MAX_NAMED]:
+            to_move = (("get", move.gained), ("give", move.lost))
+            parts = [f"{verb} {words.partitions(numbers)}" for verb, numbers in to_move if numbers]
+            if parts:
+                out.append(f"{move.member.name} is to {' and '.join(parts)}.")
+        if len(moves) > 2 * MAX_NAMED:
+            out.append(f"The targets of {words.count(len(moves) - 2 * MAX_NAMED, 'more member')} changed.")
+        return out
+
+    def kafka(self) -> str:
+        return (
+            f"[GroupId {self.group}] Computed a new target assignment for epoch {self.generation} with"
+            f" '{self.assignor}' assignor in {self.took_ms:.0f}ms."
+        )
+
+
+@event("assignor_failed")
+class AssignorFailed(GroupEvent):
+    """The assignor failed; the next heartbeats try again.
+
+    Attributes:
+        assignor: the name of the assignor.
+        reason: its error.
+    """
+
+    of_epochs = True
+
+    assignor: str
+    reason: str
+
+    def progress(self) -> list[str]:
+        return [f"The assignor {self.assignor} failed: {self.reason}."]
+
+    def line(self, reason: str) -> Line:
+        return self._line("error", "no target assignment", assignor=self.assignor, reason=self.reason)
+
+
+@event("group_reconciled")
+class GroupReconciled(GroupEvent):
+    """All members own their partitions of the target assignment: the epoch is over.
+
+    Attributes:
+        took_ms: the time since the epoch began.
+        members: the number of members.
+        pauses: for how long partitions had no owner, in rebuilt events.
+        more_pauses: the number of pauses that are left out.
+    """
+
+    of_epochs = True
+
+    took_ms: float
+    members: int
+    pauses: tuple[Pause, ...] | None = None
+    more_pauses: int | None = None
+
+    def progress(self) -> list[str]:
+        members = f"All {'known ' if self.inferred else ''}members"
+        took, count = words.ms(self.took_ms), words.count(self.members, "member")
+        return [f"{members} owned their partitions after {took}; {count}.", *pauses_in_words(self)]
+
+    def line(self, reason: str) -> Line:
+        took = seconds(self.took_ms / 1000)
+        return self._line("info", "group reconciled", members=self.members, reason=reason, took=took)
+
+
+def pauses_in_words(over: RebalanceOver | GroupReconciled) -> list[str]:
+    """For how long partitions had no owner; the partitions with the same bounds together."""
+    together: dict[tuple[str, str], list[Partition]] = {}
+    for pause in over.pauses or ():
+        bounds = words.ms(pause.at_least_ms), words.ms(pause.at_most_ms)
+        together.setdefault(bounds, []).append((pause.topic, pause.partition))
+    out = []
+    for (least, most), partitions in list(together.items())[:MAX_NAMED]:
+        how_long = f"for {most}" if least == most else f"for at least {least}, at most {most}"
+        have = "had" if len(partitions) == 1 else "each had"
+        out.append(f"{words.partitions(by_topic(partitions))} {have} no owner {how_long}.")
+    rest = sum(len(each) for each in list(together.values())[MAX_NAMED:]) + (over.more_pauses or 0)
+    if rest:
+        out.append(f"{words.capital(words.count(rest, 'more partition'))} had no owner for a shorter time.")
+    return out
+
+
+@event("regex_resolved")
+class RegexResolved(GroupEvent):
+    """A regular expression matches other topics than before, or a new one was resolved.
+
+    Attributes:
+        regex: the expression.
+        topics: the number of topics that it matches.
+        added: topics that it matches now, the first 20.
+        removed: topics that it does not match any more, the first 20.
+    """
+
+    because = "a regular expression matches other topics"
+    kind = "topic"
+
+    regex: str
+    topics: int | None = None
+    added: tuple[str, ...] | None = None
+    removed: tuple[str, ...] | None = None
+
+    def clause(self) -> Told:
+        changes = (("now matches", self.added), ("no longer matches", self.removed))
+        parts = [f"{verb} {words.listed(topics)}" for verb, topics in changes if topics]
+        return Told(f"the regular expression {self.regex} {' and '.join(parts) or 'matches no topic'}")
+
+
+@event("regex_failed")
+class RegexFailed(GroupEvent):
+    """A regular expression could not be resolved.
+
+    Attributes:
+        regex: the expression.
+        reason: why.
+    """
+
+    of_epochs = True
+
+    regex: str
+    reason: str
+
+    def sentence(self) -> Told:
+        return Told(f"The regular expression {self.regex} has no new matches: {self.reason}.")
+
+    def line(self, reason: str) -> Line:
+        text = "regular expression not resolved"
+        return self._line("warning", text, regex=self.regex[:200], reason=self.reason)
+
+
+# The group
+
+
+@event("group_empty")
+class GroupEmpty(GroupEvent):
+    """The last member is gone."""
+
+    def line(self, reason: str) -> Line:
+        return self._line("info", "group is empty", reason=reason)
+
+    def kafka(self) -> str:
+        return f"Group {self.group} with generation {self.generation} is now empty."
+
+
+@event("group_loaded")
+class GroupLoaded(GroupEvent):
+    """A broker became the coordinator of a group with members.
+
+    Attributes:
+        members: the number of members.
+        epoch: the leader epoch of its partition of ``__consumer_offsets``.
+    """
+
+    members: int
+    epoch: int | None = None
+
+    def sentence(self) -> Told:
+        members = words.count(self.members, "member")
+        return Told(f"The group's coordinator moved to this broker: {members}, no rebalance.")
+
+    def kafka(self) -> str:
+        return f"Loaded classic group {self.group} with {self.members} members."
+
+
+@event("group_unloaded")
+class GroupUnloaded(GroupEvent):
+    """A broker is not the coordinator of the group any more."""
+
+    def kafka(self) -> str:
+        return f"[GroupId={self.group}] Unloading group metadata for generation {self.generation}."
+
+
+@event("group_deleted")
+class GroupDeleted(GroupEvent):
+    """The group was deleted, or its last offsets expired.
+
+    Attributes:
+        offsets: the number of committed offsets that were removed with it.
+        expired: whether they expired.
+        client_id: of the client that asked for it.
+        host: the address of that client.
+    """
+
+    offsets: int
+    expired: bool | None = None
+    client_id: str | None = None
+    host: str | None = None
+
+    def sentence(self) -> Told:
+        how = "expired" if self.expired else "was deleted"
+        how = "was deleted or expired" if self.inferred else how
+        return Told(f"The group {how}, with {words.count(self.offsets, 'committed offset')}.")
+
+    def line(self, reason: str) -> Line:
+        why = "its offsets expired" if self.expired else "a client asked for it"
+        by = {"client_id": self.client_id, "host": self.host} if self.client_id is not None else {}
+        return Line("info", "group deleted", {"group": self.group, "offsets": self.offsets, "reason": why, **by})
+
+    def kafka(self) -> str:
+        return f"The following groups were deleted: {self.group}. A total of {self.offsets} offsets were removed."
+
+
+@event("group_upgraded")
+class GroupUpgraded(GroupEvent):
+    """A classic group with members became one of the consumer protocol.
+
+    Attributes:
+        by: the member that joined with the consumer protocol.
+        members: the number of members that go on with the classic protocol.
+        state: the state of the classic group.
+    """
+
+    because = "upgraded the group while partitions had no owner"
+    kind = "changed"
+
+    members: int
+    by: tuple[Member, ...]
+    state: str | None = None
+
+    def flaw(self) -> str | None:
+        return None if self.by else "by"
+
+    def line(self, reason: str) -> Line:
+        text = "group upgraded to the consumer protocol"
+        return self._line("info", text, classic_members=self.members, reason=f"{self.by[0].name} joined")
+
+    def kafka(self) -> str:
+        return f"[GroupId {self.group}] Converted the classic group to a consumer group."
+
+
+@event("group_downgraded")
+class GroupDowngraded(Caused):
+    """A group of the consumer protocol with members became a classic one: its last member of that protocol is gone.
+
+    Attributes:
+        members: the number of members that go on with the classic protocol.
+    """
+
+    because = "was the last member of the consumer protocol"
+    kind = "changed"
+    of_epochs = True
+
+    members: int
+
+    def line(self, reason: str) -> Line:
+        text = "group downgraded to the classic protocol"
+        return self._line("info", text, members=self.members, reason=reason)
+
+    def kafka(self) -> str:
+        return f"[GroupId {self.group}] Converted the consumer group to a classic group."
+
+
+@event("topic_changed")
+class TopicChanged(GroupEvent):
+    """A topic that the group subscribes to appeared, or has more partitions.
+
+    Attributes:
+        topic: its name.
+        partitions: the number of its partitions.
+        before: their number before; 0 if it did not exist.
+    """
+
+    because = "a topic has changed"
+    kind = "topic"
+
+    topic: str
+    partitions: int
+    before: int | None = None
+
+    def sentence(self) -> Told:
+        partitions = words.count(self.partitions, "partition")
+        if self.before:
+            return Told(f"Topic {self.topic} grew from {self.before} to {partitions}.")
+        return Told(f"Topic {self.topic} appeared with {partitions}.")
+
+
+# Offsets
+
+
+@event("offsets_expired")
+class OffsetsExpired(GroupEvent):
+    """Committed offsets expired.
+
+    Attributes:
+        offsets: their number.
+        keys: topics and partitions of the first 100.
+    """
+
+    offsets: int
+    keys: tuple[Partition, ...] | None = None
+
+    def sentence(self) -> Told:
+        count = words.capital(words.count(self.offsets, "offset"))
+        if self.inferred:
+            return Told(f"{count} expired or {words.were(self.offsets)} deleted.")
+        return Told(f"{count} expired.", "offsets.retention.minutes says how long they are kept.")
+
+    def line(self, reason: str) -> Line:
+        return Line("info", "offsets expired", {"group": self.group, "offsets": self.offsets})
+
+    def kafka(self) -> str:
+        return f"[GroupId {self.group}] Expired {self.offsets} offsets."
+
+
+@event("offsets_unstable")
+class OffsetsUnstable(GroupEvent):
+    """A consumer waits for offsets that are pending in a transaction.
+
+    Attributes:
+        producer_id: whose transaction it is.
+        offsets: the number of offsets.
+        keys: topics and partitions of the first ones.
+        pending_ms: the time since the first commit of the transaction.
+    """
+
+    producer_id: int
+    offsets: int
+    keys: tuple[Partition, ...] | None = None
+    pending_ms: float
+
+    def sentence(self) -> Told:
+        return Told(
+            f"A consumer waits for {words.count(self.offsets, 'offset')}:"
+            f" {'it is' if self.offsets == 1 else 'they are'} pending in a transaction of producer {self.producer_id}"
+            f" since {words.ms(self.pending_ms)}.",
+            "Consumers start when the transaction ends, at the latest after its producer's transaction.timeout.ms. If"
+            " that producer is gone, start it again: with the same transactional.id it ends the transaction at once.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"group": self.group, "producer_id": self.producer_id, "offsets": self.offsets}
+        text = "offsets are pending in a transaction, consumers wait"
+        return Line("info", text, {**pairs, "since": seconds(self.pending_ms / 1000)})
+
+
+@event("offsets_stable")
+class OffsetsStable(GroupEvent):
+    """The transaction of `offsets_unstable` ended.
+
+    Attributes:
+        producer_id: whose transaction it was.
+        committed: whether it was committed; otherwise it was aborted.
+        offsets: the number of offsets.
+        pending_ms: the time since the first commit of the transaction.
+    """
+
+    producer_id: int
+    committed: bool
+    offsets: int
+    pending_ms: float
+
+    def sentence(self) -> Told:
+        ended, took = f"The transaction of producer {self.producer_id}", words.ms(self.pending_ms)
+        count = words.count(self.offsets, "offset")
+        if self.committed:
+            return Told(f"{ended} was committed after {took}, with {count} of the group.")
+        return Told(f"{ended} was aborted after {took}: {count} of the group stayed as before.")
+
+    def line(self, reason: str) -> Line:
+        pairs = {"group": self.group, "producer_id": self.producer_id, "offsets": self.offsets}
+        ended = {"committed": self.committed, "took": seconds(self.pending_ms / 1000)}
+        return Line("info", "transaction with pending offsets ended", {**pairs, **ended})
+
+
+@event("offsets_committed")
+class OffsetsCommitted(GroupEvent):
+    """Offsets were committed since the last change of the group. Only in rebuilt events.
+
+    Attributes:
+        commits: the number of commits.
+        partitions: the number of partitions.
+    """
+
+    commits: int
+    partitions: int
+    between: tuple[int, int]
+
+    def sentence(self) -> Told:
+        first, last = self.between
+        text = f"{words.capital(words.count(self.commits, 'offset'))} {words.were(self.commits)} committed"
+        text += f" in {words.count(self.partitions, 'partition')}{self._at()}"
+        if last - first >= 1000:
+            rate = self.commits / (last - first) * 1000
+            text += f", {rate:,.0f} a second" if rate >= 100 else f", {rate:.2g} a second"
+        return Told(f"{text}.")
+
+
+# Histories
+
+
+@event("history_began")
+class HistoryBegan(GroupEvent):
+    """The group is known from here on. Only in rebuilt events.
+
+    Attributes:
+        members: the number of members, if it is known.
+    """
+
+    members: int | None = None
+
+    def flaw(self) -> str | None:
+        return "members" if self.generation < 0 and self.members is None else None
+
+    def sentence(self) -> Told:
+        members = "" if self.members is None else words.count(self.members, "member")
+        if self.generation < 0:
+            return Told(f"The group at the first look: {members}.")
+        what = f"generation {self.generation}{f', with {members}' if members else ''}"
+        return Told(f"What is known begins with {what}: earlier records were not read, or are compacted.")
+
+
+@event("history_gap")
+class HistoryGap(GroupEvent):
+    """Something is missing, or cannot be used.
+
+    Attributes:
+        gap: what it is: "compacted", "not_completed", "unreadable", "clock", "unknown_type", "too_many", "went_back",
+            "open_transaction" or "not_read".
+        more: instead of the other fields: so many more gaps of this kind follow.
+        first: the first generation without a record.
+        last: the last one.
+        records: the number of records that are missing, or that may not count.
+        offset: of a record.
+        reason: why it cannot be read.
+        timestamp: of a record, if it cannot be right.
+        back_ms: by how much a record is older than the one before.
+        record_type: of a record, if it is unknown.
+        most: how many are remembered.
+        what: of what there are too many.
+        before: the generation before it became smaller.
+        now: the generation after that.
+    """
+
+    gap: str
+    more: int | None = None
+    first: int | None = None
+    last: int | None = None
+    records: int | None = None
+    offset: int | None = None
+    reason: str | None = None
+    timestamp: int | None = None
+    back_ms: float | None = None
+    record_type: int | None = None
+    most: int | None = None
+    what: str | None = None
+    before: int | None = None
+    now: int | None = None
+
+    def flaw(self) -> str | None:
+        if self.more is not None:
+            return None
+        if self.gap not in _GAPS:
+            return "gap"
+        needed = _GAPS[self.gap].needed
+        if self.gap == "clock" and self.back_ms is None:
+            needed = (*needed, "timestamp")
+        return next((name for name in needed if getattr(self, name) is None), None)
+
+    def sentence(self) -> Told:
+        if self.more is not None:
+            what = _GAPS[self.gap].what if self.gap in _GAPS else self.gap
+            return Told(f"Gap: {self.more:,} more of this kind: {what}.")
+        return Told(f"Gap: {_GAPS[self.gap].text(self)}.")
+
+
+class _Gap(NamedTuple):
+    """A kind of gaps: what it is in general, the fields that it needs, and the sentence about one."""
+
+    what: str
+    needed: tuple[str, ...]
+    text: Callable[[HistoryGap], str]
+
+
+def _generations(gap: HistoryGap) -> str:
+    return f"generation {gap.first} has" if gap.first == gap.last else f"generations {gap.first} to {gap.last} have"
+
+
+def _clock(gap: HistoryGap) -> str:
+    if gap.back_ms is None:
+        return f"the record at offset {gap.offset} has no usable time ({gap.timestamp})"
+    return (
+        f"the record at offset {gap.offset} is {words.ms(gap.back_ms)} older than the one before: clocks disagree, so"
+        " durations across it are left out"
+    )
+
+
+_GAPS: Final = {
+    "compacted": _Gap(
+        "generations without a record",
+        ("first", "last", "records"),
+        lambda gap: (
+            f"{_generations(gap)} no record; {words.count(gap.records or 0, 'record')} of this time"
+            f" {'is' if gap.records == 1 else 'are'} missing: compacted, or of transactions"
+        ),
+    ),
+    "not_completed": _Gap(
+        "generations that were not completed",
+        ("first", "last"),
+        lambda gap: f"{_generations(gap)} no record, and nothing is missing: the assignment was never completed",
+    ),
+    "not_read": _Gap("events that were not read", ("reason",), lambda gap: str(gap.reason)),
+    "unreadable": _Gap(
+        "records that cannot be read",
+        ("offset", "reason"),
+        lambda gap: f"the record at offset {gap.offset} cannot be read: {gap.reason}",
+    ),
+    "clock": _Gap("times that cannot be right", ("offset",), _clock),
+    "unknown_type": _Gap(
+        "records of an unknown type",
+        ("offset", "record_type"),
+        lambda gap: (
+            f"the record at offset {gap.offset} is of type {gap.record_type}: of a share group, a streams group, or of"
+            " a later version"
+        ),
+    ),
+    "too_many": _Gap(
+        "more than can be remembered",
+        ("most", "what"),
+        lambda gap: f"more than {gap.most:,} {gap.what} are not remembered",
+    ),
+    "went_back": _Gap(
+        "the generation became smaller",
+        ("before", "now"),
+        lambda gap: f"the generation went back from {gap.before} to {gap.now}: the group was deleted and created again",
+    ),
+    "open_transaction": _Gap(
+        "an open transaction",
+        ("offset", "records"),
+        lambda gap: (
+            f"a transaction is open since offset {gap.offset}: of the {words.count(gap.records or 0, 'record')} from"
+            " there on, commits may not count yet"
+        ),
+    ),
+}

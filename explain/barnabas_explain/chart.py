@@ -9,10 +9,26 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from barnabas_explain.catalog import NOT_PROVIDED, EventType
-from barnabas_explain.explain import CAUSES, Explanation, explain
-from barnabas_explain.records import NOT_RECORDED, EventRecord
-from barnabas_explain.storms import name_of
+from barnabas_explain.catalog import (
+    NOT_PROVIDED,
+    Caused,
+    GroupEvent,
+    HistoryGap,
+    MemberEvent,
+    MemberExpired,
+    MemberNotRejoined,
+    MemberNotRevoked,
+    MemberRevoked,
+    MemberRevoking,
+    MemberSlow,
+    RebalanceOver,
+    Started,
+    TargetAssigned,
+    in_words,
+    kind_of,
+)
+from barnabas_explain.explain import Explanation, explain
+from barnabas_explain.members import Member
 from barnabas_explain.timeline import Timeline, timeline
 from barnabas_explain.unowned import Pauses
 
@@ -25,31 +41,9 @@ _MOST_CHARACTERS: Final = 2_000
 #: Requests that came so many ms before and after a rebalance are around it.
 _AROUND_BEFORE: Final = 10_000
 _AROUND_AFTER: Final = 2_000
-#: The group of causes that a band's colour and sign stand for.
-KINDS: Final[dict[str, str]] = {
-    EventType.MEMBER_JOINED.value: "joined",
-    EventType.MEMBER_REPLACED.value: "joined",
-    EventType.MEMBER_LEFT.value: "left",
-    EventType.MEMBER_EXPIRED.value: "lost",
-    EventType.MEMBER_GONE.value: "lost",
-    EventType.MEMBER_NOT_REJOINED.value: "lost",
-    EventType.MEMBER_NOT_SYNCED.value: "lost",
-    EventType.MEMBER_NOT_REVOKED.value: "lost",
-    EventType.MEMBER_REJOINED.value: "changed",
-    EventType.SUBSCRIPTION_CHANGED.value: "changed",
-    EventType.LEADER_REJOINED.value: "changed",
-    EventType.GROUP_UPGRADED.value: "changed",
-    EventType.GROUP_DOWNGRADED.value: "changed",
-    EventType.TOPIC_CHANGED.value: "topic",
-    EventType.REGEX_RESOLVED.value: "topic",
-    EventType.PERSIST_FAILED.value: "failed",
-}
-_STARTED: Final = frozenset((EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value))
-#: What ends the revocation of a member.
-_REVOKED: Final = frozenset((EventType.MEMBER_REVOKED.value, EventType.MEMBER_NOT_REVOKED.value))
 
 
-def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
+def chart(events: Sequence[GroupEvent]) -> dict[str, Any]:
     """What a page shows of the events of a group, oldest first; ready for JSON.
 
     Returns:
@@ -63,15 +57,15 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
     made = drawn.as_data()
     explanations = explain(events)
     bands = made["bands"]
-    starts = [at for at, event in enumerate(events) if event["type"] in _STARTED]
+    starts = [at for at, event in enumerate(events) if isinstance(event, Started)]
     starts = starts[len(starts) - len(bands) :]
-    storms = [(at, each) for at, each in enumerate(explanations) if len(each.data) == 2]
-    of_event = {id(event): at for at, each in enumerate(explanations) for event in each.data}
+    storms = [(at, each) for at, each in enumerate(explanations) if len(each.events) == 2]
+    of_event = {id(event): at for at, each in enumerate(explanations) for event in each.events}
     before: Mapping[str, Any] | None = None
     for band, at, following in zip(bands, starts, [*starts, None][1:], strict=True):
         # Its trigger is just before its start.
-        band.update(_of_band(band, events[max(at - 20, 0) : at][::-1], events[at:following]))
-        band["end"] = None if following is None else events[following]["time"]
+        band.update(_of_band(events[max(at - 20, 0) : at][::-1], events[at:following]))
+        band["end"] = None if following is None else events[following].time
         band["around"] = _around(band, before)
         before = band
         told = of_event.get(id(events[at]))
@@ -85,14 +79,14 @@ def chart(events: Sequence[EventRecord]) -> dict[str, Any]:
     periods = _periods(events)
     for lane in made["lanes"]:
         lane.update(periods.get(lane["member_id"], {"silent": [], "revoking": []}))
-    gaps = [each for each in events if each["type"] == EventType.HISTORY_GAP.value]
+    gaps = [each for each in events if isinstance(each, HistoryGap)]
     for gap, event in zip(made["gaps"], gaps[-len(made["gaps"]) or len(gaps) :], strict=True):
-        gap["text"] = " ".join(each.text for each in explain([event]))
+        gap["text"] = event.sentence().text
     made["gaps"] += _left_out(drawn, concluded, events)
     return _bounded(made["lanes"], bands, pauses, made["gaps"], explanations)
 
 
-def _left_out(drawn: Timeline, concluded: Pauses, events: Sequence[EventRecord]) -> list[dict[str, Any]]:
+def _left_out(drawn: Timeline, concluded: Pauses, events: Sequence[GroupEvent]) -> list[dict[str, Any]]:
     """Gaps for what is not drawn because there is too much of it."""
     found = []
     if drawn.owned_from is not None:
@@ -100,7 +94,7 @@ def _left_out(drawn: Timeline, concluded: Pauses, events: Sequence[EventRecord])
     if drawn.owned_until is not None:
         found.append((drawn.owned_until, "from here on, it is not drawn what members owned"))
     if concluded.exhausted:
-        found.append((events[-1]["time"], "not all pauses of partitions are drawn"))
+        found.append((events[-1].time, "not all pauses of partitions are drawn"))
     return [
         {"time": time, "generation": -1, "gap": "too_many", "text": f"Gap: {text}: there is too much of it."}
         for time, text in found
@@ -160,34 +154,32 @@ def _short(value: Any) -> Any:
     return value
 
 
-def _of_band(band: Mapping[str, Any], before: Sequence[EventRecord], since: Sequence[EventRecord]) -> dict[str, Any]:
+def _of_band(before: Sequence[GroupEvent], since: Sequence[GroupEvent]) -> dict[str, Any]:
     """What belongs to a band: `before` are events before it, the newest first, `since` its start and what followed."""
     start = since[0]
-    cause = str(band["cause"])
-    by = start.get("by") or []
-    ids = {member.get("member_id") for member in by}
-    trigger: EventRecord = next(
-        (event for event in (*before, *since) if event["type"] == cause and (not ids or event.get("member_id") in ids)),
-        {},
+    cause, by, ids = ("", (), set()) if not isinstance(start, Caused) else (start.cause, start.by or (), start.by_ids())
+    causes = (event for event in (*before, *since) if event.type == cause)
+    trigger = next(
+        (each for each in causes if not ids or (isinstance(each, MemberEvent) and each.member.member_id in ids)), None
     )
-    reason = str(trigger.get("client_reason") or "")
+    reason = (trigger.client_reason if isinstance(trigger, MemberEvent) else "") or ""
     moves = [
-        {**_member(move), "gained": move["gained"], "lost": move["lost"]}
+        {**_member(move.member), "gained": move.gained, "lost": move.lost}
         for event in since
-        for move in event.get("moves") or ()
+        if isinstance(event, RebalanceOver | TargetAssigned)
+        for move in event.moves or ()
     ]
     return {
-        "kind": "unknown" if cause == NOT_RECORDED else KINDS.get(cause, "unknown"),
-        "cause_text": CAUSES.get(cause, cause),
+        "kind": kind_of(cause),
+        "cause_text": in_words(cause),
         "reason": "" if reason == NOT_PROVIDED else reason,
         "members": [_member(member) for member in by],
         "moves": moves,
     }
 
 
-def _member(member: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {name: member.get(name) for name in ("member_id", "client_id", "host", "instance_id")}
-    return {**fields, "name": name_of(dict(member))}
+def _member(member: Member) -> dict[str, Any]:
+    return {**member._asdict(), "name": member.name}
 
 
 def _around(band: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[int | None]:
@@ -205,25 +197,28 @@ def _around(band: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[i
 
 def _storm(storms: Sequence[tuple[int, Explanation]], time: int) -> int | None:
     """The explanation of a storm that a band is part of."""
-    return next((at for at, each in storms if each.data[0]["time"] <= time <= each.data[1]["time"]), None)
+    return next((at for at, each in storms if each.events[0].time <= time <= each.events[1].time), None)
 
 
-def _periods(events: Sequence[EventRecord]) -> dict[str, dict[str, list[dict[str, int | None]]]]:
+def _periods(events: Sequence[GroupEvent]) -> dict[str, dict[str, list[dict[str, int | None]]]]:
     """When members sent nothing, and when they had partitions to revoke; by member id."""
     found: dict[str, dict[str, list[dict[str, int | None]]]] = {}
     for event in events:
-        kind, time = event["type"], event["time"]
-        of = found.setdefault(str(event.get("member_id")), {"silent": [], "revoking": []})
-        if kind == EventType.MEMBER_SLOW.value:
-            of["silent"].append({"start": time - event["heard_ago_ms"], "end": time})
-        elif kind in (EventType.MEMBER_EXPIRED.value, EventType.MEMBER_NOT_REJOINED.value):
-            start = time - event.get("heard_ago_ms", 0)
-            if of["silent"] and (of["silent"][-1]["end"] or 0) >= start:
-                of["silent"][-1]["end"] = time  # the silence that was reported before
-            else:
-                of["silent"].append({"start": start, "end": time})
-        elif kind == EventType.MEMBER_REVOKING.value:
-            of["revoking"].append({"start": time, "end": None})
-        if kind in _REVOKED and of["revoking"]:
-            of["revoking"][-1]["end"] = time
+        if not isinstance(event, MemberEvent):
+            continue
+        time = event.time
+        of = found.setdefault(str(event.member.member_id), {"silent": [], "revoking": []})
+        match event:
+            case MemberSlow():
+                of["silent"].append({"start": time - round(event.heard_ago_ms), "end": time})
+            case MemberExpired() | MemberNotRejoined():
+                start = time - round(event.heard_ago_ms)
+                if of["silent"] and (of["silent"][-1]["end"] or 0) >= start:
+                    of["silent"][-1]["end"] = time  # the silence that was reported before
+                else:
+                    of["silent"].append({"start": start, "end": time})
+            case MemberRevoking():
+                of["revoking"].append({"start": time, "end": None})
+            case MemberRevoked() | MemberNotRevoked() if of["revoking"]:
+                of["revoking"][-1]["end"] = time
     return found

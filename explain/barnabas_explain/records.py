@@ -1,114 +1,300 @@
 """Group events as records of ``__group_events``. Pure.
 
 A record's key is the group id. Its value is JSON with ``"version": 1``, ``group``, ``time`` (ms since 1970),
-``generation`` and ``type``, the value of an :class:`~barnabas_explain.catalog.EventType`; the other fields depend
-on the type:
+``generation``, ``type``, and the fields of the event's class in the :mod:`~barnabas_explain.catalog`. The member of an
+event is ``member_id``, ``client_id``, ``host`` and ``instance_id``, also in lists of members.
 
-- members are ``member_id``, ``client_id``, ``host`` and ``instance_id``;
-- durations end in ``_ms``;
-- ``rebalance_started`` has ``cause`` (the type of the event that caused it), ``by`` (the members) and ``reason``;
-- ``rebalance_over`` has ``moves``: the partitions that each member gained and lost, by topic;
-- ``subscription_changed`` has ``added`` and ``removed`` topics, and ``regex`` if the regular expression has changed;
-- ``regex_resolved`` says what a new ``regex`` matches, or that one matches other topics than before: ``added`` and
-  ``removed``, at most 20 each, and their number ``topics``; ``regex_failed`` has the ``reason``;
-- ``offsets_unstable`` and ``offsets_stable`` have ``producer_id``, whose transaction has the ``offsets``, and
-  ``pending_ms``, the time since its first commit; the latter has ``committed``, false if the transaction was aborted;
-- in groups of the consumer protocol ``generation`` is the group epoch. ``group_epoch_bumped`` has ``cause`` and ``by``
-  like ``rebalance_started``, ``target_assigned`` the ``moves`` of the target, ``member_revoking`` the ``partitions``
-  that a member has to revoke; ``group_reconciled`` ends what an epoch has begun;
-- ``group_upgraded`` and ``group_downgraded`` say that a group with members has changed its protocol: ``by`` are the
-  member that has joined with the consumer protocol, or those whose departure has caused the downgrade (``cause``), and
-  ``members`` the number of members that go on with the classic protocol. In between, ``group_epoch_bumped`` and
-  ``static_member_replaced`` have ``classic``, the number of members that use the classic protocol.
-
-Subscriptions and assignments are decoded here, and only for the protocol type "consumer".
+An event that was read may be damaged, or forged. Clients of this broker cannot write to ``__group_events``. But it may
+be that of another cluster, where the topic is an ordinary one, as in Apache Kafka. What explains and draws events
+relies on their fields, so each value is checked against the annotation of its field.
 """
 
+import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
+from functools import cache
 from math import isfinite
-from typing import Any, Final, Protocol, TypeVar
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_explain.validation import flaw_of, has_head
-from barnabas_protocol.subscriptions import CONSUMER, read_assignment, read_topics
+from barnabas_explain.catalog import EVENTS, Between, GroupEvent, HistoryGap, MemberEvent
+from barnabas_explain.members import MOST_MEMBERS, ByTopic, Commit, LateMember, Member, Move, Partition, Pause
 
 #: The version of the JSON.
 VERSION: Final = 1
-#: Event types without a record: a client can cause any number of them, and they change nothing.
-UNRECORDED: Final = frozenset((EventType.MEMBER_ID_GIVEN,))
-#: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
-NOT_RECORDED: Final = "not_recorded"
-#: The generation in rebuilt events, if what they were rebuilt from does not say it.
-UNKNOWN_GENERATION: Final = -1
-#: Members that one record lists at most.
-MOST_MEMBERS: Final = 200
-#: Members whose assignments are read for one record at most: the bytes may differ although the partitions are the same.
+#: The latest time of an event, in ms since 1970: beyond it there are no dates in some libraries.
+LATEST_MS: Final = 10**14
+#: The largest number that all readers of JSON have in common.
+_LARGEST: Final = 2**53
+#: The members of a list that is read.
 _MOST_READ: Final = 1_000
 #: Maximum length of a record's value in bytes; beyond it details are left out.
 _MAX_BYTES: Final = 256 * 1024
-#: The data of group events that are durations, in seconds.
-_DURATIONS: Final = frozenset(
-    ("timeout", "heard_ago", "session", "waited", "took", "join_took", "sync_took", "seconds", "late", "pending")
-)
 
 EventRecord = dict[str, Any]
-#: A topic and the number of a partition.
-Partition = tuple[str, int]
-
-K = TypeVar("K")
+Reader = Callable[[Any], Any]
 
 
-class Member(Protocol):
-    """A member of a classic group."""
+class _Field(NamedTuple):
+    """A field of a class of events: its name, how its value is read, and the value that is not written."""
 
-    def identity(self) -> Mapping[str, Any]:
-        """What identifies it in an event."""
+    name: str
+    read: Reader
+    default: Any
+
+    @property
+    def needed(self) -> bool:
+        """Whether each record must have it."""
+        return self.default is dataclasses.MISSING
 
 
-def record_of(group_id: str, event: GroupEvent, time_ms: int) -> EventRecord:
-    """The record of a group event, ready for JSON.
+# Each reader returns the value of a field, or raises ValueError.
 
-    Args:
-        group_id: the group.
-        event: what happened.
-        time_ms: when it happened, in ms since 1970.
-    """
+
+def _valid(is_valid: bool) -> None:
+    if not is_valid:
+        raise ValueError
+
+
+def _text(value: Any) -> str:
+    _valid(isinstance(value, str))
+    return str(value)
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _boolean(value: Any) -> bool:
+    _valid(isinstance(value, bool))
+    return bool(value)
+
+
+def _integer(value: Any) -> int:
+    _valid(isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST)
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, float):
+        _valid(isfinite(value) and abs(value) <= _LARGEST)
+        return value
+    return _integer(value)
+
+
+def _time(value: Any) -> int:
+    _valid(0 <= _integer(value) <= LATEST_MS)
+    return int(value)
+
+
+def _times(value: Any) -> Between:
+    _valid(isinstance(value, list) and len(value) == 2)
+    first, last = (None if each is None else _time(each) for each in value)
+    return first, last
+
+
+def _known_times(value: Any) -> tuple[int, int]:
+    first, last = _times(value)
+    return _time(first), _time(last)
+
+
+def _by_topic(value: Any) -> ByTopic:
+    _valid(isinstance(value, dict))
+    return {topic: [*_many(_integer, numbers)] for topic, numbers in value.items()}
+
+
+def _many(read: Reader, value: Any) -> tuple[Any, ...]:
+    _valid(isinstance(value, list))
+    return tuple(map(read, value))
+
+
+def _listed(read: Reader) -> Reader:
+    return lambda value: _many(read, value)
+
+
+def _members(read: Reader) -> Reader:
+    def members(value: Any) -> tuple[Any, ...]:
+        _valid(isinstance(value, list) and len(value) <= _MOST_READ)
+        return _many(read, value)
+
+    return members
+
+
+def _member(value: Any) -> Member:
+    _valid(isinstance(value, dict))
+    return Member(*(_name(value.get(name)) for name in Member._fields))
+
+
+def _move(value: Any) -> Move:
+    member = _member(value)
+    _text(member.member_id)
+    return Move(member, _by_topic(value.get("gained")), _by_topic(value.get("lost")))
+
+
+def _late(value: Any) -> LateMember:
+    return LateMember(_member(value), _number(value.get("after_ms")))
+
+
+def _pause(value: Any) -> Pause:
+    _valid(isinstance(value, dict))
+    return Pause(_text(value.get("topic")), *(_integer(value.get(name)) for name in Pause._fields[1:]))
+
+
+def _commit(value: Any) -> Commit:
+    _valid(isinstance(value, dict))
+    return Commit(_text(value.get("topic")), _integer(value.get("partition")), _time(value.get("time")))
+
+
+def _partition(value: Any) -> Partition:
+    _valid(isinstance(value, list) and len(value) == 2)
+    return _text(value[0]), _integer(value[1])
+
+
+_READERS: Final[Mapping[Any, Reader]] = {
+    str: _text,
+    bool: _boolean,
+    int: _integer,
+    float: _number,
+    Between: _times,
+    tuple[int, int]: _known_times,
+    ByTopic: _by_topic,
+    Member: _member,
+    Commit: _commit,
+    tuple[str, ...]: _listed(_text),
+    tuple[Partition, ...]: _listed(_partition),
+    tuple[Pause, ...]: _listed(_pause),
+    tuple[Member, ...]: _members(_member),
+    tuple[Move, ...]: _members(_move),
+    tuple[LateMember, ...]: _members(_late),
+}
+
+
+@cache
+def _fields_of(type_name: str) -> tuple[_Field, ...]:
+    """The fields of a type of events that stand in its records under their names."""
+    cls = EVENTS[type_name]
+    hints = get_type_hints(cls)
+    found = []
+    for each in cls.fields:
+        if each.name not in _HEAD and each.metadata.get("recorded", True):
+            kinds = get_args(hints[each.name])
+            kind = next(one for one in kinds if one is not NoneType) if NoneType in kinds else hints[each.name]
+            found.append(_Field(each.name, _READERS[kind], each.default))
+    return tuple(found)
+
+
+#: The fields that are in each record, and the member, whose own fields are.
+_HEAD: Final = ("group", "time", "generation", "member")
+
+
+def record_of(event: GroupEvent) -> EventRecord:
+    """The record of a group event, ready for JSON."""
+    event = event.decoded()
     record: EventRecord = {
         "version": VERSION,
-        "group": group_id,
-        "time": time_ms,
+        "group": event.group,
+        "time": event.time,
         "generation": event.generation,
-        "type": event.type.value,
+        "type": event.type,
     }
-    data = event.data
-    for name, value in data.items():
-        if name in _DURATIONS:
-            record[f"{name}_ms"] = round(value * 1000)
-        elif not isinstance(value, bytes | tuple) and name not in ("old", "new", "joined_after"):
-            record[name] = value
-    if event.type is EventType.SUBSCRIPTION_CHANGED and "old" in data:
-        record.update(_changed_topics(data.get("old"), data.get("new")))
-    elif event.type is EventType.LEADER_CHANGED:
-        record.update(old=data["old"], new=data["new"])
-    elif event.type is EventType.JOIN_PHASE_OVER:
-        late = data["joined_after"][:MOST_MEMBERS]
-        record["joined_after"] = [{**member, "after_ms": round(after * 1000)} for member, after in late]
-    elif event.type is EventType.REBALANCE_OVER and data["protocol_type"] == CONSUMER:
-        record["moves"] = moves(data["before"], data["after"])
-    elif event.type in (EventType.REBALANCE_STARTED, EventType.EPOCH_BUMPED):
-        record["by"] = data["by"][:MOST_MEMBERS]
+    if isinstance(event, MemberEvent):
+        record |= event.member._asdict()
+    for each in _fields_of(event.type):
+        value = getattr(event, each.name)
+        if value != each.default:
+            record[each.name] = _plain(value)
     return record
 
 
-def encode_event(record: EventRecord) -> bytes:
+def _plain(value: Any) -> Any:
+    """A value, ready for JSON."""
+    match value:
+        case Member() | Pause() | Commit():
+            return value._asdict()
+        case Move() | LateMember():
+            rest = {name: _plain(getattr(value, name)) for name in value._fields[1:]}
+            return {**value.member._asdict(), **rest}
+        case tuple():
+            lists_members = bool(value) and isinstance(value[0], Member | Move | LateMember)
+            return [*map(_plain, value[:MOST_MEMBERS] if lists_members else value)]
+        case float():
+            return round(value)
+    return value
+
+
+def encode_event(event: GroupEvent) -> bytes:
     """The value of a record."""
+    record = record_of(event)
     value = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
     if len(value) > _MAX_BYTES:
         short = {name: each for name, each in record.items() if not isinstance(each, list | dict)}
         value = json.dumps({**short, "shortened": True}, ensure_ascii=False, separators=(",", ":")).encode()
     return value
+
+
+def decode_event(value: bytes) -> GroupEvent | None:
+    """Read the value of a record; None if it is not an event, or of a version or a type that is not known.
+
+    An event that is damaged, or forged, is a gap that says so: what explains and draws events can rely on their fields.
+    """
+    try:
+        record = _DECODER.decode(value.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+    return read_event(record, "it is too long" if len(value) > _MAX_BYTES else None)
+
+
+def read_event(record: Any, flaw: str | None = None) -> GroupEvent | None:
+    """Read a record, as :func:`decode_event`; `flaw` is what is known to be wrong with it."""
+    if not isinstance(record, dict) or record.get("version") != VERSION or not _is_known(record.get("type")):
+        return None
+    try:
+        head: dict[str, Any] = {name: read(record.get(name)) for name, read in _READERS_OF_HEAD.items()}
+    except ValueError:
+        return None
+    if flaw is None:
+        try:
+            return _read(record, dict(head))
+        except _Flaw as error:
+            flaw = str(error)
+    return HistoryGap(**head, gap="not_read", reason=f"an event ({record['type']}) is left out: {flaw}")
+
+
+def _is_known(type_name: Any) -> bool:
+    return isinstance(type_name, str) and type_name in EVENTS
+
+
+class _Flaw(ValueError):
+    """An event is damaged, or forged."""
+
+
+def _read(record: EventRecord, head: dict[str, Any]) -> GroupEvent:
+    """The event of a record with this head.
+
+    Raises:
+        _Flaw: it does not have the fields of its type.
+    """
+    cls = EVENTS[record["type"]]
+    if issubclass(cls, MemberEvent):
+        head["member"] = Member(*(_checked(name, _name, record.get(name)) for name in Member._fields))
+    for each in _fields_of(cls.type):
+        value = record.get(each.name)
+        if value is not None or (each.needed and each.name in record):
+            head[each.name] = _checked(each.name, each.read, value)
+        elif each.needed:
+            raise _Flaw(f"its field {each.name} is missing")
+    event = cls(**head)
+    missing = event.flaw()
+    if missing is not None:
+        raise _Flaw(f"its field {missing} is missing")
+    return event
+
+
+def _checked(name: str, read: Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except ValueError:
+        raise _Flaw(f"its field {name} is not valid") from None
 
 
 def _finite(text: str) -> float:
@@ -120,85 +306,4 @@ def _finite(text: str) -> float:
 
 
 _DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
-
-
-def decode_event(value: bytes) -> EventRecord | None:
-    """Read the value of a record; None if it is not an event, or of an unknown version.
-
-    An event that is damaged, or forged, is a gap that says so: what explains and draws events can rely on their fields.
-    """
-    try:
-        record = _DECODER.decode(value.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("version") != VERSION or not has_head(record):
-        return None
-    flaw = flaw_of(record) if len(value) <= _MAX_BYTES else "it is too long"
-    if flaw is None:
-        return record
-    return {
-        "version": VERSION,
-        "group": record["group"],
-        "time": record["time"],
-        "generation": record["generation"],
-        "type": EventType.HISTORY_GAP.value,
-        "gap": "not_read",
-        "reason": f"an event ({record['type'][:60]}) is left out: {flaw}",
-    }
-
-
-def moves(before: Sequence[tuple[Member, bytes]], after: Sequence[tuple[Member, bytes]]) -> list[dict[str, Any]]:
-    """The partitions that each member gained and lost between two generations; unchanged members are left out.
-
-    Groups may have thousands of members: only assignments that differ are read, and not more than an event can list.
-    """
-    had, has = ({id(member): assignment for member, assignment in each} for each in (before, after))
-    out: list[dict[str, Any]] = []
-    read = 0
-    for key, member in {id(member): member for member, _ in (*before, *after)}.items():
-        old, new = had.get(key, b""), has.get(key, b"")
-        if old == new:
-            continue
-        read += 1
-        out += moves_of({key: member.identity()}, {key: _partitions(old)}, {key: _partitions(new)})
-        if len(out) == MOST_MEMBERS or read == _MOST_READ:
-            break
-    return out
-
-
-def moves_of(
-    members: Mapping[K, Mapping[str, Any]],
-    had: Mapping[K, AbstractSet[Partition]],
-    has: Mapping[K, AbstractSet[Partition]],
-) -> list[dict[str, Any]]:
-    """The partitions that each member gained and lost; unchanged members are left out.
-
-    Args:
-        members: what identifies each member, as in an event.
-        had: the partitions of each member before.
-        has: the partitions of each member after.
-    """
-    out: list[dict[str, Any]] = []
-    for key, identity in members.items():
-        before, after = had.get(key, frozenset()), has.get(key, frozenset())
-        if before != after and len(out) < MOST_MEMBERS:
-            out.append({**identity, "gained": by_topic(after - before), "lost": by_topic(before - after)})
-    return out
-
-
-def _partitions(assignment: bytes) -> set[Partition]:
-    read = read_assignment(assignment) or {}
-    return {(topic, partition) for topic, partitions in read.items() for partition in partitions}
-
-
-def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    """The numbers of partitions by topic, ascending."""
-    out: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        out.setdefault(topic, []).append(partition)
-    return out
-
-
-def _changed_topics(old: bytes | None, new: bytes | None) -> dict[str, list[str]]:
-    before, after = set(read_topics(old or b"") or ()), set(read_topics(new or b"") or ())
-    return {"added": sorted(after - before), "removed": sorted(before - after)}
+_READERS_OF_HEAD: Final[Mapping[str, Reader]] = {"group": _text, "time": _time, "generation": _integer}

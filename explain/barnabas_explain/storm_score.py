@@ -9,10 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Self
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.explain import CAUSES
-from barnabas_explain.records import NOT_RECORDED, EventRecord
-from barnabas_explain.storms import name_of
+from barnabas_explain.catalog import NOT_RECORDED, GroupEvent, Started, in_words
 from barnabas_explain.unowned import Pauses
 from barnabas_protocol.counts import counted
 
@@ -29,7 +26,6 @@ _LONG: Final = 1 / 3
 _MOST: Final = 1_000
 #: The clock of the coordinator may be ahead by this.
 _SKEW_MS: Final = 60_000
-_STARTED: Final = frozenset((EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value))
 
 
 class Score(NamedTuple):
@@ -61,7 +57,7 @@ class StormScore:
     """Counts the events of a group."""
 
     @classmethod
-    def of(cls, events: Iterable[EventRecord]) -> Self:
+    def of(cls, events: Iterable[GroupEvent]) -> Self:
         """Count events that were read. Further ones can be added; forged ones cost no more than a bound."""
         made = cls()
         for event in events:
@@ -75,13 +71,13 @@ class StormScore:
         self._ended: deque[tuple[int, int]] = deque(maxlen=_MOST)
         self._pauses = Pauses()
 
-    def add(self, event: EventRecord) -> None:
+    def add(self, event: GroupEvent) -> None:
         """Take note of an event."""
-        if event["type"] in _STARTED:
-            self._starts.append((event["time"], _cause_of(event)))
+        if isinstance(event, Started):
+            self._starts.append((event.time, _cause_of(event)))
         paused = sum(min(each["at_least_ms"], WINDOW_MS) for each in self._pauses.add(event))
         if paused:
-            self._ended.append((event["time"], paused))
+            self._ended.append((event.time, paused))
 
     def at(self, time_ms: int) -> Score:
         """The score at a time, in ms since 1970."""
@@ -106,7 +102,7 @@ class StormScore:
         return min(paused / (known * WINDOW_MS), 1.0)
 
 
-def storm_score(events: Iterable[EventRecord], time_ms: int) -> Score:
+def storm_score(events: Iterable[GroupEvent], time_ms: int) -> Score:
     """The storm score of a group.
 
     Args:
@@ -116,11 +112,10 @@ def storm_score(events: Iterable[EventRecord], time_ms: int) -> Score:
     return StormScore.of(events).at(time_ms)
 
 
-def _cause_of(started: EventRecord) -> str:
+def _cause_of(started: Started) -> str:
     """The cause of a rebalance in words, with its member."""
-    cause, by = str(started.get("cause") or NOT_RECORDED), started.get("by") or []
-    said = CAUSES.get(cause, cause)
-    return f"{name_of(by[0])[:200]} {said}" if by else said
+    said = in_words(started.cause or NOT_RECORDED)
+    return f"{started.by[0].name[:200]} {said}" if started.by else said
 
 
 def _sentence(value: int, rebalances: int, ownerless: float | None, cause: str, times: int) -> str:

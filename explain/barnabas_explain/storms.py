@@ -5,9 +5,10 @@ id, or else its client id and host.
 """
 
 from collections import Counter, OrderedDict, deque
-from typing import Any, Final
+from typing import Final
 
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupEmpty, GroupEvent, MemberLeft, RebalanceStarted, RebalanceStorm
+from barnabas_explain.members import Member
 
 #: This many rebalances within this many seconds are a storm.
 STORM_REBALANCES: Final = 6
@@ -35,35 +36,42 @@ class StormDetector:
     def __init__(self) -> None:
         self._groups: OrderedDict[str, _Rebalances] = OrderedDict()
 
-    def add(self, group_id: str, event: GroupEvent, now: float) -> GroupEvent | None:
+    def add(self, event: GroupEvent, now: float) -> RebalanceStorm | None:
         """Add a group event; returns another one if this is the start of a storm."""
-        if event.type is EventType.GROUP_EMPTY:
+        group_id = event.group
+        if isinstance(event, GroupEmpty):
             self._emptied(group_id)
-        if event.type is not EventType.REBALANCE_STARTED:
+        if not isinstance(event, RebalanceStarted):
             return None
         rebalances = self._groups.setdefault(group_id, _Rebalances())
         self._groups.move_to_end(group_id)
         if len(self._groups) > _MAX_GROUPS:
             self._groups.popitem(last=False)
-        rebalances.cause = event.data["cause"]
+        rebalances.cause = event.cause
         last = rebalances.last
         if rebalances.storm and last and now - last[-1][0] > CALM_SECONDS:
             rebalances.storm = False
             last.clear()
-        by: list[dict[str, Any]] = event.data.get("by") or [{}]
-        last.append((now, name_of(by[0])))
+        last.append((now, (*(event.by or ()), Member())[0].name))
         if rebalances.storm or len(last) < STORM_REBALANCES or now - last[0][0] > STORM_SECONDS:
             return None
         rebalances.storm = True
         (culprit, times), *_ = Counter(name for _, name in last).most_common(1)
-        data = {"rebalances": len(last), "seconds": now - last[0][0], "culprit": culprit, "times": times}
-        return GroupEvent(EventType.STORM, event.generation, data)
+        return RebalanceStorm(
+            generation=event.generation,
+            group=group_id,
+            time=event.time,
+            rebalances=len(last),
+            seconds_ms=(now - last[0][0]) * 1000,
+            culprit=culprit,
+            times=times,
+        )
 
     def _emptied(self, group_id: str) -> None:
         """The last member is gone. If it left by itself, a program has done its work, and the next may follow at once:
         no rebalance of such runs takes time from another member. A member that was removed is a problem."""
         rebalances = self._groups.get(group_id)
-        if rebalances is not None and rebalances.cause == EventType.MEMBER_LEFT.value:
+        if rebalances is not None and rebalances.cause == MemberLeft.type:
             del self._groups[group_id]
 
     def is_storm(self, group_id: str) -> bool:
@@ -75,12 +83,3 @@ class StormDetector:
         """Whether the group is in a storm, and its last rebalance is not longer ago than :data:`CALM_SECONDS`."""
         rebalances = self._groups.get(group_id)
         return rebalances is not None and rebalances.storm and now - rebalances.last[-1][0] <= CALM_SECONDS
-
-
-def name_of(member: dict[str, Any]) -> str:
-    """A name for people: the member's instance id, or else its client id and host; "the coordinator" for no member."""
-    if member.get("instance_id"):
-        return str(member["instance_id"])
-    name = member.get("client_id") or member.get("member_id") or "the coordinator"
-    host = str(member.get("host") or "").removeprefix("/")
-    return f"{name} ({host})" if host else str(name)

@@ -9,9 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.records import EventRecord, Partition, by_topic
-from barnabas_explain.storms import name_of
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEmpty,
+    GroupEvent,
+    GroupReconciled,
+    HistoryGap,
+    MemberJoined,
+    MemberReplaced,
+    RebalanceOver,
+    Started,
+    TargetAssigned,
+)
+from barnabas_explain.members import Member, Move, Partition, by_topic, partitions_of
 
 #: Lanes, bands and gaps of a timeline; the oldest ones are left out.
 _MOST: Final = 10_000
@@ -102,76 +112,59 @@ class Timeline:
         return asdict(self)
 
 
-_JOINED: Final = frozenset((EventType.MEMBER_JOINED.value, EventType.MEMBER_REPLACED.value))
-_LEFT: Final = frozenset(
-    each.value
-    for each in (
-        EventType.MEMBER_LEFT,
-        EventType.MEMBER_EXPIRED,
-        EventType.MEMBER_NOT_REJOINED,
-        EventType.MEMBER_NOT_SYNCED,
-        EventType.MEMBER_NOT_REVOKED,
-        EventType.MEMBER_REFUSED,
-        EventType.MEMBER_GONE,
-    )
-)
-_STARTED: Final = frozenset((EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value))
-_ASSIGNED: Final = frozenset((EventType.REBALANCE_OVER.value, EventType.GROUP_EMPTY.value))
-
-
-def timeline(events: Iterable[EventRecord]) -> Timeline:
+def timeline(events: Iterable[GroupEvent]) -> Timeline:
     """Arrange the events of a group, oldest first, on a time axis."""
     made = Timeline()
     lanes: dict[str, Lane] = {}
     owned = _Owned(made)
     for event in events:
-        kind, time = event["type"], event["time"]
-        if kind in _JOINED:
-            lane = _lane(made, lanes, event)
-            lane.start = time
-            if kind == EventType.MEMBER_REPLACED.value:
-                inherited = owned.by_member.get(event.get("old_member_id") or "", set())
-                _end(lanes, owned, event.get("old_member_id"), time, kind)
-                owned.by_member[lane.member_id] = inherited
-                owned.span(lane, time)
-        elif kind in _LEFT:
-            _end(lanes, owned, event.get("member_id"), time, kind)
-        elif kind in _STARTED:
-            by = [name_of(member) for member in event.get("by") or ()]
-            step = 1 if kind == EventType.REBALANCE_STARTED.value else 0
-            inferred = bool(event.get("inferred"))
-            made.bands.append(Band(event["generation"] + step, time, None, event.get("cause", ""), by, inferred))
-        elif kind in _ASSIGNED or kind == EventType.GROUP_RECONCILED.value:
-            if made.bands and made.bands[-1].assigned is None:
-                made.bands[-1].assigned = time
-                made.bands[-1].generation = event["generation"]
-        elif kind == EventType.HISTORY_GAP.value:
-            made.gaps.append({"time": time, "generation": event["generation"], "gap": event["gap"]})
-        for move in event.get("moves") or ():
-            if move["gained"] or move["member_id"] in lanes:  # one that is gone has lost its partitions already
-                owned.move(_lane(made, lanes, move), move, time)
+        time = event.time
+        match event:
+            case MemberJoined() | MemberReplaced():
+                lane = _lane(made, lanes, event.member)
+                lane.start = time
+                if isinstance(event, MemberReplaced):
+                    inherited = owned.by_member.get(event.old_member_id or "", set())
+                    _end(lanes, owned, event.old_member_id, event)
+                    owned.by_member[lane.member_id] = inherited
+                    owned.span(lane, time)
+            case Departure():
+                _end(lanes, owned, event.member.member_id, event)
+            case Started():
+                by = [member.name for member in event.by or ()]
+                made.bands.append(Band(event.opens, time, None, event.cause, by, bool(event.inferred)))
+            case RebalanceOver() | GroupEmpty() | GroupReconciled():
+                if made.bands and made.bands[-1].assigned is None:
+                    made.bands[-1].assigned = time
+                    made.bands[-1].generation = event.generation
+            case HistoryGap():
+                made.gaps.append({"time": time, "generation": event.generation, "gap": event.gap})
+        if isinstance(event, RebalanceOver | TargetAssigned):
+            for move in event.moves or ():
+                if move.gained or move.member.member_id in lanes:  # one that is gone has lost its partitions already
+                    owned.move(_lane(made, lanes, move.member), move, time)
     for each in (made.lanes, made.bands, made.gaps):
         del each[:-_MOST]
     return made
 
 
-def _lane(made: Timeline, lanes: dict[str, Lane], member: Mapping[str, Any]) -> Lane:
+def _lane(made: Timeline, lanes: dict[str, Lane], member: Member) -> Lane:
     """The lane of a member; a new one if it has none, or if that has ended."""
-    member_id = str(member.get("member_id"))
+    member_id = str(member.member_id)
     lane = lanes.get(member_id)
     if lane is None:
-        lane = lanes[member_id] = Lane(member_id, name_of(dict(member)), None)
+        lane = lanes[member_id] = Lane(member_id, member.name, None)
         made.lanes.append(lane)
     return lane
 
 
-def _end(lanes: dict[str, Lane], owned: "_Owned", member_id: str | None, time: int, kind: str) -> None:
+def _end(lanes: dict[str, Lane], owned: "_Owned", member_id: str | None, event: GroupEvent) -> None:
     lane = lanes.pop(member_id or "", None)
     owned.by_member.pop(member_id or "", None)
     if lane is not None:
-        lane.end, lane.end_type = time, kind
+        lane.end, lane.end_type = event.time, event.type
         if lane.spans and lane.spans[-1].end is None:
-            lane.spans[-1].end = time
+            lane.spans[-1].end = event.time
 
 
 class _Owned:
@@ -187,11 +180,11 @@ class _Owned:
         self._spans: deque[tuple[Lane, int]] = deque()
         self._shown = self._spent = 0
 
-    def move(self, lane: Lane, move: Mapping[str, Any], time: int) -> None:
+    def move(self, lane: Lane, move: Move, time: int) -> None:
         """Begin another span with what the member owns after a move."""
         partitions = self.by_member.setdefault(lane.member_id, set())
-        partitions |= {(topic, each) for topic, numbers in move["gained"].items() for each in numbers}
-        partitions -= {(topic, each) for topic, numbers in move["lost"].items() for each in numbers}
+        partitions |= partitions_of(move.gained)
+        partitions -= partitions_of(move.lost)
         self.span(lane, time)
 
     def span(self, lane: Lane, time: int) -> None:

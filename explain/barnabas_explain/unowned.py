@@ -5,26 +5,27 @@ not, so they are concluded here. Coordinator and member do not agree on a moment
 the start of the rebalance and its JoinGroup. A pause is therefore two bounds, as in rebuilt events.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.records import EventRecord, Partition
+from barnabas_explain.catalog import (
+    Departure,
+    GroupDeleted,
+    GroupEmpty,
+    GroupEvent,
+    GroupReconciled,
+    MemberGone,
+    MemberRefused,
+    MemberReplaced,
+    MemberRevoked,
+    RebalanceOver,
+    Started,
+    TargetAssigned,
+)
+from barnabas_explain.members import Move, Partition, partitions_of
 
 #: Assignors whose members revoke everything when they rejoin; members of others keep what does not move.
 _EAGER: Final = frozenset(("range", "roundrobin", "sticky"))
-#: Events after which a member owns nothing.
-_LEFT: Final = frozenset(
-    each.value
-    for each in (
-        EventType.MEMBER_LEFT,
-        EventType.MEMBER_EXPIRED,
-        EventType.MEMBER_NOT_REJOINED,
-        EventType.MEMBER_NOT_SYNCED,
-        EventType.MEMBER_NOT_REVOKED,
-    )
-)
-
 #: Partitions that are looked at to conclude pauses: a bound for forged events.
 _MOST_WORK: Final = 20_000_000
 
@@ -36,7 +37,7 @@ class Since(NamedTuple):
     latest: int
 
 
-def pauses_of(events: Iterable[EventRecord]) -> list[dict[str, Any]]:
+def pauses_of(events: Iterable[GroupEvent]) -> list[dict[str, Any]]:
     """The pauses of a group's partitions, oldest first.
 
     Args:
@@ -61,9 +62,9 @@ class Pauses:
         self.lasting: dict[Partition, Since] = {}
         self.spent = 0
         self._owned: dict[str, set[Partition]] = {}
-        self._started = self._revoking = 0
+        self._started = 0
 
-    def all_of(self, events: Iterable[EventRecord]) -> list[dict[str, Any]]:
+    def all_of(self, events: Iterable[GroupEvent]) -> list[dict[str, Any]]:
         """The pauses of events, see :func:`pauses_of`."""
         found: list[dict[str, Any]] = []
         for event in events:
@@ -93,45 +94,45 @@ class Pauses:
         """The number of partitions that are known: those with an owner, and those without one."""
         return len(set(self.lasting).union(*self._owned.values()))
 
-    def add(self, event: EventRecord) -> list[dict[str, Any]]:
+    def add(self, event: GroupEvent) -> list[dict[str, Any]]:
         """Take note of an event; returns the pauses that end with it."""
-        kind, time = event["type"], event["time"]
+        time = event.time
         owned, without = self._owned, self.lasting
-        if "pauses" in event:
-            return [{**each, "start": time - each["at_most_ms"], "end": time} for each in event["pauses"]]
-        if kind in (EventType.REBALANCE_STARTED.value, EventType.EPOCH_BUMPED.value):
-            self._started = time
-        elif kind == EventType.MEMBER_REPLACED.value:
-            owned[str(event.get("member_id"))] = owned.pop(str(event.get("old_member_id")), set())
-        elif kind in _LEFT:
-            heard = time - event.get("heard_ago_ms", 0)
-            for each in owned.pop(str(event.get("member_id")), ()):
-                without.setdefault(each, Since(heard, time))
-        elif kind == EventType.MEMBER_REVOKING.value:
-            self._revoking = time
-        elif kind == EventType.MEMBER_REVOKED.value:
-            since = Since(time - event.get("waited_ms", time - self._revoking), time)
-            without.update(dict.fromkeys(_named(event.get("partitions")), since))
-        elif kind == EventType.TARGET_ASSIGNED.value:
-            self._move(event)
-        elif kind == EventType.GROUP_RECONCILED.value:
-            return list(_ended(without, self._all(), time, time))
-        elif kind == EventType.REBALANCE_OVER.value and "moves" in event:
-            joined = time - event.get("sync_took_ms", 0)
-            before = self._all()
-            if event.get("protocol") in _EAGER:
-                for each in before:
-                    without.setdefault(each, Since(min(self._started, joined) or joined, joined))
-            self._move(event)
-            after = self._all()
-            ended = list(_ended(without, after, time, joined))
-            for each in before - after:
-                without.setdefault(each, Since(time, time))
-            return ended
-        elif kind in (EventType.GROUP_EMPTY.value, EventType.GROUP_DELETED.value):
-            # No member is left that could wait for these partitions.
-            without.clear()
-            owned.clear()
+        match event:
+            case RebalanceOver() | GroupReconciled() if event.pauses is not None:
+                ended = [(each, each._asdict()) for each in event.pauses]
+                return [{**each, "start": time - pause.at_most_ms, "end": time} for pause, each in ended]
+            case Started():
+                self._started = time
+            case MemberReplaced():
+                owned[str(event.member.member_id)] = owned.pop(str(event.old_member_id), set())
+            case Departure() if not isinstance(event, MemberRefused | MemberGone):
+                heard = time - round(event.heard_ago_ms or 0)
+                for each in owned.pop(str(event.member.member_id), ()):
+                    without.setdefault(each, Since(heard, time))
+            case MemberRevoked():
+                since = Since(time - round(event.waited_ms), time)
+                without.update(dict.fromkeys(partitions_of(event.partitions), since))
+            case TargetAssigned():
+                self._move(event.moves or ())
+            case GroupReconciled():
+                return list(_ended(without, self._all(), time, time))
+            case RebalanceOver() if event.moves is not None:
+                joined = time - round(event.sync_took_ms or 0)
+                before = self._all()
+                if event.protocol in _EAGER:
+                    for each in before:
+                        without.setdefault(each, Since(min(self._started, joined) or joined, joined))
+                self._move(event.moves)
+                after = self._all()
+                assigned = list(_ended(without, after, time, joined))
+                for each in before - after:
+                    without.setdefault(each, Since(time, time))
+                return assigned
+            case GroupEmpty() | GroupDeleted():
+                # No member is left that could wait for these partitions.
+                without.clear()
+                owned.clear()
         return []
 
     def _all(self) -> set[Partition]:
@@ -140,12 +141,12 @@ class Pauses:
         self.spent += len(found)
         return found
 
-    def _move(self, event: EventRecord) -> None:
-        for move in event.get("moves") or ():
-            member_id = str(move["member_id"])
+    def _move(self, moves: Iterable[Move]) -> None:
+        for move in moves:
+            member_id = str(move.member.member_id)
             partitions = self._owned.setdefault(member_id, set())
-            partitions |= _named(move["gained"])
-            partitions -= _named(move["lost"])
+            partitions |= partitions_of(move.gained)
+            partitions -= partitions_of(move.lost)
             if not partitions:
                 del self._owned[member_id]
 
@@ -166,7 +167,3 @@ def _ended(
             "start": min(since.earliest, time),
             "end": time,
         }
-
-
-def _named(by_topic: Mapping[str, Iterable[int]] | None) -> set[Partition]:
-    return {(topic, each) for topic, numbers in (by_topic or {}).items() for each in numbers}

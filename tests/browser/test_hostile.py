@@ -13,7 +13,8 @@ import pytest
 
 from barnabas_broker.http import endpoint
 from barnabas_broker.http.view import View
-from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.records import decode_event
 from tests.broker.http.support import join_alone, make_topic
 from tests.browser.conftest import Page
 from tests.browser.scenes import HOSTILE
@@ -103,12 +104,12 @@ def many(dice: random.Random, now: int) -> list[Event]:
 STORIES: Final = (forged, disagreeing, gaps, many)
 
 
-def recorded(values: Sequence[bytes]) -> Callable[[View, str, int], Awaitable[list[EventRecord]]]:
+def recorded(values: Sequence[bytes]) -> Callable[[View, str, int], Awaitable[list[GroupEvent]]]:
     """What the broker reads if these are the values of the records of a group."""
 
-    async def read(view: View, group_id: str, since_ms: int) -> list[EventRecord]:
+    async def read(view: View, group_id: str, since_ms: int) -> list[GroupEvent]:
         events = [each for each in map(decode_event, values) if each is not None]
-        return [each for each in events if each["time"] >= since_ms]
+        return [each for each in events if each.time >= since_ms]
 
     return read
 

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.rebuild.history import RebuiltMember
 from barnabas_explain.rebuild.rebuilder import GroupRebuilder
+from barnabas_explain.records import record_of
 from barnabas_protocol.codec import encode
 from barnabas_protocol.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from barnabas_protocol.coordinator_records import CoordinatorRecord, GroupMetadataValue, MemberMetadata
@@ -73,7 +76,7 @@ class OffsetsLog:
         self.group = group
         self.rebuilder = GroupRebuilder(group, (topic_names or {}).get)
         self.offset = 0
-        self.events: list[dict[str, Any]] = []
+        self.events: list[GroupEvent] = []
 
     def raw(
         self, key: bytes | None, value: bytes | None, at: int = 0, *, absolute: bool = False
@@ -81,9 +84,7 @@ class OffsetsLog:
         """Write a record `at` ms after noon; the events that it tells."""
         record = Record(self.offset, at if absolute else NOON + at, key, value)
         self.offset += 1
-        events = self.rebuilder.add([record])
-        self.events += events
-        return events
+        return self._told(self.rebuilder.add([record]))
 
     def skip(self, records: int = 1) -> None:
         """Records that compaction has removed."""
@@ -117,10 +118,16 @@ class OffsetsLog:
 
     def finish(self) -> list[dict[str, Any]]:
         """The events at the end."""
-        events = self.rebuilder.finish()
-        self.events += events
-        return events
+        return self._told(self.rebuilder.finish())
+
+    def look(self, time: int, state: str, members: Iterable[RebuiltMember]) -> list[dict[str, Any]]:
+        """Look at the group at a time; the events that it tells."""
+        return self._told(self.rebuilder.observe(time, state, members))
 
     def of(self, event_type: str) -> list[dict[str, Any]]:
         """The events of a type so far."""
-        return [event for event in self.events if event["type"] == event_type]
+        return [record_of(event) for event in self.events if event.type == event_type]
+
+    def _told(self, events: list[GroupEvent]) -> list[dict[str, Any]]:
+        self.events += events
+        return [record_of(event) for event in events]

@@ -4,14 +4,39 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import (
+    GroupDeleted,
+    GroupEmpty,
+    GroupEvent,
+    GroupLoaded,
+    JoinPhaseOver,
+    LeaderRejoined,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    MemberNotRejoined,
+    MemberNotSynced,
+    MemberRefused,
+    MemberRejoined,
+    MemberReplaced,
+    MemberSlow,
+    OffsetsExpired,
+    OffsetsStable,
+    OffsetsUnstable,
+    PersistFailed,
+    RebalanceOver,
+    RebalanceStarted,
+    SubscriptionChanged,
+    TopicChanged,
+)
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import EventRecord
 from barnabas_explain.storms import STORM_REBALANCES
+from tests.explain.reading import read
 
 
-def event(event_type: EventType, *, at: int = 0, generation: int = 1, **data: Any) -> EventRecord:
-    return {"version": 1, "group": "g", "time": at, "generation": generation, "type": event_type.value, **data}
+def event(event_type: type[GroupEvent], *, at: int = 0, generation: int = 1, **data: Any) -> EventRecord:
+    return {"version": 1, "group": "g", "time": at, "generation": generation, "type": event_type.type, **data}
 
 
 def member(number: int, name: str | None = None) -> dict[str, Any]:
@@ -23,7 +48,7 @@ def members(count: int) -> list[dict[str, Any]]:
 
 
 def rebalance(
-    cause: EventType = EventType.MEMBER_LEFT,
+    cause: type[GroupEvent] = MemberLeft,
     *during: EventRecord,
     by: int = 1,
     count: int = 1,
@@ -36,130 +61,130 @@ def rebalance(
     over: dict[str, Any] = {} if moves is None else {"moves": moves}
     return [
         event(cause, **who),
-        event(EventType.REBALANCE_STARTED, cause=cause.value, by=[member(by)], reason="reason"),
+        event(RebalanceStarted, cause=cause.type, by=[member(by)], reason="reason"),
         *during,
-        event(EventType.JOIN_PHASE_OVER, generation=2, members=count, joined_after=list(late)),
-        event(EventType.REBALANCE_OVER, generation=2, members=count, join_took_ms=3, sync_took_ms=2, **over),
+        event(JoinPhaseOver, generation=2, members=count, joined_after=list(late)),
+        event(RebalanceOver, generation=2, members=count, join_took_ms=3, sync_took_ms=2, **over),
     ]
 
 
 def only(events: list[EventRecord]) -> Explanation:
-    (explanation,) = explain(events)
+    (explanation,) = explain(read(events))
     return explanation
 
 
 @pytest.mark.parametrize(
     ("event_type", "data", "text"),
     [
-        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 0, "partitions": 1}, "Topic t appeared with 1 partition."),
-        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 0, "partitions": 2}, "Topic t appeared with 2 partitions."),
-        (EventType.TOPIC_CHANGED, {"topic": "t", "before": 1, "partitions": 9}, "Topic t grew from 1 to 9 partitions."),
+        (TopicChanged, {"topic": "t", "before": 0, "partitions": 1}, "Topic t appeared with 1 partition."),
+        (TopicChanged, {"topic": "t", "before": 0, "partitions": 2}, "Topic t appeared with 2 partitions."),
+        (TopicChanged, {"topic": "t", "before": 1, "partitions": 9}, "Topic t grew from 1 to 9 partitions."),
         (
-            EventType.GROUP_LOADED,
+            GroupLoaded,
             {"members": 0},
             "The group's coordinator moved to this broker: no members, no rebalance.",
         ),
         (
-            EventType.GROUP_LOADED,
+            GroupLoaded,
             {"members": 1},
             "The group's coordinator moved to this broker: 1 member, no rebalance.",
         ),
         (
-            EventType.GROUP_LOADED,
+            GroupLoaded,
             {"members": 2},
             "The group's coordinator moved to this broker: 2 members, no rebalance.",
         ),
-        (EventType.GROUP_DELETED, {"offsets": 0}, "The group was deleted, with no committed offsets."),
-        (EventType.GROUP_DELETED, {"offsets": 1}, "The group was deleted, with 1 committed offset."),
-        (EventType.GROUP_DELETED, {"offsets": 30, "expired": True}, "The group expired, with 30 committed offsets."),
-        (EventType.OFFSETS_EXPIRED, {"offsets": 0}, "No offsets expired."),
-        (EventType.OFFSETS_EXPIRED, {"offsets": 1}, "1 offset expired."),
-        (EventType.OFFSETS_EXPIRED, {"offsets": 2}, "2 offsets expired."),
+        (GroupDeleted, {"offsets": 0}, "The group was deleted, with no committed offsets."),
+        (GroupDeleted, {"offsets": 1}, "The group was deleted, with 1 committed offset."),
+        (GroupDeleted, {"offsets": 30, "expired": True}, "The group expired, with 30 committed offsets."),
+        (OffsetsExpired, {"offsets": 0}, "No offsets expired."),
+        (OffsetsExpired, {"offsets": 1}, "1 offset expired."),
+        (OffsetsExpired, {"offsets": 2}, "2 offsets expired."),
         (
-            EventType.OFFSETS_UNSTABLE,
+            OffsetsUnstable,
             {"producer_id": 7, "offsets": 1, "pending_ms": 12_000},
             "A consumer waits for 1 offset: it is pending in a transaction of producer 7 since 12 s.",
         ),
         (
-            EventType.OFFSETS_UNSTABLE,
+            OffsetsUnstable,
             {"producer_id": 7, "offsets": 3, "pending_ms": 150},
             "A consumer waits for 3 offsets: they are pending in a transaction of producer 7 since 150 ms.",
         ),
         (
-            EventType.OFFSETS_STABLE,
+            OffsetsStable,
             {"producer_id": 7, "offsets": 1, "pending_ms": 14_000, "committed": True},
             "The transaction of producer 7 was committed after 14 s, with 1 offset of the group.",
         ),
         (
-            EventType.OFFSETS_STABLE,
+            OffsetsStable,
             {"producer_id": 7, "offsets": 3, "pending_ms": 14_000, "committed": False},
             "The transaction of producer 7 was aborted after 14 s: 3 offsets of the group stayed as before.",
         ),
         (
-            EventType.MEMBER_REFUSED,
+            MemberRefused,
             {**member(1), "max_size": 1},
             "c1 (h) rejoined when the group was full (1 member) and was removed.",
         ),
         (
-            EventType.MEMBER_REFUSED,
+            MemberRefused,
             {**member(1), "max_size": 2},
             "c1 (h) rejoined when the group was full (2 members) and was removed.",
         ),
         (
-            EventType.MEMBER_SLOW,
+            MemberSlow,
             {**member(1), "heard_ago_ms": 6_000, "session_ms": 10_000},
             "c1 (h) was silent for 6 s, its session is 10 s: it will be removed soon.",
         ),
     ],
 )
-def test_events_by_themselves(event_type: EventType, data: dict[str, Any], text: str) -> None:
+def test_events_by_themselves(event_type: type[GroupEvent], data: dict[str, Any], text: str) -> None:
     assert only([event(event_type, **data)]).text == text
 
 
 @pytest.mark.parametrize(
     ("cause", "data", "text"),
     [
-        (EventType.MEMBER_JOINED, {}, "c1 (h) joined."),
-        (EventType.MEMBER_JOINED, {"client_reason": "first"}, 'c1 (h) joined ("first").'),
-        (EventType.MEMBER_REPLACED, {}, "static member c1 (h) rejoined with a new member id."),
-        (EventType.MEMBER_LEFT, {"client_reason": "not provided"}, "c1 (h) left."),
+        (MemberJoined, {}, "c1 (h) joined."),
+        (MemberJoined, {"client_reason": "first"}, 'c1 (h) joined ("first").'),
+        (MemberReplaced, {}, "static member c1 (h) rejoined with a new member id."),
+        (MemberLeft, {"client_reason": "not provided"}, "c1 (h) left."),
         (
-            EventType.MEMBER_EXPIRED,
+            MemberExpired,
             {"heard_ago_ms": 900, "session_ms": 800},
             "c1 (h) was last heard of 900 ms ago, its session is 800 ms.",
         ),
         (
-            EventType.MEMBER_EXPIRED,
+            MemberExpired,
             {"heard_ago_ms": 1, "session_ms": 1_000, "is_new": True},
             "c1 (h) joined as a new member and did not receive the response within 1 s.",
         ),
         (
-            EventType.MEMBER_NOT_SYNCED,
+            MemberNotSynced,
             {"waited_ms": 60_000},
             "c1 (h) joined but did not ask for its partitions within 60 s.",
         ),
-        (EventType.MEMBER_REJOINED, {}, "c1 (h) rejoined with the same topics."),
+        (MemberRejoined, {}, "c1 (h) rejoined with the same topics."),
         (
-            EventType.SUBSCRIPTION_CHANGED,
+            SubscriptionChanged,
             {"added": [], "removed": []},
             "c1 (h) changed its subscription, or its user data.",
         ),
-        (EventType.SUBSCRIPTION_CHANGED, {"added": ["a"], "removed": []}, "c1 (h) changed its subscription: added a."),
+        (SubscriptionChanged, {"added": ["a"], "removed": []}, "c1 (h) changed its subscription: added a."),
         (
-            EventType.SUBSCRIPTION_CHANGED,
+            SubscriptionChanged,
             {"added": ["a", "b"], "removed": ["c"]},
             "c1 (h) changed its subscription: added a and b and removed c.",
         ),
         (
-            EventType.SUBSCRIPTION_CHANGED,
+            SubscriptionChanged,
             {"added": list("abcdefg")},
             "c1 (h) changed its subscription: added a, b, c, d, e and 2 more.",
         ),
-        (EventType.LEADER_REJOINED, {}, "the leader c1 (h) asked for a new assignment."),
-        (EventType.PERSIST_FAILED, {"error": "disk"}, "the coordinator could not write the group's record (disk)."),
+        (LeaderRejoined, {}, "the leader c1 (h) asked for a new assignment."),
+        (PersistFailed, {"error": "disk"}, "the coordinator could not write the group's record (disk)."),
     ],
 )
-def test_causes_of_a_rebalance(cause: EventType, data: dict[str, Any], text: str) -> None:
+def test_causes_of_a_rebalance(cause: type[GroupEvent], data: dict[str, Any], text: str) -> None:
     assert only(rebalance(cause, **data)).text == f"Generation 2: {text}"
 
 
@@ -195,8 +220,8 @@ def test_the_member_that_a_rebalance_waited_for(count: int, text: str, waits: bo
     ],
 )
 def test_members_that_joined_too(names: list[str], text: str) -> None:
-    joined = [event(EventType.MEMBER_JOINED, **member(at, name)) for at, name in enumerate(names, 10)]
-    assert only(rebalance(EventType.MEMBER_JOINED, *joined)).details[0] == text
+    joined = [event(MemberJoined, **member(at, name)) for at, name in enumerate(names, 10)]
+    assert only(rebalance(MemberJoined, *joined)).details[0] == text
 
 
 @pytest.mark.parametrize(
@@ -204,8 +229,8 @@ def test_members_that_joined_too(names: list[str], text: str) -> None:
     [(1, None), (2, None), (5, None), (6, "1 more member left the group."), (8, "3 more members left the group.")],
 )
 def test_members_that_left_too(count: int, more: str | None) -> None:
-    left = [event(EventType.MEMBER_LEFT, **member(10 + at)) for at in range(count)]
-    details = only(rebalance(EventType.MEMBER_LEFT, *left)).details
+    left = [event(MemberLeft, **member(10 + at)) for at in range(count)]
+    details = only(rebalance(MemberLeft, *left)).details
     assert details[0] == "c10 (h) left."
     assert details[min(count, 5) :][:-1] == ([] if more is None else [more])
 
@@ -219,10 +244,8 @@ def test_members_that_left_too(count: int, more: str | None) -> None:
     ],
 )
 def test_members_that_did_not_rejoin(count: int, more: str | None) -> None:
-    missing = [
-        event(EventType.MEMBER_NOT_REJOINED, **each, waited_ms=60_000, heard_ago_ms=1_500) for each in members(count)
-    ]
-    details = only(rebalance(EventType.MEMBER_LEFT, *missing, by=99)).details
+    missing = [event(MemberNotRejoined, **each, waited_ms=60_000, heard_ago_ms=1_500) for each in members(count)]
+    details = only(rebalance(MemberLeft, *missing, by=99)).details
     assert details[0] == ("c1 (h) did not rejoin within 60 s and was removed; it was last heard of 1.5 s before.")
     assert details[min(count, 5) :][:-1] == ([] if more is None else [more])
 
@@ -257,7 +280,7 @@ def test_the_partitions_of_a_member(gained: dict[str, list[int]], lost: dict[str
 
 def test_a_group_without_members() -> None:
     left, started, *_ = rebalance()
-    found = only([left, started, event(EventType.GROUP_EMPTY, generation=2)])
+    found = only([left, started, event(GroupEmpty, generation=2)])
     assert (found.text, found.details) == ("Generation 2: c1 (h) left.", ["The group has no members now."])
 
 
@@ -280,7 +303,7 @@ def test_a_rebalance_that_is_not_over(generation: int, text: str) -> None:
     ],
 )
 def test_a_storm(joins: int, leaves: int, others: int, text: str) -> None:
-    causes = [(1, EventType.MEMBER_JOINED)] * joins + [(1, EventType.MEMBER_LEFT)] * leaves
-    causes += [(2 + at, EventType.MEMBER_JOINED) for at in range(others)]
+    causes = [(1, MemberJoined)] * joins + [(1, MemberLeft)] * leaves
+    causes += [(2 + at, MemberJoined) for at in range(others)]
     events = [one for by, cause in causes for one in rebalance(cause, by=by)]
     assert only(events).text.partition(": ")[2].partition(": ")[2] == text

@@ -1,20 +1,23 @@
 """Group events: records, rebalance storms, and explanations."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.effects import Caller
-from barnabas_explain import records as events_module
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain import members as members_module
+from barnabas_explain.catalog import EVENTS, GroupEmpty, OffsetsExpired, RebalanceStarted, SubscriptionChanged
 from barnabas_explain.explain import explain
+from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event, encode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, StormDetector
 from barnabas_protocol.subscriptions import read_assignment
 from tests.broker.groups.machine import Machine
 from tests.broker.groups.support import Service, assignment, turn
+from tests.explain.reading import read
 
 
 def types(events: list[dict[str, Any]]) -> list[str]:
@@ -89,7 +92,7 @@ async def test_explanations_with_details_and_remedies() -> None:
     assert service.describe().group_state == "PreparingRebalance"
     await rebalanced(service, ids[:1], 2, {ids[0]: assignment(t=[0, 1, 2, 3])})
     await turn()
-    explanations = explain(service.events.of("g"))
+    explanations = explain(service.events.events_of("g"))
     assert explanations[0].text == "Generation 1: worker-1 (10.0.0.7) joined."
     assert explanations[0].details[0] == "worker-2 (10.0.0.7) joined too."
     assert "worker-1 (10.0.0.7) gained t-0 to t-1." in explanations[0].details
@@ -102,8 +105,8 @@ async def test_explanations_with_details_and_remedies() -> None:
     assert "session.timeout.ms" in lost.remedy
     assert "worker-2 (10.0.0.7) lost t-2 to t-3." in lost.details
     assert json.dumps([each.as_data() for each in explanations])
-    assert [each.generation for each in explain(service.events.of("g"), generation=2)] == [1, 1]
-    assert explain(service.events.of("g"), since=service.wall + 1) == []
+    assert [each.generation for each in explain(service.events.events_of("g"), generation=2)] == [1, 1]
+    assert explain(service.events.events_of("g"), since=service.wall + 1) == []
 
 
 def test_the_event_of_a_changed_subscription_lists_the_topics() -> None:
@@ -111,8 +114,8 @@ def test_the_event_of_a_changed_subscription_lists_the_topics() -> None:
     old, new = (b"\x00\x00\x00\x00\x00\x01\x00\x01" + topic + b"\xff\xff\xff\xff" for topic in (b"a", b"b"))
     machine.stable("m", protocols=(("range", old),))
     machine.join("m", next(iter(machine.group.members.by_id)), protocols=(("range", new),))
-    (event,) = [event for event in machine.events if event.type is EventType.SUBSCRIPTION_CHANGED]
-    record = record_of("g", event, 5)
+    (event,) = [event for event in machine.events if isinstance(event, SubscriptionChanged)]
+    record = record_of(event)
     assert (record["added"], record["removed"]) == (["b"], ["a"])
 
 
@@ -136,7 +139,7 @@ async def test_a_storm_is_one_explanation() -> None:
     storms = [event for event in events if event["type"] == "rebalance_storm"]
     assert len(storms) == 1
     assert storms[0]["culprit"] == "flapping (h)"
-    explanations = explain(events)
+    explanations = explain(read(events))
     assert len(explanations) <= 3
     (storm,) = [each for each in explanations if each.text.startswith("Rebalance storm")]
     assert "flapping (h)" in storm.text
@@ -148,48 +151,57 @@ async def test_a_storm_is_one_explanation() -> None:
 async def test_recent_events_include_those_that_are_not_written_yet() -> None:
     service = await Service().loaded()
     journal, written = service.groups.journal, len(service.events.written)
-    journal.add("g", GroupEvent(EventType.OFFSETS_EXPIRED, 0, {"offsets": 0, "keys": []}))
+    journal.add(OffsetsExpired(group="g", generation=0, offsets=0))
     await turn()
     for offsets in range(1, 41):
         for group in ("g", "other"):
-            journal.add(group, GroupEvent(EventType.OFFSETS_EXPIRED, 0, {"offsets": offsets, "keys": []}))
+            journal.add(OffsetsExpired(group=group, generation=0, offsets=offsets))
     before = len(service.events.written)
     assert before == written + 1
-    assert [event["offsets"] for event in journal.recent("g")] == list(range(9, 41))
+    assert [record_of(event)["offsets"] for event in journal.recent("g")] == list(range(9, 41))
     assert len(service.events.written) == before
     await turn()
     assert len(service.events.written) == before + 80
-    assert [event["offsets"] for event in journal.recent("g")] == list(range(9, 41))
+    assert [record_of(event)["offsets"] for event in journal.recent("g")] == list(range(9, 41))
 
 
 def test_a_storm_is_over_when_the_group_is_calm() -> None:
     watch = StormDetector()
-    start = GroupEvent(
-        EventType.REBALANCE_STARTED, 1, {"by": [{"client_id": "c", "host": "/h"}], "cause": "member_joined"}
-    )
-    assert all(watch.add("g", start, float(at)) is None for at in range(STORM_REBALANCES - 1))
+    by = (Member(client_id="c", host="/h"),)
+    start = RebalanceStarted(group="g", generation=1, cause="member_joined", by=by)
+    assert all(watch.add(start, float(at)) is None for at in range(STORM_REBALANCES - 1))
     assert not watch.is_storm("g")
-    assert watch.add("g", start, 10.0) is not None
+    assert watch.add(start, 10.0) is not None
     assert watch.is_storm("g")
-    assert watch.add("g", start, 11.0) is None
-    assert watch.add("g", start, 500.0) is None
+    assert watch.add(start, 11.0) is None
+    assert watch.add(start, 500.0) is None
     assert not watch.is_storm("g")
 
 
 def test_an_event_is_encoded_as_json_and_other_values_are_not_events() -> None:
-    event = record_of("gruppe ä", GroupEvent(EventType.GROUP_EMPTY, 3, {}), 17)
+    event = GroupEmpty(group="gruppe ä", generation=3, time=17)
     assert decode_event(encode_event(event)) == event
     for broken in (b"", b"[]", b"{}", b'{"version":2}', b'{"version":1,"time":"x"}', b"\xff"):
         assert decode_event(broken) is None
 
 
+def test_records_of_each_type_are_read_and_written_with_the_same_fields() -> None:
+    """The records are those of the brokers before events had classes."""
+    lines = (Path(__file__).parent / "records.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert {record["type"] for record in records} == {each.type for each in EVENTS.values() if each.recorded}
+    for record in records:
+        (event,) = read([record])
+        assert json.loads(encode_event(event)) == record
+
+
 def test_an_event_that_is_too_large_is_shortened() -> None:
-    event = GroupEvent(EventType.OFFSETS_EXPIRED, 3, {"offsets": 1, "keys": [("t" * 300_000, 0)]})
-    record = decode_event(encode_event(record_of("g", event, 17)))
-    assert record is not None
-    assert record["shortened"]
-    assert record["offsets"] == 1
-    assert "keys" not in record
+    event = OffsetsExpired(group="g", generation=3, time=17, offsets=1, keys=(("t" * 300_000, 0),))
+    short = decode_event(encode_event(event))
+    assert isinstance(short, OffsetsExpired)
+    assert short.shortened
+    assert short.offsets == 1
+    assert short.keys is None
 
 
 @pytest.mark.parametrize(("changed", "read"), [(0, 0), (150, 300), (3_000, 400)])
@@ -206,11 +218,11 @@ def test_of_thousands_of_assignments_only_those_are_read_that_an_event_lists(
         count += 1
         return read_assignment(data)
 
-    monkeypatch.setattr(events_module, "read_assignment", counted)
-    moves = events_module.moves(before, [*after, *before[changed:]])
+    monkeypatch.setattr(members_module, "read_assignment", counted)
+    moves = members_module.moves_between(before, [*after, *before[changed:]])
     assert count == read
-    assert len(moves) == min(changed, events_module.MOST_MEMBERS)
-    assert all((move["gained"], move["lost"]) == ({"t": [9_999]}, {}) for move in moves)
+    assert len(moves) == min(changed, members_module.MOST_MEMBERS)
+    assert all((move.gained, move.lost) == ({"t": [9_999]}, {}) for move in moves)
 
 
 async def test_events_that_cannot_be_written_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,4 +234,4 @@ async def test_events_that_cannot_be_written_are_dropped(monkeypatch: pytest.Mon
     monkeypatch.setattr(service.events, "append", fail)
     await service.member()
     assert service.groups.journal.metrics.dropped > 0
-    assert types(service.groups.journal.recent("g"))[-1] == "rebalance_over"
+    assert service.groups.journal.recent("g")[-1].type == "rebalance_over"

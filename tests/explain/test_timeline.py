@@ -5,10 +5,11 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_explain.catalog import NOT_RECORDED
 from barnabas_explain.rebuild.history import RebuiltMember
-from barnabas_explain.records import NOT_RECORDED
 from barnabas_explain.timeline import Timeline, timeline
 from tests.explain.offsets_log import NOON, OffsetsLog, member
+from tests.explain.reading import read
 from tests.explain.rebuild.test_rebuild_properties import Consumers
 
 
@@ -79,7 +80,7 @@ def test_the_rebuilt_lanes_of_epochs_are_those_of_the_recorded_events(steps: lis
             run.step(machine.settle)
         else:
             run.step(lambda: machine.after(5))
-    rebuilt, recorded = timeline(run.log.events), timeline(run.real)
+    rebuilt, recorded = timeline(run.log.events), timeline(read(run.real))
     assert [each[:3] for each in lanes(rebuilt)] == [each[:3] for each in lanes(recorded)]
     assert [(each.generation, each.start, each.assigned) for each in rebuilt.bands] == [
         (each.generation, each.start, each.assigned) for each in recorded.bands

@@ -5,6 +5,7 @@ from typing import Any
 from barnabas_explain.records import EventRecord
 from barnabas_explain.unowned import pauses_of
 from tests.explain.offsets_log import NOON, OffsetsLog, member
+from tests.explain.reading import read
 
 
 def event(kind: str, time: int, **data: Any) -> EventRecord:
@@ -23,11 +24,11 @@ def move(member_id: str, gained: list[int] | None = None, lost: list[int] | None
 
 
 def over(time: int, *moves: dict[str, Any], sync: int = 10, protocol: str = "range") -> EventRecord:
-    return event("rebalance_over", time, sync_took_ms=sync, protocol=protocol, moves=list(moves))
+    return event("rebalance_over", time, members=1, sync_took_ms=sync, protocol=protocol, moves=list(moves))
 
 
 def pauses(*events: EventRecord) -> list[tuple[int, int | None, int | None, int, int | None]]:
-    return [(p["partition"], p["at_least_ms"], p["at_most_ms"], p["start"], p["end"]) for p in pauses_of(events)]
+    return [(p["partition"], p["at_least_ms"], p["at_most_ms"], p["start"], p["end"]) for p in pauses_of(read(events))]
 
 
 START = event("rebalance_started", 1_000, cause="member_joined", by=[])

@@ -12,7 +12,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupEvent, JoinPhaseOver, MemberRevoking, RebalanceStarted, TargetAssigned
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -337,18 +337,18 @@ class Node:
         self.world.note(
             "node %d: %s of %s, generation %d: %s",
             self.node_id,
-            event.type.value,
+            event.type,
             group_id,
             event.generation,
-            event.data,
+            event,
         )
-        if event.type is EventType.REBALANCE_STARTED:
+        if isinstance(event, RebalanceStarted):
             self.moment("rebalance started")
-        elif event.type is EventType.JOIN_PHASE_OVER:
+        elif isinstance(event, JoinPhaseOver):
             self.moment("join phase over")
-        elif event.type is EventType.MEMBER_REVOKING:
+        elif isinstance(event, MemberRevoking):
             self.moment("member has to revoke")
-        elif event.type is EventType.TARGET_ASSIGNED:
+        elif isinstance(event, TargetAssigned):
             self.moment("target assigned")
 
     def _drive(self, load: Coroutine[Any, Any, None], life: int) -> None:

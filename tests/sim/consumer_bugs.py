@@ -98,7 +98,7 @@ def what_a_regex_matches_bumps_no_epoch() -> AbstractContextManager[Any]:
 
     @wraps(right)
     def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
-        if cause.value != "regex_resolved":
+        if cause.type != "regex_resolved":
             right(self, metadata_hash, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)
@@ -110,7 +110,7 @@ def a_topic_that_grows_bumps_no_epoch() -> AbstractContextManager[Any]:
 
     @wraps(right)
     def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
-        if cause.value != "topic_changed":
+        if cause.type != "topic_changed":
             right(self, metadata_hash, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)

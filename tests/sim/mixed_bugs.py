@@ -96,7 +96,7 @@ def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:
 
     @wraps(right)
     def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
-        if cause.value not in ("member_left", "member_expired"):
+        if cause.type not in ("member_left", "member_expired"):
             right(self, metadata_hash, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)

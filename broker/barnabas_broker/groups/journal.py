@@ -12,11 +12,10 @@ from typing import Final
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.logs import logger
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_explain.records import UNRECORDED, EventRecord, encode_event, record_of
+from barnabas_explain.catalog import GroupEvent, RebalanceOver, Started
+from barnabas_explain.records import encode_event
 from barnabas_explain.storm_score import Score, StormScore
 from barnabas_explain.storms import StormDetector
-from barnabas_protocol.durations import seconds
 from barnabas_protocol.records import build_batch
 
 log = logger("coordinator")
@@ -54,11 +53,11 @@ class GroupMetrics:
 
     def count(self, event: GroupEvent) -> None:
         """Count an event."""
-        self.events[event.type.value] += 1
-        if event.type in (EventType.REBALANCE_STARTED, EventType.EPOCH_BUMPED):
-            self.rebalances[event.data["cause"]] += 1
-        elif event.type is EventType.REBALANCE_OVER:
-            took = event.data["join_took"] + event.data["sync_took"]
+        self.events[event.type] += 1
+        if isinstance(event, Started):
+            self.rebalances[event.cause] += 1
+        elif isinstance(event, RebalanceOver):
+            took = event.took_ms / 1000
             self.duration_sum += took
             self.durations[next((bound for bound in BUCKETS if took <= bound), float("inf"))] += 1
 
@@ -92,38 +91,37 @@ class Journal:
         self._wall_ms = wall_ms
         self._loop = loop
         self._storms = StormDetector()
-        self._waiting: deque[tuple[str, GroupEvent, int]] = deque()
-        self._recent: OrderedDict[str, deque[EventRecord]] = OrderedDict()
+        self._waiting: deque[GroupEvent] = deque()
+        self._recent: OrderedDict[str, deque[GroupEvent]] = OrderedDict()
         self._scores: OrderedDict[str, StormScore] = OrderedDict()
         self._scheduled = False
 
-    def add(self, group_id: str, event: GroupEvent) -> bool:
-        """Publish an event; returns whether its log line goes to the debug level, because of a rebalance storm."""
+    def add(self, event: GroupEvent) -> bool:
+        """Publish an event, which has its group and its time.
+
+        Returns:
+            Whether its log line goes to the debug level, because of a rebalance storm.
+        """
         self.metrics.count(event)
-        if event.type in UNRECORDED:
+        if not event.recorded:
             return False
-        quiet = self._storms.is_storm(group_id)
-        self._enqueue(group_id, event)
-        storm = self._storms.add(group_id, event, self._now())
+        quiet = self._storms.is_storm(event.group)
+        self._enqueue(event)
+        storm = self._storms.add(event, self._now())
         if storm is not None:
             self.metrics.count(storm)
-            self._enqueue(group_id, storm)
-            log.warning(
-                "rebalance storm: further lines about this group go to the debug level until it is calm",
-                group=group_id,
-                rebalances=storm.data["rebalances"],
-                within=seconds(storm.data["seconds"]),
-                mostly=f"{storm.data['culprit']}, {storm.data['times']} times",
-            )
+            self._enqueue(storm)
+            line = storm.line("")
+            log.warning(line.event, **line.pairs)
         return quiet
 
-    def recent(self, group_id: str) -> list[EventRecord]:
+    def recent(self, group_id: str) -> list[GroupEvent]:
         """The last events of a group, oldest first, as far as they are in memory; ``__group_events`` has all of them.
 
         Events that are not written yet are included.
         """
-        waiting = ((event, time_ms) for of, event, time_ms in reversed(self._waiting) if of == group_id)
-        newest = [record_of(group_id, event, time_ms) for event, time_ms in islice(waiting, _MAX_EVENTS)]
+        waiting = (event for event in reversed(self._waiting) if event.group == group_id)
+        newest = [event.decoded() for event in islice(waiting, _MAX_EVENTS)]
         return [*self._recent.get(group_id, ()), *reversed(newest)][-_MAX_EVENTS:]
 
     def is_flapping(self, group_id: str) -> bool:
@@ -139,11 +137,11 @@ class Journal:
         while self._waiting:
             self._write(len(self._waiting))
 
-    def _enqueue(self, group_id: str, event: GroupEvent) -> None:
+    def _enqueue(self, event: GroupEvent) -> None:
         if len(self._waiting) >= _MAX_WAITING:
             self._waiting.popleft()
             self.metrics.dropped += 1
-        self._waiting.append((group_id, event, self._wall_ms()))
+        self._waiting.append(event)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._step)
@@ -161,20 +159,20 @@ class Journal:
         partitions: dict[str, int] = {}
         while self._waiting and count:
             count -= 1
-            group_id, event, time_ms = self._waiting.popleft()
-            record = record_of(group_id, event, time_ms)
-            self._remember(group_id, record)
+            event = self._waiting.popleft().decoded()
+            group_id = event.group
+            self._remember(event)
             if self._log is None:
                 continue
             partition = partitions.get(group_id)
             if partition is None:
                 partition = partitions[group_id] = self._partition_for(group_id)
-            value = encode_event(record)
+            value = encode_event(event)
             if sizes[partition] and sizes[partition] + len(value) > _BATCH_BYTES:
                 self._append(partition, batches.pop(partition))
                 sizes[partition] = 0
             sizes[partition] += len(value)
-            batches.setdefault(partition, []).append((group_id.encode(), value, (), time_ms))
+            batches.setdefault(partition, []).append((group_id.encode(), value, (), event.time))
         for partition, records in batches.items():
             self._append(partition, records)
 
@@ -188,7 +186,8 @@ class Journal:
             self.metrics.dropped += len(records)
             log.exception("group events cannot be written", partition=partition, events=len(records))
 
-    def _remember(self, group_id: str, record: EventRecord) -> None:
+    def _remember(self, event: GroupEvent) -> None:
+        group_id = event.group
         recent = self._recent.get(group_id)
         if recent is None:
             recent = self._recent[group_id] = deque(maxlen=_MAX_EVENTS)
@@ -196,7 +195,7 @@ class Journal:
                 self._recent.popitem(last=False)
         else:
             self._recent.move_to_end(group_id)
-        recent.append(record)
+        recent.append(event)
         score = self._scores.get(group_id)
         if score is None:
             score = self._scores[group_id] = StormScore()
@@ -204,4 +203,4 @@ class Journal:
                 self._scores.popitem(last=False)
         else:
             self._scores.move_to_end(group_id)
-        score.add(record)
+        score.add(event)

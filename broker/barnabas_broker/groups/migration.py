@@ -42,7 +42,7 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.members import ClassicGroupMember
@@ -67,7 +67,8 @@ from barnabas_broker.groups.consumer.group import (
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupDowngraded, GroupUpgraded
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_protocol.subscriptions import CONSUMER
@@ -256,11 +257,10 @@ def too_large(group: ClassicGroup) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
-def upgraded_event(group: ClassicGroup, upgraded: ConsumerGroup, by: dict[str, Any]) -> GroupEvent:
+def upgraded_event(group: ClassicGroup, upgraded: ConsumerGroup, by: Member) -> GroupUpgraded:
     """The group event of an upgrade; `by` is the identity of the member that has joined."""
     members = [member for member in upgraded.members.values() if member.classic is not None]
-    data = {"by": [by], "members": len(members), "state": group.state.value}
-    return GroupEvent(EventType.GROUP_UPGRADED, group.generation, data)
+    return GroupUpgraded(generation=group.generation, by=(by,), members=len(members), state=group.state.value)
 
 
 def downgrade(
@@ -294,10 +294,9 @@ def downgrade(
     classic, effects = yield from ClassicGroup.downgrading(
         group.group_id, settings, effect.generation, members, assign, records, effect.replies, now
     )
-    by = [member.identity() for member in effect.by]
-    data = {"cause": effect.cause.value, "by": by, "members": len(members)}
-    event = GroupEvent(EventType.GROUP_DOWNGRADED, effect.generation, data)
-    rebalance = classic.rebalance(effect.rebalance, EventType.GROUP_DOWNGRADED, now, effect.by)
+    by = tuple(member.identity() for member in effect.by)
+    event = GroupDowngraded(generation=effect.generation, cause=effect.cause.type, by=by, members=len(members))
+    rebalance = classic.rebalance(effect.rebalance, GroupDowngraded, now, effect.by)
     return classic, [event, *effects, *rebalance]
 
 

@@ -49,6 +49,7 @@ from barnabas_broker.http.transactions import all_transactions
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
 from barnabas_explain.chart import chart
+from barnabas_explain.records import record_of
 
 log = logger("http")
 
@@ -211,7 +212,7 @@ class Endpoint:
 
     async def _history(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
-        events = self._view.history.recent(group_id)
+        events = [record_of(event) for event in self._view.history.recent(group_id)]
         if not events and group_id not in self._view.groups.groups:
             return self._missing(group_id)
         return await send_json(request, listing({"group": group_id}, "events", events))

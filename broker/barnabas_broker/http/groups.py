@@ -47,7 +47,7 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
         "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
         "members": [
             {
-                **each.identity(),
+                **each.identity()._asdict(),
                 "session_timeout_ms": round(each.session_timeout * 1000),
                 "rebalance_timeout_ms": round(each.rebalance_timeout * 1000),
                 "heard_ago_ms": round((now - each.last_seen) * 1000),
@@ -86,7 +86,7 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
         "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
         "members": [
             {
-                **member.identity(),
+                **member.identity()._asdict(),
                 "protocol": "consumer" if member.classic is None else "classic",
                 "member_epoch": member.epoch,
                 "state": member.state.name,

@@ -1,15 +1,15 @@
 """The recorded events of a group: of ``__group_events``, and those in memory that are not written yet."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from barnabas_broker.http.view import View
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.slices import joined
-from barnabas_explain.catalog import EventType
-from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.catalog import GroupEvent, HistoryGap
+from barnabas_explain.records import decode_event, record_of
 from barnabas_protocol.errors import DecodeError, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC
 from barnabas_protocol.records import decode_records, iter_batches
@@ -20,7 +20,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
 
 
-async def recorded(view: View, group_id: str, since_ms: int) -> list[EventRecord]:
+async def recorded(view: View, group_id: str, since_ms: int) -> list[GroupEvent]:
     """The events of a group since a time, oldest first. What cannot be had is a gap among them, with its reason.
 
     Each chunk is decoded in a thread, so that requests do not wait for it.
@@ -30,7 +30,7 @@ async def recorded(view: View, group_id: str, since_ms: int) -> list[EventRecord
         group_id: the group.
         since_ms: in ms since 1970.
     """
-    events: list[EventRecord] = []
+    events: list[GroupEvent] = []
     gaps: list[str] = []
     key = group_id.encode("utf-8", "surrogatepass")
     log = view.log(EVENTS_TOPIC, view.groups.partition_for(group_id))
@@ -55,22 +55,28 @@ async def recorded(view: View, group_id: str, since_ms: int) -> list[EventRecord
         except (KafkaError, DecodeError) as error:
             gaps.append(f"events cannot be read: {error}")
     newest = view.history.recent(group_id)
-    known = {json.dumps(event, sort_keys=True) for event in events[-len(newest) - 64 :]} if newest else set()
-    events += [dict(each) for each in newest if json.dumps(each, sort_keys=True) not in known]
-    events = [each for each in events if each["time"] >= since_ms]
+    # An event in memory has more digits and longer lists than its record.
+    known = {_identity(event) for event in events[-len(newest) - 64 :]} if newest else set()
+    events += [each for each in newest if _identity(each) not in known]
+    events = [each for each in events if each.time >= since_ms]
     return [*(_gap(group_id, events, since_ms, why) for why in gaps), *events]
 
 
-def version_of(newest: Sequence[Mapping[str, Any]]) -> str:
+def _identity(event: GroupEvent) -> str:
+    return json.dumps(record_of(event), sort_keys=True)
+
+
+def version_of(newest: Sequence[GroupEvent]) -> str:
     """Changes whenever a group has another event: its newest ones, in short."""
     if not newest:
         return "0"
-    return f"{len(newest)}-{newest[0]['time']}-{newest[-1]['time']}-{newest[-1]['type']}-{newest[-1]['generation']}"
+    last = newest[-1]
+    return f"{len(newest)}-{newest[0].time}-{last.time}-{last.type}-{last.generation}"
 
 
-def _decoded(data: Buffer, key: bytes, stopped: Callable[[], bool]) -> tuple[int, list[EventRecord]]:
+def _decoded(data: Buffer, key: bytes, stopped: Callable[[], bool]) -> tuple[int, list[GroupEvent]]:
     """The offset after some batches, and their events of one group."""
-    events: list[EventRecord] = []
+    events: list[GroupEvent] = []
     offset = 0
     for header, batch in iter_batches(data, partial_ok=True):
         offset = header.next_offset
@@ -84,15 +90,7 @@ def _decoded(data: Buffer, key: bytes, stopped: Callable[[], bool]) -> tuple[int
     return offset, events
 
 
-def _gap(group_id: str, events: Sequence[EventRecord], since_ms: int, why: str) -> EventRecord:
-    time = events[0]["time"] if events else since_ms
-    generation = events[0]["generation"] if events else -1
-    return {
-        "version": 1,
-        "group": group_id,
-        "time": time,
-        "generation": generation,
-        "type": EventType.HISTORY_GAP.value,
-        "gap": "not_read",
-        "reason": why,
-    }
+def _gap(group_id: str, events: Sequence[GroupEvent], since_ms: int, why: str) -> GroupEvent:
+    time = events[0].time if events else since_ms
+    generation = events[0].generation if events else -1
+    return HistoryGap(group=group_id, time=time, generation=generation, gap="not_read", reason=why)

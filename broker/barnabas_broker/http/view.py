@@ -1,6 +1,6 @@
 """What the endpoint shows: the broker's parts, and values derived from them. Read-only."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.storm_score import Score
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.group_records import Committed
@@ -30,7 +31,7 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 class History(Protocol):
     """The recent events of groups."""
 
-    def recent(self, group_id: str) -> Sequence[Mapping[str, Any]]:
+    def recent(self, group_id: str) -> Sequence[GroupEvent]:
         """The last events of a group, oldest first, in the shape of the records of ``__group_events``."""
 
     def is_flapping(self, group_id: str) -> bool:

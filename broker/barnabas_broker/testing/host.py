@@ -28,7 +28,7 @@ from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.warm import warm_up
 from barnabas_broker.testing.watched import WatchedBroker
 from barnabas_explain.explain import explain
-from barnabas_explain.records import EventRecord
+from barnabas_explain.records import EventRecord, read_event, record_of
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -247,7 +247,10 @@ class BrokerHost:
         """The events of every group, and their explanations."""
         events = self._past if self._broker is None else _histories(self._broker, self._past)
         return {
-            group: {"events": each, "explanations": [explanation.as_data() for explanation in explain(each)]}
+            group: {
+                "events": each,
+                "explanations": [explanation.as_data() for explanation in explain(filter(None, map(read_event, each)))],
+            }
             for group, each in events.items()
         }
 
@@ -398,7 +401,7 @@ def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dic
     groups = broker.groups
     out = {group: list(events) for group, events in past.items()}
     for group in list(groups.groups):
-        events = out.get(group, []) + groups.journal.recent(group)
+        events = out.get(group, []) + [record_of(event) for event in groups.journal.recent(group)]
         if events:
             out[group] = events[-_MOST_EVENTS:]
     return out

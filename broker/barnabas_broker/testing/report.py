@@ -10,6 +10,7 @@ from barnabas_broker.http.report import report
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.requests import listing
 from barnabas_explain.chart import chart
+from barnabas_explain.records import read_event
 
 #: Lines of a section at most.
 _MOST_LINES: Final = 60
@@ -50,7 +51,8 @@ def sections(broker: Broker, since: float, file: Path | None) -> Iterator[tuple[
 def _timeline(group: str, events: list[dict[str, Any]], since: float, file: Path, name: str) -> str:
     """Write the timeline of a group; the line about it."""
     start = int(since * 1000)
-    made = {"since": start, **chart([event for event in events if event["time"] >= start])}
+    shown = [event for event in map(read_event, events) if event is not None and event.time >= start]
+    made = {"since": start, **chart(shown)}
     target = file.with_name(f"{file.name}-{name}.html")
     try:
         target.write_text(report(group, made, time_ms=time.time_ns() // 1_000_000), encoding="utf-8")

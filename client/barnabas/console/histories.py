@@ -18,9 +18,9 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.history import History, Newest, PolledHistory, find_history
 from barnabas_client.logs import logger
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import EpochBumped, HistoryGap, RebalanceStarted, Started
 from barnabas_explain.chart import chart
-from barnabas_explain.records import VERSION, decode_event, encode_event
+from barnabas_explain.records import decode_event, encode_event
 from barnabas_explain.storm_score import Score, StormScore
 from barnabas_explain.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
 from barnabas_protocol.errors import KafkaError
@@ -38,7 +38,7 @@ _MOST: Final = 16
 _BACKOFF: Final = (0.5, 30.0)
 #: Seconds between descriptions of a group.
 _INTERVAL: Final = 1.0
-_STARTED: Final = (EventType.REBALANCE_STARTED.value.encode(), EventType.EPOCH_BUMPED.value.encode())
+_STARTED: Final = (RebalanceStarted.type.encode(), EpochBumped.type.encode())
 
 
 class GroupHistory:
@@ -99,7 +99,7 @@ class GroupHistory:
         """The generation or epoch of the newest event; None if it is not known."""
         newest = self._events.newest
         event = None if newest is None else decode_event(newest)
-        return event["generation"] if event is not None and event["generation"] >= 0 else None
+        return event.generation if event is not None and event.generation >= 0 else None
 
     @property
     def is_flapping(self) -> bool:
@@ -215,8 +215,8 @@ class GroupHistory:
             events.add([value])
             if any(kind in value for kind in _STARTED):
                 event = decode_event(value)
-                if event is not None and event["type"].encode() in _STARTED:
-                    starts.append(event["time"])
+                if isinstance(event, Started):
+                    starts.append(event.time)
 
     def _failed(self, reason: str) -> None:
         self._error = reason
@@ -225,15 +225,7 @@ class GroupHistory:
 
     def _gap(self, reason: str) -> bytes:
         return encode_event(
-            {
-                "version": VERSION,
-                "group": self._arguments.group,
-                "time": self._wall_ms(),
-                "generation": -1,
-                "type": EventType.HISTORY_GAP.value,
-                "gap": "not_read",
-                "reason": reason,
-            }
+            HistoryGap(group=self._arguments.group, time=self._wall_ms(), generation=-1, gap="not_read", reason=reason)
         )
 
     def _idle(self) -> bool:

@@ -16,8 +16,9 @@ from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
 from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import look
+from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
-from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.records import decode_event
 from barnabas_explain.storm_score import Score, storm_score
 from barnabas_protocol.counts import counted
 
@@ -70,7 +71,7 @@ def _write(file: str, text: str) -> None:
 
 async def _events(
     arguments: Namespace, admin: Admin, output: Output, since: int, until: int
-) -> tuple[list[EventRecord], History, int]:
+) -> tuple[list[GroupEvent], History, int]:
     """The events until a time, where they come from, and how many older ones are left out."""
     history = await find_history(arguments, admin, since, _MARGIN_MS)
     if isinstance(history, PolledHistory):
@@ -85,7 +86,7 @@ async def _events(
             output.check()
     kept.add(history.finish())
     events = [event for event in map(decode_event, kept.values()) if event is not None]
-    return [event for event in events if event["time"] <= until], history, kept.dropped
+    return [event for event in events if event.time <= until], history, kept.dropped
 
 
 async def _group_now(admin: Admin, group: str, storm: Score) -> dict[str, Any] | None:

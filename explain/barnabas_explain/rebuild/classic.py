@@ -5,16 +5,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.rebuild.history import NOTHING, History, RebuiltMember, identity_of, listed
-from barnabas_explain.records import (
-    MOST_MEMBERS,
+from barnabas_explain.catalog import (
     NOT_RECORDED,
     UNKNOWN_GENERATION,
-    EventRecord,
-    Partition,
-    moves_of,
+    Between,
+    GroupDeleted,
+    GroupEmpty,
+    HistoryBegan,
+    MemberEvent,
+    MemberGone,
+    MemberJoined,
+    MemberRejoined,
+    MemberReplaced,
+    RebalanceOver,
+    RebalanceStarted,
+    SubscriptionChanged,
+    TopicChanged,
 )
+from barnabas_explain.members import MOST_MEMBERS, Partition, Pause, moves_of
+from barnabas_explain.rebuild.history import NOTHING, History, RebuiltMember, listed
 from barnabas_protocol.codec import decode
 from barnabas_protocol.consumer_protocol import ConsumerProtocolSubscription
 from barnabas_protocol.coordinator_records import GroupMetadataValue, MemberMetadata
@@ -71,7 +80,7 @@ class GenerationHistory:
         if value is None:
             removed, history.removed = history.removed, 0
             history.flush_commits()
-            history.emit(EventType.GROUP_DELETED, offsets=removed, inferred=True)
+            history.emit(GroupDeleted, offsets=removed, inferred=True)
             self.generation = None
             self._revoked = []
             return
@@ -117,7 +126,7 @@ class GenerationHistory:
     def _begin(self, new: Generation) -> None:
         history = self._history
         history.flush_commits()
-        history.emit(EventType.HISTORY_BEGAN, members=len(new.members))
+        history.emit(HistoryBegan, members=len(new.members))
         for name in new.partitions:
             history.assigned(name, new.time, new.time)
         self._count(new)
@@ -128,7 +137,7 @@ class GenerationHistory:
         for member in new.members.values():
             old = gone.get(member.instance_id) if member.instance_id else None
             if member.member_id not in before.members and old is not None:
-                self._history.emit(EventType.MEMBER_REPLACED, **member.identity(), old_member_id=old.member_id)
+                self._history.emit(MemberReplaced, member=member.identity(), old_member_id=old.member_id)
 
     def _rebalance(self, before: Generation, new: Generation, holes: int) -> None:
         history = self._history
@@ -139,10 +148,10 @@ class GenerationHistory:
             history.gap(kind, first=before.number + 1, last=new.number - 1, **({"records": holes} if holes else {}))
         start = before.time or None
         joined = new.time if new.joined is None else new.joined
-        triggers = self._triggers(before, new, [start, joined])
+        triggers = self._triggers(before, new, (start, joined))
         for event in triggers:
             history.events.append(event)
-        self._started(before, new, triggers, skipped > 0, [start, joined])
+        self._started(before, new, triggers, skipped > 0, (start, joined))
         pauses = self._move(before, new, joined)
         if new.members:
             data: dict[str, Any] = {"members": len(new.members)}
@@ -155,14 +164,14 @@ class GenerationHistory:
                     each.member_id: each.identity() for each in (*before.members.values(), *new.members.values())
                 }
                 data.update(moves=moves_of(identities, had, has), **listed(pauses))
-            history.emit(EventType.REBALANCE_OVER, generation=new.number, **data)
+            history.emit(RebalanceOver, generation=new.number, **data)
         else:
-            history.emit(EventType.GROUP_EMPTY, generation=new.number)
+            history.emit(GroupEmpty, generation=new.number)
 
-    def _triggers(self, before: Generation, new: Generation, between: list[int | None]) -> list[EventRecord]:
+    def _triggers(self, before: Generation, new: Generation, between: Between) -> list[MemberEvent]:
         """What changed in the members of a group; each may have caused the rebalance."""
         history, upper = self._history, between[1]
-        out: list[EventRecord] = []
+        out: list[MemberEvent] = []
         instances = {each.instance_id: each for each in before.members.values() if each.instance_id}
         replaced: set[str] = set()
         for member in new.members.values():
@@ -170,22 +179,26 @@ class GenerationHistory:
             if known is not None:
                 if known.topics != member.topics and known.topics is not None and member.topics is not None:
                     added, removed = sorted(member.topics - known.topics), sorted(known.topics - member.topics)
-                    changed: dict[str, Any] = {"added": added, "removed": removed, "between": between}
-                    out.append(history.event(EventType.SUBSCRIPTION_CHANGED, upper, **member.identity(), **changed))
+                    changed: dict[str, Any] = {"added": tuple(added), "removed": tuple(removed), "between": between}
+                    out.append(history.event(SubscriptionChanged, upper, member=member.identity(), **changed))
                 continue
             old = instances.get(member.instance_id or "")
             if old is not None and old.member_id not in new.members:
                 replaced.add(old.member_id)
-                data = {**member.identity(), "old_member_id": old.member_id, "between": between}
-                out.append(history.event(EventType.MEMBER_REPLACED, upper, **data))
+                data: dict[str, Any] = {
+                    "member": member.identity(),
+                    "old_member_id": old.member_id,
+                    "between": between,
+                }
+                out.append(history.event(MemberReplaced, upper, **data))
             else:
-                out.append(history.event(EventType.MEMBER_JOINED, upper, **member.identity(), between=between))
+                out.append(history.event(MemberJoined, upper, member=member.identity(), between=between))
         for member in before.members.values():
             if member.member_id not in new.members and member.member_id not in replaced:
                 out.append(self._gone(member, before, between))
         return out
 
-    def _gone(self, member: RebuiltMember, before: Generation, between: list[int | None]) -> EventRecord:
+    def _gone(self, member: RebuiltMember, before: Generation, between: Between) -> MemberGone:
         """A member is gone: when it was there for the last time, and what can have happened to it."""
         start, upper = between
         last = self._history.last_commit(member.partitions, start or 0)
@@ -195,9 +208,9 @@ class GenerationHistory:
             start = None
             possible = ["left", "expired", "not_rejoined"]
         else:
-            if last is not None and last["time"] > end:
+            if last is not None and last.time > end:
                 last = None
-            heard = max(before.joined or before.time, 0 if last is None else last["time"])
+            heard = max(before.joined or before.time, 0 if last is None else last.time)
             if member.session_ms is None or end - heard + _SLACK_MS >= member.session_ms:
                 possible.append("expired")
             longest = max((each.rebalance_ms or 0 for each in before.members.values()), default=0)
@@ -209,12 +222,12 @@ class GenerationHistory:
             "rebalance_timeout_ms": member.rebalance_ms,
         }
         return self._history.event(
-            EventType.MEMBER_GONE,
+            MemberGone,
             upper,
-            **member.identity(),
+            member=member.identity(),
             inferred=True,
-            possible=possible,
-            between=[start if last is None else last["time"], upper],
+            possible=tuple(possible),
+            between=(start if last is None else last.time, upper),
             **{name: value for name, value in data.items() if value is not None},
         )
 
@@ -222,34 +235,34 @@ class GenerationHistory:
         self,
         before: Generation,
         new: Generation,
-        triggers: list[EventRecord],
+        triggers: list[MemberEvent],
         skipped: bool,
-        between: list[int | None],
+        between: Between,
     ) -> None:
         """Add the start of the rebalance, with its cause if there can be only one."""
-        by = [identity_of(event) for event in triggers[:MOST_MEMBERS]]
+        by = tuple(event.member for event in triggers[:MOST_MEMBERS])
         cause, reason = NOT_RECORDED, "the same members joined again; why they did is not recorded"
         if triggers:
             reason = "which of these came first is not recorded"
-            if len({event["type"] for event in triggers}) == 1 and not skipped:
-                cause = triggers[0]["type"]
+            if len({event.type for event in triggers}) == 1 and not skipped:
+                cause = triggers[0].type
         elif grown := self._grown(new):
             history = self._history
             for topic, count, now in grown:
                 topic_changed: dict[str, Any] = {"topic": topic, "before": count, "partitions": now, "inferred": True}
-                history.emit(EventType.TOPIC_CHANGED, between[1], **topic_changed)
+                history.emit(TopicChanged, between[1], **topic_changed)
             topic, count, now = grown[0]
-            cause = EventType.TOPIC_CHANGED.value
+            cause = TopicChanged.type
             reason = f"topic {topic} has {now} partitions that are assigned, {count} before"
         elif self._revoked and not skipped:
-            by = [each.identity() for each in self._revoked[:MOST_MEMBERS]]
-            cause = EventType.MEMBER_REJOINED.value
+            by = tuple(each.identity() for each in self._revoked[:MOST_MEMBERS])
+            cause = MemberRejoined.type
             reason = (
                 f"partitions that were revoked in generation {before.number} are assigned"
                 " (the second rebalance of cooperative rebalancing)"
             )
         data: dict[str, Any] = {"cause": cause, "by": by, "reason": reason, "between": between, "inferred": True}
-        self._history.emit(EventType.REBALANCE_STARTED, between[1], **data)
+        self._history.emit(RebalanceStarted, between[1], **data)
 
     def _grown(self, new: Generation) -> list[tuple[str, int, int]]:
         """Topics with more assigned partitions than ever before: name, number before, number now."""
@@ -264,7 +277,7 @@ class GenerationHistory:
         for topic, count in _counts(new.partitions).items():
             self._known[topic] = max(self._known.get(topic, 0), count)
 
-    def _move(self, before: Generation, new: Generation, joined: int) -> list[dict[str, Any]]:
+    def _move(self, before: Generation, new: Generation, joined: int) -> list[Pause]:
         """Give partitions to their owners; the pauses of those that had none meanwhile."""
         history, has = self._history, new.partitions
         pauses = []

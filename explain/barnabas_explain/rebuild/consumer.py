@@ -5,16 +5,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.rebuild.history import NOTHING, History, RebuiltMember, identity_of, listed
-from barnabas_explain.records import (
-    MOST_MEMBERS,
+from barnabas_explain.catalog import (
     NOT_RECORDED,
-    EventRecord,
-    Partition,
-    by_topic,
-    moves_of,
+    EpochBumped,
+    GroupDeleted,
+    GroupEmpty,
+    GroupEvent,
+    GroupReconciled,
+    HistoryBegan,
+    MemberAway,
+    MemberEvent,
+    MemberGone,
+    MemberJoined,
+    MemberReplaced,
+    MemberRevoked,
+    MemberRevoking,
+    RegexResolved,
+    SubscriptionChanged,
+    TargetAssigned,
+    TopicChanged,
 )
+from barnabas_explain.members import MOST_MEMBERS, Partition, Pause, by_topic, moves_of
+from barnabas_explain.rebuild.history import NOTHING, History, RebuiltMember, listed
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -86,11 +98,11 @@ class EpochHistory:
     _target_epoch: int | None = None
     _bumped_at: int = 0
     _reconciled: bool = True
-    _triggers: list[EventRecord] = field(default_factory=list)
+    _triggers: list[GroupEvent] = field(default_factory=list)
     _regexes: dict[str, frozenset[str]] = field(default_factory=dict)
     #: The targets that changed since the last epoch of the target: what they were before.
     _targets_before: dict[str, frozenset[Partition]] = field(default_factory=dict)
-    _pauses: list[dict[str, Any]] = field(default_factory=list)
+    _pauses: list[Pause] = field(default_factory=list)
     #: A static member whose records were removed: another one with its instance id may follow at once.
     _held: tuple[int, _Consumer] | None = None
 
@@ -133,7 +145,7 @@ class EpochHistory:
             removed, history.removed = history.removed, 0
             history.flush_commits()
             self.flush_triggers()
-            history.emit(EventType.GROUP_DELETED, offsets=removed, inferred=True)
+            history.emit(GroupDeleted, offsets=removed, inferred=True)
             self.epoch = self._target_epoch = None
             self.members.clear()
             self.complete = False
@@ -146,7 +158,7 @@ class EpochHistory:
             history.generation = value.epoch
             if not self.complete:
                 history.flush_commits()
-                history.emit(EventType.HISTORY_BEGAN)
+                history.emit(HistoryBegan)
         elif value.epoch < before:
             history.flush_commits()
             history.gap("went_back", before=before, now=value.epoch)
@@ -163,7 +175,7 @@ class EpochHistory:
         self._reconciled = False
         self._pauses = []
         if not self.members and (self.complete or before is not None):
-            history.emit(EventType.GROUP_EMPTY)
+            history.emit(GroupEmpty)
             self.complete = True
             self._reconciled = True
 
@@ -172,13 +184,13 @@ class EpochHistory:
         triggers, history = self._triggers, self.history
         cause, by = NOT_RECORDED, []
         if triggers:
-            cause = triggers[-1]["type"]
-            by = [identity_of(event) for event in triggers if event["type"] == cause and "member_id" in event]
+            cause = triggers[-1].type
+            by = [each.member for each in triggers if each.type == cause and isinstance(each, MemberEvent)]
         elif changed_topics:
-            cause = EventType.TOPIC_CHANGED.value
+            cause = TopicChanged.type
         self.flush_triggers()
-        data = {"cause": cause, "by": by[-MOST_MEMBERS:], "inferred": cause == NOT_RECORDED, **self._size()}
-        history.emit(EventType.EPOCH_BUMPED, **data)
+        data = {"cause": cause, "by": tuple(by[-MOST_MEMBERS:]), "inferred": cause == NOT_RECORDED, **self._size()}
+        history.emit(EpochBumped, **data)
 
     def _size(self) -> dict[str, Any]:
         """The number of members, if all of them are known."""
@@ -186,9 +198,8 @@ class EpochHistory:
 
     def flush_triggers(self) -> None:
         """Add the changes that no epoch has followed yet."""
-        for event in self._triggers:
-            event["generation"] = self.history.generation
-        self.history.events += self._triggers
+        generation = self.history.generation
+        self.history.events += [event.changed(generation=generation) for event in self._triggers]
         self._triggers = []
 
     def _consumer(self, member_id: str) -> _Consumer | None:
@@ -235,12 +246,12 @@ class EpochHistory:
             self._replace(held[1], consumer)
         elif is_new:
             data: dict[str, Any] = {} if self.complete or self.epoch is None else {"inferred": True}
-            self._triggers.append(history.event(EventType.MEMBER_JOINED, **member.identity(), **data))
+            self._triggers.append(history.event(MemberJoined, member=member.identity(), **data))
         elif was_known and (before.topics != topics or before_regex != regex):
             known = before.topics or frozenset()
-            data = {"added": sorted(topics - known), "removed": sorted(known - topics)}
+            data = {"added": tuple(sorted(topics - known)), "removed": tuple(sorted(known - topics))}
             data |= {"regex": regex} if regex != before_regex else {}
-            self._triggers.append(history.event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
+            self._triggers.append(history.event(SubscriptionChanged, member=member.identity(), **data))
 
     def _replace(self, old: _Consumer, new: _Consumer) -> None:
         """A static member came back with another member id, and takes over what its predecessor had."""
@@ -249,8 +260,7 @@ class EpochHistory:
             history.lost(name, old.at, history.now)
         new.target = old.target
         self._reconciled = self.epoch is None
-        identity = new.member.identity()
-        history.emit(EventType.MEMBER_REPLACED, **identity, old_member_id=old.member.member_id)
+        history.emit(MemberReplaced, member=new.member.identity(), old_member_id=old.member.member_id)
 
     def _gone(self, at: int, consumer: _Consumer) -> None:
         """A member's records were removed, at that time: it left, or the coordinator removed it."""
@@ -265,12 +275,12 @@ class EpochHistory:
         if consumer.pending and at - consumer.pending_since >= (member.rebalance_ms or 0):
             possible.append("not_revoked")
         event = history.event(
-            EventType.MEMBER_GONE,
+            MemberGone,
             at,
-            **member.identity(),
+            member=member.identity(),
             inferred=True,
-            possible=possible,
-            between=[at, at],
+            possible=tuple(possible),
+            between=(at, at),
             **data,
         )
         self._triggers.append(event)
@@ -296,7 +306,7 @@ class EpochHistory:
         identities = {each: consumer.member.identity() for each, consumer in changed.items()}
         moves = moves_of(identities, before, {each: consumer.target for each, consumer in changed.items()})
         data: dict[str, Any] = {"moves": moves, "inferred": not self.complete, **self._size()}
-        self.history.emit(EventType.TARGET_ASSIGNED, took_ms=max(self.history.now - self._bumped_at, 0), **data)
+        self.history.emit(TargetAssigned, took_ms=max(self.history.now - self._bumped_at, 0), **data)
 
     def _current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         history, now = self.history, self.history.now
@@ -309,7 +319,7 @@ class EpochHistory:
         assigned = self._names(value.assigned_partitions)
         pending = self._names(value.partitions_pending_revocation)
         if value.member_epoch == _AWAY_EPOCH:
-            history.emit(EventType.MEMBER_AWAY, **consumer.member.identity())
+            history.emit(MemberAway, member=consumer.member.identity())
             for name in owned:
                 history.lost(name, consumer.at, now)
         consumer.epoch, consumer.state = value.member_epoch, value.state
@@ -325,13 +335,13 @@ class EpochHistory:
             history.lost(name, consumer.pending_since if name in revoked else consumer.at, now)
         if revoked and self.epoch is not None:
             data: dict[str, Any] = {"partitions": by_topic(revoked), "waited_ms": max(now - consumer.pending_since, 0)}
-            history.emit(EventType.MEMBER_REVOKED, **consumer.member.identity(), **data)
+            history.emit(MemberRevoked, member=consumer.member.identity(), **data)
         if pending - pending_before and self.epoch is not None:
             consumer.pending_since = now
             data = {"partitions": by_topic(pending)}
             if consumer.member.rebalance_ms is not None:
                 data["timeout_ms"] = consumer.member.rebalance_ms
-            history.emit(EventType.MEMBER_REVOKING, **consumer.member.identity(), **data)
+            history.emit(MemberRevoking, member=consumer.member.identity(), **data)
         consumer.at = now
         self._check_reconciled()
 
@@ -346,7 +356,7 @@ class EpochHistory:
         history = self.history
         data: dict[str, Any] = {"took_ms": max(history.now - self._bumped_at, 0), **listed(self._pauses)}
         self._pauses = []
-        history.emit(EventType.GROUP_RECONCILED, members=len(self.members), inferred=not self.complete, **data)
+        history.emit(GroupReconciled, members=len(self.members), inferred=not self.complete, **data)
 
     def _regex(self, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
         before = self._regexes.get(regex, frozenset())
@@ -360,10 +370,10 @@ class EpochHistory:
         self._regexes[regex] = topics
         if topics != before:
             data: dict[str, Any] = {
-                "added": sorted(topics - before)[:_MOST_TOPICS],
-                "removed": sorted(before - topics)[:_MOST_TOPICS],
+                "added": tuple(sorted(topics - before)[:_MOST_TOPICS]),
+                "removed": tuple(sorted(before - topics)[:_MOST_TOPICS]),
             }
-            self._triggers.append(self.history.event(EventType.REGEX_RESOLVED, regex=regex, topics=len(topics), **data))
+            self._triggers.append(self.history.event(RegexResolved, regex=regex, topics=len(topics), **data))
 
     def _names(self, topics: Iterable[Any]) -> frozenset[Partition]:
         """Partitions with the names of their topics; a topic that is not known has its id."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from barnabas_explain.catalog import EventType
-from barnabas_explain.records import MOST_MEMBERS, VERSION, EventRecord, Partition
-from barnabas_explain.validation import LATEST_MS
+from barnabas_explain.catalog import GroupEvent, HistoryGap, OffsetsCommitted, OffsetsExpired
+from barnabas_explain.members import MOST_MEMBERS, Commit, Member, Partition, Pause
+from barnabas_explain.records import LATEST_MS
 from barnabas_protocol.group_records import Committed
 
 #: Partitions that are remembered; others are left out, with a gap.
@@ -17,6 +17,8 @@ MOST_GAPS: Final = 20
 _CLOCK_STEP_MS: Final = 1_000
 
 NOTHING: Final[frozenset[Partition]] = frozenset()
+
+E = TypeVar("E", bound=GroupEvent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,9 @@ class RebuiltMember:
     partitions: frozenset[Partition] = NOTHING
     kept: frozenset[Partition] = NOTHING
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Member:
         """What identifies the member in an event."""
-        return {
-            "member_id": self.member_id,
-            "client_id": self.client_id,
-            "host": self.host,
-            "instance_id": self.instance_id,
-        }
+        return Member(self.member_id, self.client_id, self.host, self.instance_id)
 
 
 @dataclass(slots=True)
@@ -77,7 +74,7 @@ class History:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.events: list[EventRecord] = []
+        self.events: list[GroupEvent] = []
         #: The time of the newest record, in ms since 1970.
         self.now = 0
         #: Offsets without a record since the last record of the group, and records that cannot be read.
@@ -98,33 +95,32 @@ class History:
         self.all_holes += holes
         return holes
 
-    def emit(self, event_type: EventType, time: int | None = None, generation: int | None = None, **data: Any) -> None:
+    def emit(
+        self, event_type: type[GroupEvent], time: int | None = None, generation: int | None = None, **fields: Any
+    ) -> None:
         """Add an event, of now and of the current generation if not told otherwise."""
-        self.events.append(self.event(event_type, time, generation, **data))
+        self.events.append(self.event(event_type, time, generation, **fields))
 
-    def event(
-        self, event_type: EventType, time: int | None = None, generation: int | None = None, **data: Any
-    ) -> EventRecord:
-        return {
-            "version": VERSION,
-            "group": self.group_id,
-            "time": self.now if time is None else time,
-            "generation": self.generation if generation is None else generation,
-            "type": event_type.value,
-            **data,
-        }
+    def event(self, event_type: type[E], time: int | None = None, generation: int | None = None, **fields: Any) -> E:
+        """An event, of now and of the current generation if not told otherwise."""
+        return event_type(
+            group=self.group_id,
+            time=self.now if time is None else time,
+            generation=self.generation if generation is None else generation,
+            **fields,
+        )
 
     def gap(self, gap: str, **data: Any) -> None:
         """Add a gap; beyond a number of gaps of a kind they are only counted, for :meth:`rest_of_gaps`."""
         self._gaps[gap] = self._gaps.get(gap, 0) + 1
         if self._gaps[gap] <= MOST_GAPS:
-            self.emit(EventType.HISTORY_GAP, gap=gap, **data)
+            self.emit(HistoryGap, gap=gap, **data)
 
     def rest_of_gaps(self) -> None:
         """Add a gap for each kind of which more were found than reported."""
         for gap, count in self._gaps.items():
             if count > MOST_GAPS:
-                self.emit(EventType.HISTORY_GAP, gap=gap, more=count - MOST_GAPS)
+                self.emit(HistoryGap, gap=gap, more=count - MOST_GAPS)
                 self._gaps[gap] = MOST_GAPS
 
     def advance(self, timestamp: int, offset: int) -> int:
@@ -162,15 +158,14 @@ class History:
     def flush_commits(self) -> None:
         """Add an event for the commits since the last change of the group, and one for removed offsets."""
         if self.commits:
-            times = [self._first_commit, self._last_commit]
-            data: dict[str, Any] = {"commits": self.commits, "partitions": len(self._committed), "between": times}
-            self.emit(EventType.OFFSETS_COMMITTED, self._last_commit, **data)
+            times, count = (self._first_commit, self._last_commit), len(self._committed)
+            self.emit(OffsetsCommitted, self._last_commit, commits=self.commits, partitions=count, between=times)
         if self.removed:
-            self.emit(EventType.OFFSETS_EXPIRED, offsets=self.removed, inferred=True)
+            self.emit(OffsetsExpired, offsets=self.removed, inferred=True)
         self.commits = self.removed = 0
         self._committed.clear()
 
-    def assigned(self, name: Partition, at: int, free_by: int) -> dict[str, Any] | None:
+    def assigned(self, name: Partition, at: int, free_by: int) -> Pause | None:
         """A member gets a partition that had no owner from `free_by` on; for how long it had none, if that is known."""
         owned = self.partition(name)
         if owned is None:
@@ -182,12 +177,7 @@ class History:
             if owned.committed_ms is not None and since < owned.committed_ms <= stopped:
                 since = owned.committed_ms
             if since <= stopped <= at:
-                pause = {
-                    "topic": name[0],
-                    "partition": name[1],
-                    "at_least_ms": at - stopped,
-                    "at_most_ms": at - since,
-                }
+                pause = Pause(*name, at_least_ms=at - stopped, at_most_ms=at - since)
         owned.owned_at, owned.lost_by = at, None
         return pause
 
@@ -197,7 +187,7 @@ class History:
         if owned is not None:
             owned.owned_at, owned.lost_by = owned_at, lost_by
 
-    def last_commit(self, partitions: Collection[Partition], after: int) -> dict[str, Any] | None:
+    def last_commit(self, partitions: Collection[Partition], after: int) -> Commit | None:
         """The newest commit of some partitions, if there is one after a time."""
         newest: tuple[int, Partition] | None = None
         for name in partitions:
@@ -205,16 +195,11 @@ class History:
             at = None if owned is None else owned.committed_ms
             if at is not None and at > after and (newest is None or at > newest[0]):
                 newest = at, name
-        return None if newest is None else {"topic": newest[1][0], "partition": newest[1][1], "time": newest[0]}
+        return None if newest is None else Commit(*newest[1], time=newest[0])
 
 
-def identity_of(event: EventRecord) -> dict[str, Any]:
-    """What identifies the member of an event."""
-    return {name: event[name] for name in ("member_id", "client_id", "host", "instance_id")}
-
-
-def listed(pauses: list[dict[str, Any]]) -> dict[str, Any]:
+def listed(pauses: list[Pause]) -> dict[str, Any]:
     """Pauses for an event: the longest ones, and how many are left out."""
-    pauses.sort(key=lambda each: (-each["at_most_ms"], each["topic"], each["partition"]))
+    pauses.sort(key=lambda each: (-each.at_most_ms, each.topic, each.partition))
     more = len(pauses) - MOST_MEMBERS
-    return {"pauses": pauses[:MOST_MEMBERS], **({"more_pauses": more} if more > 0 else {})}
+    return {"pauses": tuple(pauses[:MOST_MEMBERS]), **({"more_pauses": more} if more > 0 else {})}

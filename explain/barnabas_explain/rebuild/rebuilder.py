@@ -4,6 +4,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from barnabas_explain.catalog import UNKNOWN_GENERATION, GroupEvent
+from barnabas_explain.members import Partition
 from barnabas_explain.rebuild.classic import Generation, GenerationHistory
 from barnabas_explain.rebuild.consumer import EpochHistory
 from barnabas_explain.rebuild.history import (
@@ -13,8 +15,7 @@ from barnabas_explain.rebuild.history import (
     RebuiltMember,
     RebuiltPartition,
 )
-from barnabas_explain.records import UNKNOWN_GENERATION, EventRecord, Partition
-from barnabas_explain.validation import LATEST_MS
+from barnabas_explain.records import LATEST_MS
 from barnabas_protocol.coordinator_records import CorruptRecord
 from barnabas_protocol.group_records import (
     CONSUMER_KEYS,
@@ -103,7 +104,7 @@ class GroupRebuilder:
         """The committed offsets after the newest record, as far as their records were read."""
         return {name: owned.committed for name, owned in self._history.by_name.items() if owned.committed is not None}
 
-    def add(self, records: Iterable[LogRecord]) -> list[EventRecord]:
+    def add(self, records: Iterable[LogRecord]) -> list[GroupEvent]:
         """Read further records of the group's partition, of all groups, in their order; the events that they tell."""
         history = self._history
         head, name, by_key = self._offset_head, self._name, self._by_key
@@ -142,7 +143,7 @@ class GroupRebuilder:
         self._next_offset = expected
         return self._taken()
 
-    def finish(self) -> list[EventRecord]:
+    def finish(self) -> list[GroupEvent]:
         """The events of what is still open at the end of the records: commits since the last change of the group."""
         self._consumers.release()
         if self._consumers.epoch is not None:
@@ -151,12 +152,12 @@ class GroupRebuilder:
         self._history.rest_of_gaps()
         return self._taken()
 
-    def unstable_from(self, offset: int, records: int) -> list[EventRecord]:
+    def unstable_from(self, offset: int, records: int) -> list[GroupEvent]:
         """Records from `offset` on follow the beginning of an open transaction: it is not known which of them count."""
         self._history.gap("open_transaction", offset=offset, records=records)
         return self._taken()
 
-    def observe(self, time: int, state: str, members: Iterable[RebuiltMember]) -> list[EventRecord]:
+    def observe(self, time: int, state: str, members: Iterable[RebuiltMember]) -> list[GroupEvent]:
         """Compare the group with how it was at the last look, for a program that may not read the records.
 
         Args:
@@ -180,7 +181,7 @@ class GroupRebuilder:
                 history.assigned(name, time, time)
         return self._taken()
 
-    def _taken(self) -> list[EventRecord]:
+    def _taken(self) -> list[GroupEvent]:
         events, self._history.events = self._history.events, []
         return events
 

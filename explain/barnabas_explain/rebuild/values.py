@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.members import Partition
 from barnabas_explain.rebuild.history import RebuiltMember
 from barnabas_explain.rebuild.rebuilder import GroupRebuilder, LogRecord
-from barnabas_explain.records import EventRecord, Partition, encode_event
+from barnabas_explain.records import encode_event
 
 
 class DescribedMember(Protocol):
@@ -94,5 +96,5 @@ class RebuiltEvents:
         return _encoded(self._rebuilder.observe(time, state, seen))
 
 
-def _encoded(events: Iterable[EventRecord]) -> list[bytes]:
+def _encoded(events: Iterable[GroupEvent]) -> list[bytes]:
     return [encode_event(event) for event in events]

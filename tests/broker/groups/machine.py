@@ -7,7 +7,7 @@ from typing import Any
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.effects import Caller, Persist, Reply
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupEvent
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity
@@ -150,8 +150,8 @@ class Machine:
     def state(self) -> ClassicGroupState:
         return self.group.state
 
-    def event_types(self) -> list[EventType]:
-        return [event.type for event in self.events]
+    def event_types(self) -> list[type[GroupEvent]]:
+        return [type(event) for event in self.events]
 
     # Several steps
 

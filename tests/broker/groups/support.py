@@ -13,7 +13,7 @@ from barnabas_broker.offload import at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupEvent
-from barnabas_explain.records import EventRecord, decode_event
+from barnabas_explain.records import EventRecord, decode_event, record_of
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -83,7 +83,11 @@ class MemoryEvents:
         self.written.extend((partition, record) for record in decode_records(batch))
 
     def of(self, group_id: str) -> list[EventRecord]:
-        """The events of a group."""
+        """The events of a group, as records."""
+        return [record_of(event) for event in self.events_of(group_id)]
+
+    def events_of(self, group_id: str) -> list[GroupEvent]:
+        """The events of a group, typed."""
         found = [decode_event(record.value or b"") for _, record in self.written if record.key == group_id.encode()]
         return [event for event in found if event is not None]
 

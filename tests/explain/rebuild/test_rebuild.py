@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from barnabas_explain.catalog import NOT_RECORDED, UNKNOWN_GENERATION
 from barnabas_explain.rebuild.history import RebuiltMember
-from barnabas_explain.records import NOT_RECORDED, UNKNOWN_GENERATION, decode_event, encode_event
+from barnabas_explain.records import decode_event, encode_event, record_of
 from barnabas_protocol.group_records import group_key, offset_key, offset_key_head
 from tests.explain.offsets_log import NOON, OffsetsLog, member
 
@@ -260,7 +261,7 @@ def test_offsets_at_the_end(log: OffsetsLog) -> None:
 
 def test_an_open_transaction() -> None:
     log = OffsetsLog()
-    (gap,) = log.rebuilder.unstable_from(17, 4)
+    (gap,) = map(record_of, log.rebuilder.unstable_from(17, 4))
     assert (gap["gap"], gap["offset"], gap["records"]) == ("open_transaction", 17, 4)
 
 
@@ -283,7 +284,7 @@ def seen(name: str, *partitions: int) -> RebuiltMember:
 
 def test_looks_are_compared() -> None:
     log = OffsetsLog()
-    look = log.rebuilder.observe
+    look = log.look
     (began,) = look(NOON, "Stable", [seen("a", 0, 1)])
     assert (began["type"], began["generation"]) == ("history_began", UNKNOWN_GENERATION)
     assert look(NOON + 1_000, "Stable", [seen("a", 0, 1)]) == []
@@ -296,7 +297,7 @@ def test_looks_are_compared() -> None:
 
 def test_a_member_that_is_not_seen_again_may_have_gone_in_any_way() -> None:
     log = OffsetsLog()
-    log.rebuilder.observe(NOON, "Stable", [seen("a", 0), seen("b", 1)])
-    gone, *_ = log.rebuilder.observe(NOON + 1_000, "Stable", [seen("a", 0, 1)])
+    log.look(NOON, "Stable", [seen("a", 0), seen("b", 1)])
+    gone, *_ = log.look(NOON + 1_000, "Stable", [seen("a", 0, 1)])
     assert (gone["type"], gone["possible"]) == ("member_gone", ["left", "expired", "not_rejoined"])
     assert gone["between"] == [NOON, NOON + 1_000]

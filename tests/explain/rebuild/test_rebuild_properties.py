@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.effects import Persist
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import NOT_RECORDED, HistoryGap, RebalanceStarted
 from barnabas_explain.explain import explain
+from barnabas_explain.members import by_topic
 from barnabas_explain.rebuild.history import MOST_GAPS
-from barnabas_explain.records import NOT_RECORDED, by_topic, decode_event, encode_event, record_of
+from barnabas_explain.records import decode_event, encode_event, record_of
 from barnabas_protocol.coordinator_records import GroupMetadataKey
 from barnabas_protocol.group_records import group_key, group_record, group_value, offset_key_head
 from tests.broker.groups import machine as classic
@@ -43,7 +44,7 @@ class Consumers:
             self.log.coordinator_record(record, at)
         self.written = len(self.machine.records)
         for event in self.machine.events[self.told :]:
-            self.real.append(json.loads(encode_event(record_of("g", event, NOON + at))))
+            self.real.append(json.loads(encode_event(event.changed(group="g", time=NOON + at))))
         self.told = len(self.machine.events)
 
     def of(self, *event_types: str) -> list[dict[str, Any]]:
@@ -192,7 +193,7 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
                 for each in alive:
                     machine.heartbeat(each)
         finish()
-    told = [event for event in log.events if event["type"] in ("rebalance_over", "group_empty")]
+    told = [record_of(event) for event in log.events if event.type in ("rebalance_over", "group_empty")]
     assert [(event["generation"], event.get("members", 0)) for event in told] == [
         (number, len(members)) for number, members in completed
     ]
@@ -208,14 +209,12 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
         assert {each: sorted(owned) for each, owned in has.items() if owned} == {
             each: sorted(owned) for each, owned in assigned.items() if owned
         }
-    real = [record_of("g", event, 0) for event in machine.events]
+    real = [record_of(event.changed(group="g")) for event in machine.events]
     gone = {event["member_id"]: event["type"].removeprefix("member_") for event in real if event["type"] in GONE}
     for event in log.of("member_gone"):
         assert gone[event["member_id"]] in (*event["possible"], "not_synced")
     # A cause is that of the coordinator, or it is left open.
-    causes = {
-        event["generation"]: event["cause"] for event in real if event["type"] == EventType.REBALANCE_STARTED.value
-    }
+    causes = {event["generation"]: event["cause"] for event in real if event["type"] == RebalanceStarted.type}
     for event in log.of("rebalance_started"):
         cause = causes[event["generation"]]
         cause = "member_gone" if cause in GONE else cause
@@ -303,7 +302,10 @@ def test_truncation_at_every_byte_is_a_gap_or_says_nothing(story: list[Record], 
             log.events += log.rebuilder.add([*story[:at], cut, *story[at + 1 :]])
             log.finish()
             if what == "value":
-                assert any(event.get("gap") == "unreadable" for event in log.events), (record, size)
+                assert any(isinstance(event, HistoryGap) and event.gap == "unreadable" for event in log.events), (
+                    record,
+                    size,
+                )
             explain(log.events)
 
 

@@ -17,14 +17,38 @@ delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, join_error, sync_error
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import NOT_PROVIDED, EventType, GroupEvent
+from barnabas_explain.catalog import (
+    NOT_PROVIDED,
+    GroupEmpty,
+    GroupEvent,
+    JoinPhaseOver,
+    JoinPhaseStuck,
+    LeaderChanged,
+    LeaderRejoined,
+    MemberEvent,
+    MemberExpired,
+    MemberIdGiven,
+    MemberJoined,
+    MemberLeft,
+    MemberNotRejoined,
+    MemberNotSynced,
+    MemberRefused,
+    MemberRejoined,
+    MemberReplaced,
+    MemberSlow,
+    PersistFailed,
+    RebalanceOver,
+    RebalanceStarted,
+    SubscriptionChanged,
+)
+from barnabas_explain.members import Identified, LateMember, Member
 from barnabas_protocol.coordinator_records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -104,13 +128,6 @@ class PendingDowngrade:
     replies: list[Reply]
 
 
-class Identified(Protocol):
-    """A member of a group of either protocol."""
-
-    def identity(self) -> dict[str, str | None]:
-        """Its ids and address, for group events."""
-
-
 class ClassicGroup:
     """The state machine of one classic group.
 
@@ -188,9 +205,6 @@ class ClassicGroup:
             raise IllegalTransition(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self._previous_state, self.state, self.state_since = self.state, state, now
 
-    def _event(self, event_type: EventType, **data: Any) -> GroupEvent:
-        return GroupEvent(event_type, self.generation, data)
-
     @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
@@ -241,7 +255,7 @@ class ClassicGroup:
             out.append(Reply(token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, "")))
             if refused is not None:
                 max_size = self._settings.max_size
-                out.append(self._event(EventType.MEMBER_REFUSED, **refused.identity(), max_size=max_size))
+                out.append(MemberRefused(generation=self.generation, member=refused.identity(), max_size=max_size))
                 self._complete_if_all_joined(out, now)
         elif not members.supports(request.protocol_type, request.protocols, self.state is EMPTY):
             out.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)))
@@ -289,9 +303,7 @@ class ClassicGroup:
         self.members.add_pending(member_id, expires)
         self._check_members_by(expires)
         out.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
-        out.append(
-            self._event(EventType.MEMBER_ID_GIVEN, member_id=member_id, client_id=caller.client_id, host=caller.host)
-        )
+        out.append(MemberIdGiven(generation=self.generation, member=Member(member_id, caller.client_id, caller.host)))
 
     def _add_member(
         self,
@@ -318,10 +330,10 @@ class ClassicGroup:
             self._joined_during_initial_delay = True
         self.members.add(member, request.protocol_type)
         reason = reason_of(request.reason)
-        out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), client_reason=reason))
+        out.append(MemberJoined(generation=self.generation, member=member.identity(), client_reason=reason))
         self._prepare_or_complete(
             f"Adding new member {member_id} with group instance id {_or_null(instance_id)}; client reason: {reason}",
-            EventType.MEMBER_JOINED,
+            MemberJoined,
             member,
             out,
             now,
@@ -352,33 +364,40 @@ class ClassicGroup:
             return
         state = self.state.value
         client_reason = reason_of(request.reason)
-        cause = self._cause_of_change(member, protocols) if changed else EventType.LEADER_REJOINED
+        cause: type[MemberEvent] = self._cause_of_change(member, protocols) if changed else LeaderRejoined
         if self.state is PREPARING:
             reason = f"Member {member.member_id} is joining group during {state}"
         elif leads and self.state is STABLE:
             reason = f"Leader {member.member_id} re-joining group during {state}"
         else:
             reason = f"Updating metadata for member {member.member_id} during {state}"
-        identity = member.identity()
-        if cause is EventType.SUBSCRIPTION_CHANGED:
+        if cause is SubscriptionChanged:
             old, new = member.metadata(self.members.protocol), dict(protocols).get(self.members.protocol or "")
-            out.append(self._event(cause, **identity, client_reason=client_reason, old=old, new=new))
+            out.append(
+                SubscriptionChanged(
+                    generation=self.generation,
+                    member=member.identity(),
+                    client_reason=client_reason,
+                    old=old,
+                    new=new,
+                )
+            )
         elif self.state is not PREPARING:
             if leads:
-                cause = EventType.LEADER_REJOINED
-            out.append(self._event(cause, **identity, client_reason=client_reason))
+                cause = LeaderRejoined
+            out.append(cause(generation=self.generation, member=member.identity(), client_reason=client_reason))
         self._update_member(request, version, member, protocols, token, out, now)
         self._prepare_or_complete(f"{reason}; client reason: {client_reason}", cause, member, out, now)
 
-    def _cause_of_change(self, member: ClassicGroupMember, protocols: Protocols) -> EventType:
+    def _cause_of_change(self, member: ClassicGroupMember, protocols: Protocols) -> type[MemberEvent]:
         """Whether new metadata means other topics, or only other owned partitions (KIP-429)."""
         if self.members.protocol_type == CONSUMER:
             new = dict(protocols)
             for name, metadata in member.protocols:
                 topics = read_topics(metadata)
                 if topics is not None and sorted(topics) == sorted(read_topics(new.get(name, b"")) or ()):
-                    return EventType.MEMBER_REJOINED
-        return EventType.SUBSCRIPTION_CHANGED
+                    return MemberRejoined
+        return SubscriptionChanged
 
     def _update_member(
         self,
@@ -439,9 +458,13 @@ class ClassicGroup:
         self._update_member(request, version, member, protocols_of(request.protocols), token, out, now)
         self._check_members_by(now + member.session_timeout * SLOW)
         client_reason = reason_of(request.reason)
-        identity = member.identity()
         out.append(
-            self._event(EventType.MEMBER_REPLACED, **identity, old_member_id=old_id, client_reason=client_reason)
+            MemberReplaced(
+                generation=self.generation,
+                member=member.identity(),
+                old_member_id=old_id,
+                client_reason=client_reason,
+            )
         )
         if self.state is STABLE:
             if members.select_protocol() == members.protocol:
@@ -457,7 +480,7 @@ class ClassicGroup:
                 f"Updating metadata for static member {new_id} with instance id {member.instance_id};"
                 f" client reason: {client_reason}"
             )
-        self._prepare_or_complete(reason, EventType.MEMBER_REPLACED, member, out, now)
+        self._prepare_or_complete(reason, MemberReplaced, member, out, now)
 
     def _replacement_persisted(
         self, pending: PendingReplacement, error: ErrorCode, out: list[Effect], now: float
@@ -513,7 +536,7 @@ class ClassicGroup:
     # The join phase: PreparingRebalance
 
     def rebalance(
-        self, reason: str, cause: EventType, now: float, by: Iterable[Identified] = (), **data: Any
+        self, reason: str, cause: type[GroupEvent], now: float, by: Iterable[Identified] = (), **data: Any
     ) -> list[Effect]:
         """Start a rebalance that no member of it asked for; does nothing if the state does not allow it."""
         out: list[Effect] = []
@@ -522,7 +545,7 @@ class ClassicGroup:
         return out
 
     def _prepare_or_complete(
-        self, reason: str, cause: EventType, member: ClassicGroupMember, out: list[Effect], now: float
+        self, reason: str, cause: type[GroupEvent], member: ClassicGroupMember, out: list[Effect], now: float
     ) -> None:
         """A member has joined: start a rebalance, or end the join phase if it is the last one."""
         if self.state is PREPARING:
@@ -533,11 +556,10 @@ class ClassicGroup:
     def _prepare_rebalance(
         self,
         reason: str,
-        cause: EventType,
+        cause: type[GroupEvent],
         by: Iterable[Identified],
         out: list[Effect],
         now: float,
-        **data: Any,
     ) -> None:
         """Start a rebalance: the group becomes PreparingRebalance."""
         members = self.members
@@ -550,8 +572,8 @@ class ClassicGroup:
         was_empty = self.state is EMPTY
         self._transition(PREPARING, now)
         self._rebalance_started = now
-        identities = [member.identity() for member in by]
-        out.append(self._event(EventType.REBALANCE_STARTED, reason=reason, cause=cause.value, by=identities, **data))
+        identities = tuple(member.identity() for member in by)
+        out.append(RebalanceStarted(generation=self.generation, reason=reason, cause=cause.type, by=identities))
         if was_empty:
             # The initial rebalance delay gives more members the time to join (KIP-134).
             self._joined_during_initial_delay = False
@@ -591,16 +613,16 @@ class ClassicGroup:
         for member in [each for each in members if each.join_token is None and each.instance_id is None]:
             members.remove(member.member_id)
             out.append(
-                self._event(
-                    EventType.MEMBER_NOT_REJOINED,
-                    **member.identity(),
-                    waited=waited,
-                    heard_ago=now - member.last_seen,
+                MemberNotRejoined(
+                    generation=self.generation,
+                    member=member.identity(),
+                    waited_ms=waited * 1000,
+                    heard_ago_ms=(now - member.last_seen) * 1000,
                 )
             )
         old_leader = members.leader
         if members.by_id and not members.elect_joined_leader():
-            out.append(self._event(EventType.JOIN_PHASE_STUCK, waited=waited, members=len(members)))
+            out.append(JoinPhaseStuck(generation=self.generation, waited_ms=waited * 1000, members=len(members)))
             self._join_phase_ends = now + members.rebalance_timeout
             return
         self.generation += 1
@@ -610,11 +632,11 @@ class ClassicGroup:
             self.subscriptions = ()
             self._last_assignments = ()
             self._transition(EMPTY, now)
-            out.append(self._event(EventType.GROUP_EMPTY))
+            out.append(GroupEmpty(generation=self.generation))
             out.append(self._persist(None))
             return
-        if old_leader != members.leader and old_leader is not None:
-            out.append(self._event(EventType.LEADER_CHANGED, old=old_leader, new=members.leader))
+        if members.leader is not None and old_leader not in (members.leader, None):
+            out.append(LeaderChanged(generation=self.generation, old=old_leader, new=members.leader))
         members.protocol = members.select_protocol()
         self.subscriptions = tuple(member.metadata(members.protocol) for member in members)
         self._transition(COMPLETING, now)
@@ -630,15 +652,19 @@ class ClassicGroup:
             members.unsynced[member.member_id] = None
             self._check_members_by(now + member.session_timeout * SLOW)
         started = self._rebalance_started
-        late = [(each.identity(), each.joined_at - started) for each in members if each.joined_at > started]
+        late = [
+            LateMember(each.identity(), (each.joined_at - started) * 1000)
+            for each in members
+            if each.joined_at > started
+        ]
         out.append(
-            self._event(
-                EventType.JOIN_PHASE_OVER,
-                took=waited,
+            JoinPhaseOver(
+                generation=self.generation,
+                took_ms=waited * 1000,
                 members=len(members),
                 protocol=members.protocol,
                 leader=members.by_id[members.leader].identity() if members.leader else None,
-                joined_after=sorted(late, key=lambda each: -each[1]),
+                joined_after=tuple(sorted(late, key=lambda each: -each.after_ms)),
             )
         )
 
@@ -702,7 +728,7 @@ class ClassicGroup:
                 self._respond_to_sync(member, sync_error(error), out, now)
             leader = [members.by_id[members.leader]] if members.leader else []
             reason = f"Error {error.name} when storing group assignment during SyncGroup (member: {members.leader})."
-            self._prepare_rebalance(reason, EventType.PERSIST_FAILED, leader, out, now)
+            self._prepare_rebalance(reason, PersistFailed, leader, out, now)
             return
         before = self._last_assignments
         for member in members:
@@ -713,13 +739,13 @@ class ClassicGroup:
         sync_took = now - self._joined_at
         self._transition(STABLE, now)
         out.append(
-            self._event(
-                EventType.REBALANCE_OVER,
+            RebalanceOver(
+                generation=self.generation,
                 members=len(members),
                 protocol_type=members.protocol_type,
                 protocol=members.protocol,
-                join_took=self._joined_at - self._rebalance_started,
-                sync_took=sync_took,
+                join_took_ms=(self._joined_at - self._rebalance_started) * 1000,
+                sync_took_ms=sync_took * 1000,
                 before=before,
                 after=after,
             )
@@ -732,17 +758,17 @@ class ClassicGroup:
         for member in missing:
             self.members.remove(member.member_id)
             out.append(
-                self._event(
-                    EventType.MEMBER_NOT_SYNCED,
-                    **member.identity(),
-                    waited=now - self._joined_at,
-                    heard_ago=now - member.last_seen,
+                MemberNotSynced(
+                    generation=self.generation,
+                    member=member.identity(),
+                    waited_ms=(now - self._joined_at) * 1000,
+                    heard_ago_ms=(now - member.last_seen) * 1000,
                 )
             )
         if missing:
             ids = ", ".join(member.member_id for member in missing)
             reason = f"Removing [{ids}] on pending sync request expiration"
-            self._prepare_rebalance(reason, EventType.MEMBER_NOT_SYNCED, missing, out, now)
+            self._prepare_rebalance(reason, MemberNotSynced, missing, out, now)
 
     def _respond_to_sync(
         self, member: ClassicGroupMember, response: SyncGroupResponse, out: list[Effect], now: float
@@ -869,7 +895,7 @@ class ClassicGroup:
         if left and self.state in (STABLE, COMPLETING):
             ids = ", ".join(member.member_id for member in left)
             reason = f"explicit `LeaveGroup` request for ({ids}) members."
-            self._prepare_rebalance(reason, EventType.MEMBER_LEFT, left, out, now)
+            self._prepare_rebalance(reason, MemberLeft, left, out, now)
         elif any(code == ErrorCode.NONE for code in codes):
             self._complete_if_all_joined(out, now)
         return codes, out
@@ -888,7 +914,7 @@ class ClassicGroup:
         member = members.by_id[member_id]
         self._remove_member(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
         reason = reason_of(identity.reason)
-        out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=reason))
+        out.append(MemberLeft(generation=self.generation, member=member.identity(), client_reason=reason))
         return ErrorCode.NONE, member
 
     def _remove_member(
@@ -961,11 +987,11 @@ class ClassicGroup:
             elif slow <= now:
                 member.reported_slow_at = member.last_seen
                 out.append(
-                    self._event(
-                        EventType.MEMBER_SLOW,
-                        **member.identity(),
-                        heard_ago=now - member.last_seen,
-                        session=member.session_timeout,
+                    MemberSlow(
+                        generation=self.generation,
+                        member=member.identity(),
+                        heard_ago_ms=(now - member.last_seen) * 1000,
+                        session_ms=member.session_timeout * 1000,
                     )
                 )
                 self._check_members_by(deadline)
@@ -982,17 +1008,17 @@ class ClassicGroup:
     def _expire_member(self, member: ClassicGroupMember, out: list[Effect], now: float) -> None:
         self._remove_member(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
         out.append(
-            self._event(
-                EventType.MEMBER_EXPIRED,
-                **member.identity(),
-                heard_ago=now - member.last_seen,
-                session=member.timeout,
+            MemberExpired(
+                generation=self.generation,
+                member=member.identity(),
+                heard_ago_ms=(now - member.last_seen) * 1000,
+                session_ms=member.timeout * 1000,
                 is_new=member.is_new,
             )
         )
         if self.state in (STABLE, COMPLETING):
             reason = f"removing member {member.member_id} on heartbeat expiration."
-            self._prepare_rebalance(reason, EventType.MEMBER_EXPIRED, [member], out, now)
+            self._prepare_rebalance(reason, MemberExpired, [member], out, now)
         else:
             self._complete_if_all_joined(out, now)
 
@@ -1016,7 +1042,7 @@ class ClassicGroup:
             return out
         pending = self._tickets.pop(ticket)
         if error != ErrorCode.NONE:
-            out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
+            out.append(PersistFailed(generation=self.generation, error=error.name))
             error = APPEND_ERRORS.get(error, error)
         else:
             self._preceding = ()

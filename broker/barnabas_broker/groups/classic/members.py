@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas_broker.groups.effects import Token
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequestProtocol
 
@@ -104,14 +105,9 @@ class ClassicGroupMember:
         """Whether the member waits for a response of ours: its session does not expire meanwhile."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
-    def identity(self) -> dict[str, str | None]:
+    def identity(self) -> Member:
         """The member's ids and address, for group events."""
-        return {
-            "member_id": self.member_id,
-            "client_id": self.client_id,
-            "host": self.client_host,
-            "instance_id": self.instance_id,
-        }
+        return Member(self.member_id, self.client_id, self.client_host, self.instance_id)
 
 
 class Members:

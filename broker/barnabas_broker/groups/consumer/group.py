@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
 from math import inf
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from barnabas_broker.groups.classic.group import reason_of
 from barnabas_broker.groups.classic.members import protocols_of
@@ -62,7 +62,35 @@ from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, PersistRecords, Reply, Token
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.steps import Steps, finish
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import (
+    AssignorFailed,
+    Departure,
+    EpochBumped,
+    GroupEmpty,
+    GroupEvent,
+    GroupReconciled,
+    GroupUpgraded,
+    MemberAway,
+    MemberExpired,
+    MemberFenced,
+    MemberIdGiven,
+    MemberJoined,
+    MemberLeft,
+    MemberNotRejoined,
+    MemberNotRevoked,
+    MemberNotSynced,
+    MemberReplaced,
+    MemberRevoked,
+    MemberRevoking,
+    MemberStillRevoking,
+    PersistFailed,
+    RegexFailed,
+    RegexResolved,
+    SubscriptionChanged,
+    TargetAssigned,
+    TopicChanged,
+)
+from barnabas_explain.members import Member, Move
 from barnabas_protocol.coordinator_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -162,7 +190,7 @@ class Downgrade(NamedTuple):
     generation: int
     members: list[ConsumerGroupMember]
     replies: list[Reply]
-    cause: EventType
+    cause: type[GroupEvent]
     by: list[ConsumerGroupMember]
     rebalance: str
 
@@ -173,10 +201,10 @@ _Out = list[ConsumerEffect]
 
 #: Why time removes members, in the order of their removal.
 _CAUSES: Final = (
-    EventType.MEMBER_EXPIRED,
-    EventType.MEMBER_NOT_REVOKED,
-    EventType.MEMBER_NOT_REJOINED,
-    EventType.MEMBER_NOT_SYNCED,
+    MemberExpired,
+    MemberNotRevoked,
+    MemberNotRejoined,
+    MemberNotSynced,
 )
 
 
@@ -494,9 +522,6 @@ class ConsumerGroup:
         names = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return names.most_common(1)[0][0] if names else self._settings.assignors[0]
 
-    def _event(self, event_type: EventType, **data: Any) -> GroupEvent:
-        return GroupEvent(event_type, self.epoch, data)
-
     # ConsumerGroupHeartbeat
 
     def heartbeat(
@@ -599,14 +624,26 @@ class ConsumerGroup:
                 member.join_by = member.sync_by = inf
             self._check_member(member)
         if replaced is not None:
-            data: dict[str, Any] = {**member.identity(), **_protocol_of(member), **self._migration()}
             out.append(
-                self._event(EventType.MEMBER_REPLACED, **data, members=len(self.members), old_member_id=replaced)
+                MemberReplaced(
+                    generation=self.epoch,
+                    member=member.identity(),
+                    old_member_id=replaced,
+                    protocol=_protocol_of(member),
+                    members=len(self.members),
+                    classic=self._migration(),
+                )
             )
         if joins:
             self._add(member)
-            data = {"client_reason": said.client_reason, **_protocol_of(member)}
-            out.append(self._event(EventType.MEMBER_JOINED, **member.identity(), **data))
+            out.append(
+                MemberJoined(
+                    generation=self.epoch,
+                    member=member.identity(),
+                    client_reason=said.client_reason,
+                    protocol=_protocol_of(member),
+                )
+            )
         if joins or described != _description(member):
             self._change(_MEMBER, member_id)
         changed = member.topics != names or member.regex != regex
@@ -620,20 +657,22 @@ class ConsumerGroup:
             bumps = member.topics != names or not member.regex or member.regex in self.resolved
             self._unsubscribed = self._unsubscribed or not now_subscribed >= subscription
             if not joins:
-                data = {
-                    "added": nsmallest(_MAX_NAMED, now_subscribed - subscription),
-                    "removed": nsmallest(_MAX_NAMED, subscription - now_subscribed),
-                }
-                if member.regex != regex:
-                    data["regex"] = member.regex
-                out.append(self._event(EventType.SUBSCRIPTION_CHANGED, **member.identity(), **data))
+                out.append(
+                    SubscriptionChanged(
+                        generation=self.epoch,
+                        member=member.identity(),
+                        added=tuple(nsmallest(_MAX_NAMED, now_subscribed - subscription)),
+                        removed=tuple(nsmallest(_MAX_NAMED, subscription - now_subscribed)),
+                        regex=member.regex if member.regex != regex else None,
+                    )
+                )
         if self._assignment_due and not bumps:
-            self._bump(self._hash(), EventType.GROUP_UPGRADED, [member], out, now)
+            self._bump(self._hash(), GroupUpgraded, [member], out, now)
         elif bumps:
-            cause = EventType.MEMBER_JOINED if joins else EventType.SUBSCRIPTION_CHANGED
+            cause = MemberJoined if joins else SubscriptionChanged
             self._bump(self._hash(), cause, [member], out, now)
         elif topics_changed:
-            self._bump(self._hash(), EventType.TOPIC_CHANGED, [], out, now)
+            self._bump(self._hash(), TopicChanged, [], out, now)
         return member, changed
 
     def _advance(self, heartbeat: _Heartbeat, caller: Caller, waits: bool, out: _Out, now: float) -> None:
@@ -694,8 +733,14 @@ class ConsumerGroup:
                 if not owner.fenced:
                     # Once: a client can repeat it as often as it wants to, and nothing changes.
                     owner.fenced = True
-                    epochs = {"member_epoch": epoch, "known_epoch": owner.epoch}
-                    out.append(self._event(EventType.MEMBER_FENCED, **owner.identity(), **epochs))
+                    out.append(
+                        MemberFenced(
+                            generation=self.epoch,
+                            member=owner.identity(),
+                            member_epoch=epoch,
+                            known_epoch=owner.epoch,
+                        )
+                    )
                 raise
         return owner
 
@@ -856,8 +901,8 @@ class ConsumerGroup:
         member_id = request.member_id or settings.new_id()
         if not request.member_id and instance_id is None and version >= _MEMBER_ID_REQUIRED:
             out.append(Reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)))
-            data = {"member_id": member_id, "client_id": caller.client_id, "host": caller.host}
-            out.append(self._event(EventType.MEMBER_ID_GIVEN, **data))
+            given = Member(member_id, caller.client_id, caller.host)
+            out.append(MemberIdGiven(generation=self.epoch, member=given))
             return
         if instance_id is not None:
             known = self._static_member(instance_id)
@@ -894,7 +939,7 @@ class ConsumerGroup:
             self._reconcile(member, reported, changed, out, now)
         reply = Reply(token, self._join_response(member, now))
         # The new epoch, if there is one, is that of the rebalance.
-        self._downgrade([], [member], EventType.MEMBER_REPLACED, [reply], out, now, generation=epoch)
+        self._downgrade([], [member], MemberReplaced, [reply], out, now, generation=epoch)
 
     def _read_protocols(
         self, request: JoinGroupRequest, subscription: Subscription | None
@@ -1016,7 +1061,7 @@ class ConsumerGroup:
                 member = self._leaving(each)
                 if member.member_id not in left:
                     reason = reason_of(each.reason)
-                    out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=reason))
+                    out.append(MemberLeft(generation=self.epoch, member=member.identity(), client_reason=reason))
                 left[member.member_id] = member
             except KafkaError as error:
                 code = error.code
@@ -1025,7 +1070,7 @@ class ConsumerGroup:
             )
         reply = Reply(token, LeaveGroupResponse(error_code=NONE, members=results))
         if left:
-            self._remove(list(left.values()), EventType.MEMBER_LEFT, [reply], out, now)
+            self._remove(list(left.values()), MemberLeft, [reply], out, now)
         else:
             self._append([reply], out)
         return out
@@ -1167,20 +1212,24 @@ class ConsumerGroup:
                 continue
             if sum(len(name) + 2 for name in topics) > self._settings.max_record_bytes:
                 reason = f"the names of {len(topics)} topics are larger than a record allows"
-                out.append(self._event(EventType.REGEX_FAILED, regex=regex, reason=reason))
+                out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
                 continue
             self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
             self._change(_REGEX, regex)
             resolved = True
-            data = {
-                "added": nsmallest(_MAX_NAMED, topics - before),
-                "removed": nsmallest(_MAX_NAMED, before - topics),
-            }
-            out.append(self._event(EventType.REGEX_RESOLVED, regex=regex, topics=len(topics), **data))
+            out.append(
+                RegexResolved(
+                    generation=self.epoch,
+                    regex=regex,
+                    topics=len(topics),
+                    added=tuple(nsmallest(_MAX_NAMED, topics - before)),
+                    removed=tuple(nsmallest(_MAX_NAMED, before - topics)),
+                )
+            )
             bumps = bumps or topics != before
         if bumps or self._unsubscribed:
             # What a member subscribed to before it changed its expression goes to others, even if nothing matches it.
-            cause = EventType.REGEX_RESOLVED if resolved else EventType.SUBSCRIPTION_CHANGED
+            cause = RegexResolved if resolved else SubscriptionChanged
             self._bump(self._hash(), cause, [], out, now)
         self._append([], out)
         return out
@@ -1204,7 +1253,7 @@ class ConsumerGroup:
     def _bump(
         self,
         metadata_hash: int,
-        cause: EventType,
+        cause: type[GroupEvent],
         by: Collection[ConsumerGroupMember],
         out: _Out,
         now: float,
@@ -1216,12 +1265,12 @@ class ConsumerGroup:
         self.bumped_at = now
         self._change(_EPOCH, "")
         out.append(
-            self._event(
-                EventType.EPOCH_BUMPED,
-                cause=cause.value,
-                by=[member.identity() for member in by],
+            EpochBumped(
+                generation=self.epoch,
+                cause=cause.type,
+                by=tuple(member.identity() for member in by),
                 members=len(self.members),
-                **self._migration(),
+                classic=self._migration(),
             )
         )
 
@@ -1285,7 +1334,7 @@ class ConsumerGroup:
         for member_id in targets.keys() - self.members.keys():
             del targets[member_id]
             changed.discard(member_id)
-        moves: list[dict[str, Any]] = []
+        moves: list[Move] = []
         topics = 0
         for member_id, member in self.members.items():
             if member_id in changed or member_id not in before:
@@ -1301,15 +1350,12 @@ class ConsumerGroup:
         epoch = self.assignment_epoch
         self._lagging = {each.member_id for each in self.members.values() if not each.is_reconciled_to(epoch)}
         out.append(
-            GroupEvent(
-                EventType.TARGET_ASSIGNED,
-                computation.epoch,
-                {
-                    "assignor": computation.assignor,
-                    "took": now - computation.started,
-                    "members": len(self.members),
-                    "moves": moves,
-                },
+            TargetAssigned(
+                generation=computation.epoch,
+                assignor=computation.assignor,
+                took_ms=(now - computation.started) * 1000,
+                members=len(self.members),
+                moves=tuple(moves),
             )
         )
         self._release_all()
@@ -1385,14 +1431,14 @@ class ConsumerGroup:
                 held.owners = {owner}
             self._release(owner)
 
-    def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> dict[str, Any]:
+    def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> Move:
         """What a new target gives to a member, and takes from it, for a group event."""
 
         def without(some: Target, others: Target) -> dict[str, list[int]]:
             left = {topic_id: numbers - others.get(topic_id, frozenset()) for topic_id, numbers in some.items()}
             return self._by_name({topic_id: numbers for topic_id, numbers in left.items() if numbers})
 
-        return {**member.identity(), "gained": without(after, before), "lost": without(before, after)}
+        return Move(member.identity(), without(after, before), without(before, after))
 
     def assign_failed(self, ticket: int, reason: str, now: float) -> list[ConsumerEffect]:
         """The assignor has failed: the waiting heartbeats fail, too; a later one tries again."""
@@ -1404,7 +1450,7 @@ class ConsumerGroup:
         self._assigned_at = now + _RETRY_SECONDS - self.times.assignment_interval
         message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
-        out.append(self._event(EventType.ASSIGNOR_FAILED, assignor=computation.assignor, reason=reason))
+        out.append(AssignorFailed(generation=self.epoch, assignor=computation.assignor, reason=reason))
         self._append([_refusal(heartbeat, error) for heartbeat in computation.waiting], out)
         self._assign_without_heartbeats(now)
         return out
@@ -1424,7 +1470,8 @@ class ConsumerGroup:
         if heartbeat.subscription_changed or not member.is_reconciled_to(self.assignment_epoch):
             self._reconcile(member, heartbeat.reported, heartbeat.subscription_changed, out, now)
         if was_lagging and self.state is ConsumerGroupState.STABLE:
-            out.append(self._event(EventType.GROUP_RECONCILED, took=now - self.bumped_at, members=len(self.members)))
+            took_ms = (now - self.bumped_at) * 1000
+            out.append(GroupReconciled(generation=self.epoch, took_ms=took_ms, members=len(self.members)))
         if heartbeat.classic:
             return Reply(heartbeat.token, self._join_response(member, now))
         return Reply(heartbeat.token, self._heartbeat_response(member, heartbeat, now))
@@ -1487,13 +1534,26 @@ class ConsumerGroup:
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
         if revoking and (revoked := _without(revoking, member.revoking)):
-            data = {"waited": now - member.revoking_since, "partitions": self._by_name(revoked)}
+            waited_ms = (now - member.revoking_since) * 1000
             member.has_revoked()
-            out.append(self._event(EventType.MEMBER_REVOKED, **member.identity(), **data))
+            out.append(
+                MemberRevoked(
+                    generation=self.epoch,
+                    member=member.identity(),
+                    waited_ms=waited_ms,
+                    partitions=self._by_name(revoked),
+                )
+            )
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self._must_revoke(member, now)
-            data = {"partitions": self._by_name(member.revoking), "timeout": member.rebalance_timeout_ms / 1000}
-            out.append(self._event(EventType.MEMBER_REVOKING, **member.identity(), **data))
+            out.append(
+                MemberRevoking(
+                    generation=self.epoch,
+                    member=member.identity(),
+                    partitions=self._by_name(member.revoking),
+                    timeout_ms=member.rebalance_timeout_ms,
+                )
+            )
 
     def _must_revoke(self, member: ConsumerGroupMember, now: float) -> None:
         """A member has to revoke partitions, within its rebalance timeout."""
@@ -1660,15 +1720,17 @@ class ConsumerGroup:
             self._own(member, *before)
             self._update_lag(member)
             self._change(_CURRENT, member_id)
-            out.append(self._event(EventType.MEMBER_AWAY, **member.identity(), session=self.session_timeout))
+            out.append(
+                MemberAway(generation=self.epoch, member=member.identity(), session_ms=self.session_timeout * 1000)
+            )
         else:
-            out.append(self._event(EventType.MEMBER_LEFT, **member.identity(), client_reason=""))
-            self._remove([member], EventType.MEMBER_LEFT, [Reply(token, response)], out, now)
+            out.append(MemberLeft(generation=self.epoch, member=member.identity(), client_reason=""))
+            self._remove([member], MemberLeft, [Reply(token, response)], out, now)
             return
         self._append([Reply(token, response)], out)
 
     def _remove(
-        self, members: list[ConsumerGroupMember], cause: EventType, replies: list[Reply], out: _Out, now: float
+        self, members: list[ConsumerGroupMember], cause: type[GroupEvent], replies: list[Reply], out: _Out, now: float
     ) -> None:
         """Remove members that leave; the group becomes classic if only members of that protocol remain."""
         if self._may_downgrade(members):
@@ -1677,7 +1739,7 @@ class ConsumerGroup:
         self._drop(members, cause, out, now)
         self._append(replies, out)
 
-    def _drop(self, members: list[ConsumerGroupMember], cause: EventType, out: _Out, now: float) -> None:
+    def _drop(self, members: list[ConsumerGroupMember], cause: type[GroupEvent], out: _Out, now: float) -> None:
         """Remove members: what they own is free, and the group epoch grows."""
         for member in members:
             member_id = member.member_id
@@ -1696,7 +1758,7 @@ class ConsumerGroup:
             self._count_classic(member, -1)
         self._bump(self._hash(), cause, members, out, now)
         if not self.members:
-            out.append(self._event(EventType.GROUP_EMPTY))
+            out.append(GroupEmpty(generation=self.epoch))
         self._assign_without_heartbeats(now)
 
     # Migration from and to the classic protocol
@@ -1777,10 +1839,10 @@ class ConsumerGroup:
         self._append(replies, out)
         return out
 
-    def _migration(self) -> dict[str, int]:
-        """How many members use the classic protocol, for group events; nothing once that is over."""
+    def _migration(self) -> int | None:
+        """How many members use the classic protocol, for group events; None once that is over."""
         mixed, self._mixed = self._mixed, self._classic > 0
-        return {"classic": self._classic} if mixed or self._mixed else {}
+        return self._classic if mixed or self._mixed else None
 
     def _host(self, member: ConsumerGroupMember) -> None:
         """Take a member with all that it has."""
@@ -1827,7 +1889,7 @@ class ConsumerGroup:
         self,
         gone: list[ConsumerGroupMember],
         by: list[ConsumerGroupMember],
-        cause: EventType,
+        cause: type[GroupEvent],
         replies: list[Reply],
         out: _Out,
         now: float,
@@ -1928,7 +1990,7 @@ class ConsumerGroup:
                 self._release_all()
             else:
                 self._check_by(self._release_by)
-        gone: dict[EventType, list[ConsumerGroupMember]] = {}
+        gone: dict[type[GroupEvent], list[ConsumerGroupMember]] = {}
         for member in self._due(now):
             if self._deadline_of(member) > now:
                 if member.warn_at <= now:
@@ -1936,19 +1998,26 @@ class ConsumerGroup:
                 self._check_member(member)
                 continue
             session = self._session_of(member)
-            heard_ago = now - member.last_seen
-            data: dict[str, Any] = {"heard_ago": heard_ago}
+            epoch, identity = self.epoch, member.identity()
+            heard_ago_ms = (now - member.last_seen) * 1000
+            event: Departure
             if member.last_seen + session <= now:
-                cause = EventType.MEMBER_EXPIRED
-                data["session"] = session
+                event = MemberExpired(
+                    generation=epoch, member=identity, heard_ago_ms=heard_ago_ms, session_ms=session * 1000
+                )
             elif member.revoke_by <= now:
-                cause = EventType.MEMBER_NOT_REVOKED
-                data = {"waited": now - member.revoking_since, "partitions": self._by_name(member.revoking)}
+                event = MemberNotRevoked(
+                    generation=epoch,
+                    member=identity,
+                    waited_ms=(now - member.revoking_since) * 1000,
+                    partitions=self._by_name(member.revoking),
+                )
             else:
-                cause = EventType.MEMBER_NOT_REJOINED if member.join_by <= now else EventType.MEMBER_NOT_SYNCED
-                data["waited"] = max(member.rebalance_timeout_ms, 0) / 1000
-            gone.setdefault(cause, []).append(member)
-            out.append(self._event(cause, **member.identity(), **data))
+                late = MemberNotRejoined if member.join_by <= now else MemberNotSynced
+                waited_ms = max(member.rebalance_timeout_ms, 0)
+                event = late(generation=epoch, member=identity, heard_ago_ms=heard_ago_ms, waited_ms=waited_ms)
+            gone.setdefault(type(event), []).append(member)
+            out.append(event)
         everyone = [member for members in gone.values() for member in members]
         if everyone and self._may_downgrade(everyone):
             self._downgrade(everyone, everyone, next(iter(gone)), [], out, now)
@@ -1957,7 +2026,7 @@ class ConsumerGroup:
             self._drop(gone[cause], cause, out, now)
         if 0 < len(self.members) == self._classic:
             if self._topics_changed():
-                self._bump(self._hash(), EventType.TOPIC_CHANGED, [], out, now)
+                self._bump(self._hash(), TopicChanged, [], out, now)
             if self._may_assign(now):
                 self._start_assignment([], out, now)
             self._assign_without_heartbeats(now)
@@ -1975,13 +2044,16 @@ class ConsumerGroup:
 
     def _warn(self, member: ConsumerGroupMember, out: _Out, now: float) -> None:
         """A member has been revoking partitions for long, which others may wait for."""
-        data: dict[str, Any] = {
-            "waited": now - member.revoking_since,
-            "timeout": member.rebalance_timeout_ms / 1000,
-            "partitions": self._by_name(member.revoking),
-        }
         member.warned(now)
-        out.append(self._event(EventType.MEMBER_STILL_REVOKING, **member.identity(), **data))
+        out.append(
+            MemberStillRevoking(
+                generation=self.epoch,
+                member=member.identity(),
+                waited_ms=(now - member.revoking_since) * 1000,
+                timeout_ms=member.rebalance_timeout_ms,
+                partitions=self._by_name(member.revoking),
+            )
+        )
 
     # The group's records
 
@@ -2033,7 +2105,7 @@ class ConsumerGroup:
             # Appends end in their order, so that all earlier records are in the log, too.
             out += append.replies
             return out
-        out.append(self._event(EventType.PERSIST_FAILED, error=error.name))
+        out.append(PersistFailed(generation=self.epoch, error=error.name))
         self._unwritten.update(dict.fromkeys(append.keys))
         refusal = KafkaError(APPEND_ERRORS.get(error, error))
         out += [failed(reply, refusal) for reply in append.replies]
@@ -2384,9 +2456,9 @@ def _stale(member: ConsumerGroupMember) -> ErrorCode:
     return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
-def _protocol_of(member: ConsumerGroupMember) -> dict[str, str]:
+def _protocol_of(member: ConsumerGroupMember) -> str | None:
     """The protocol of a member that joins, for group events, if it is not that of the group."""
-    return {} if member.classic is None else {"protocol": "classic"}
+    return None if member.classic is None else "classic"
 
 
 def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:

@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
+from barnabas_explain.members import Member
 from barnabas_protocol.coordinator_records import MemberState
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
@@ -117,14 +118,9 @@ class ConsumerGroupMember:
         """The next warning comes when it has been revoking for twice as long."""
         self.warn_at = now + (now - self.revoking_since)
 
-    def identity(self) -> dict[str, str | None]:
+    def identity(self) -> Member:
         """The member's ids and address, for group events."""
-        return {
-            "member_id": self.member_id,
-            "client_id": self.client_id,
-            "host": self.client_host,
-            "instance_id": self.instance_id,
-        }
+        return Member(self.member_id, self.client_id, self.client_host, self.instance_id)
 
     @property
     def revoke_by(self) -> float:

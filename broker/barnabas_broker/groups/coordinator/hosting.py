@@ -26,8 +26,8 @@ from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import EventType, GroupEvent
-from barnabas_explain.log_lines import GroupLines, sentence_of
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.log_lines import GroupLines
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -611,12 +611,13 @@ class HostedGroups:
 
     def publish(self, group_id: str, event: GroupEvent) -> None:
         """Publish a group event, and log it."""
+        event = event.changed(group=group_id, time=self.wall_ms())
         quiet = self._on_event(group_id, event)
-        line = self._lines.line_of(group_id, event)
+        line = self._lines.line_of(event)
         if line is not None:
             getattr(log, "debug" if quiet else line.level)(line.event, **line.pairs)
         if log.isEnabledFor(logging.DEBUG):
-            sentence = sentence_of(group_id, event)
+            sentence = event.kafka()
             if sentence is not None:
                 log.debug(sentence)
 
@@ -735,8 +736,3 @@ def _weight(value: Data | None) -> int:
 def _log_failure(error: ErrorCode) -> None:
     if error != ErrorCode.NONE:
         log.warning("append to __consumer_offsets failed", error=error.name)
-
-
-def event_of_group(event_type: EventType, group: Group, **data: Any) -> GroupEvent:
-    """A group event of the shell."""
-    return GroupEvent(event_type, group.generation, data)

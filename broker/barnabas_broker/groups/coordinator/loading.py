@@ -8,12 +8,12 @@ from barnabas_broker.coordinators.loading import replay_partition, report_failur
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.coordinator.hosting import Group, HostedGroup, HostedGroups, HostedPartition, event_of_group
+from barnabas_broker.groups.coordinator.hosting import Group, HostedGroup, HostedGroups, HostedPartition
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.logs import logger
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import GroupDowngraded, GroupLoaded, GroupUnloaded
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
@@ -139,20 +139,20 @@ class PartitionLoader:
             hosted_groups.keep(hosted)
             members = len(group.members)
             if members:
-                event = event_of_group(EventType.GROUP_LOADED, group, members=members, epoch=partition.leader_epoch)
+                event = GroupLoaded(generation=group.generation, members=members, epoch=partition.leader_epoch)
                 hosted_groups.publish(group_id, event)
             effects: list[Effect] = []
             if members > settings.max_size and isinstance(group, ClassicGroup):
                 effects = group.rebalance(
                     f"Freshly-loaded group {group_id} (size {members}) is over capacity {settings.max_size}."
                     " Rebalancing in order to give a chance for consumers to commit offsets",
-                    EventType.GROUP_LOADED,
+                    GroupLoaded,
                     now,
                 )
             elif members and isinstance(group, ClassicGroup) and group_id in replay.downgraded:
                 effects = group.rebalance(
                     f"Freshly-loaded group {group_id} was downgraded from consumer to classic, and has not rebalanced.",
-                    EventType.GROUP_DOWNGRADED,
+                    GroupDowngraded,
                     now,
                 )
             hosted_groups.act(hosted, effects)
@@ -175,7 +175,7 @@ class PartitionLoader:
             if hosted is not None:
                 hosted_groups.end_change(hosted, KafkaError(ErrorCode.NOT_COORDINATOR))
                 if len(hosted.group.members):
-                    hosted_groups.publish(group_id, event_of_group(EventType.GROUP_UNLOADED, hosted.group))
+                    hosted_groups.publish(group_id, GroupUnloaded(generation=hosted.group.generation))
                 hosted_groups.act(hosted, hosted.group.unload(now))
         hosted_groups.writer.drop(index, ErrorCode.NOT_COORDINATOR)
         report = log.info if partition.groups else log.debug

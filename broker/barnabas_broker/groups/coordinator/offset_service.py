@@ -13,7 +13,7 @@ from barnabas_broker.coordinators.writer import Producer
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import NONE
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition, event_of_group
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition
 from barnabas_broker.groups.coordinator.responses import (
     NO_ID,
     FetchedGroup,
@@ -28,7 +28,7 @@ from barnabas_broker.groups.effects import APPEND_ERRORS, Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction, TransactionalCommit
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, each
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import GroupDeleted, OffsetsExpired, OffsetsStable, OffsetsUnstable
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -465,13 +465,12 @@ class OffsetService:
             if hosted is not None and hosted.offsets.has_transaction(producer_id):
                 partition.transactions.setdefault(producer_id, set()).add(group_id)
             if hosted is not None and transaction is not None and transaction.reported:
-                event = event_of_group(
-                    EventType.OFFSETS_STABLE,
-                    hosted.group,
+                event = OffsetsStable(
+                    generation=hosted.group.generation,
                     producer_id=producer_id,
                     committed=committed,
                     offsets=len(transaction.offsets),
-                    pending=self._age(transaction),
+                    pending_ms=self._age_ms(transaction),
                 )
                 hosted_groups.publish(group_id, event)
 
@@ -482,19 +481,18 @@ class OffsetService:
         for producer_id, (transaction, keys) in waits.items():
             if not transaction.reported:
                 transaction.reported = True
-                event = event_of_group(
-                    EventType.OFFSETS_UNSTABLE,
-                    hosted.group,
+                event = OffsetsUnstable(
+                    generation=hosted.group.generation,
                     producer_id=producer_id,
                     offsets=len(keys),
-                    keys=keys[:_MAX_LISTED],
-                    pending=self._age(transaction),
+                    keys=tuple(keys[:_MAX_LISTED]),
+                    pending_ms=self._age_ms(transaction),
                 )
                 self._hosted_groups.publish(hosted.group.group_id, event)
 
-    def _age(self, transaction: OpenTransaction) -> float:
-        """Seconds since the first commit of a transaction in a group."""
-        return max(self._hosted_groups.wall_ms() - transaction.since_ms, 0) / 1000
+    def _age_ms(self, transaction: OpenTransaction) -> int:
+        """Milliseconds since the first commit of a transaction in a group."""
+        return max(self._hosted_groups.wall_ms() - transaction.since_ms, 0)
 
     # OffsetFetch
 
@@ -652,12 +650,12 @@ class OffsetService:
         if keys is None:
             return
         if keys:
-            event = event_of_group(EventType.OFFSETS_EXPIRED, group, offsets=len(keys), keys=keys[:100])
-            hosted_groups.publish(group.group_id, event)
+            expired = OffsetsExpired(generation=group.generation, offsets=len(keys), keys=tuple(keys[:100]))
+            hosted_groups.publish(group.group_id, expired)
         unused = group.is_unused
         if unused and len(keys) == len(hosted.offsets) and not hosted.offsets.in_transaction:
-            event = event_of_group(EventType.GROUP_DELETED, group, offsets=len(keys), expired=True)
-            hosted_groups.publish(group.group_id, event)
+            deleted = GroupDeleted(generation=group.generation, offsets=len(keys), expired=True)
+            hosted_groups.publish(group.group_id, deleted)
             hosted_groups.append_tombstones(hosted, keys, whole_group=True)
         elif keys:
             hosted_groups.append_tombstones(hosted, keys)

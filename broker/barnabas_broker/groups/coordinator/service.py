@@ -59,7 +59,6 @@ from barnabas_broker.groups.coordinator.hosting import (
     HostedGroup,
     HostedGroups,
     PendingReply,
-    event_of_group,
 )
 from barnabas_broker.groups.coordinator.inspection import (
     describe_consumer_group,
@@ -89,7 +88,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupDeleted, GroupEvent, TopicChanged
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
@@ -219,7 +218,7 @@ class GroupCoordinator:
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
         self._on_event(group_id, event)
-        return self.journal.add(group_id, event)
+        return self.journal.add(event)
 
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End the session of a member, as if its heartbeats had stopped. A member that waits for a rebalance stays."""
@@ -732,8 +731,13 @@ class GroupCoordinator:
         for group_id, hosted in deletable.items():
             yield
             keys = hosted.offsets.all_keys()
-            by = {"client_id": caller.client_id, "host": caller.host}
-            event = event_of_group(EventType.GROUP_DELETED, hosted.group, offsets=len(keys), expired=False, **by)
+            event = GroupDeleted(
+                generation=hosted.group.generation,
+                offsets=len(keys),
+                expired=False,
+                client_id=caller.client_id,
+                host=caller.host,
+            )
             hosted_groups.publish(group_id, event)
             hosted.group.forget_pending()
             hosted_groups.append_tombstones(hosted, keys, partial(appended, group_id), whole_group=True)
@@ -811,8 +815,9 @@ class GroupCoordinator:
                 continue  # A group of the consumer protocol gets a new epoch, which says so.
             for name, count in grown.items():
                 if name in (group.subscribed_topics or ()):
-                    data = {"topic": name, "before": before.get(name, 0), "partitions": count}
-                    event = event_of_group(EventType.TOPIC_CHANGED, group, **data)
+                    event = TopicChanged(
+                        generation=group.generation, topic=name, before=before.get(name, 0), partitions=count
+                    )
                     self._hosted_groups.publish(group_id, event)
 
     def group_configured(self, group_id: str, overrides: Mapping[str, str]) -> None:

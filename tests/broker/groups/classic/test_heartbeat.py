@@ -1,7 +1,7 @@
 """Heartbeats of a classic group, and the expiry of sessions."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import MemberExpired, MemberSlow
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -67,18 +67,18 @@ def test_a_slow_member_is_reported_once_before_it_expires() -> None:
     for _ in range(3):
         machine.after(1.9)
         machine.heartbeat(first)
-    assert EventType.MEMBER_SLOW not in machine.event_types()
+    assert MemberSlow not in machine.event_types()
     machine.after(0.4)
-    (warning,) = [event for event in machine.events if event.type is EventType.MEMBER_SLOW]
-    assert warning.data["member_id"] == second
-    assert 6.0 <= warning.data["heard_ago"] < 6.2
+    (warning,) = [event for event in machine.events if isinstance(event, MemberSlow)]
+    assert warning.member.member_id == second
+    assert 6_000 <= warning.heard_ago_ms < 6_200
     machine.after(3)
-    assert machine.event_types().count(EventType.MEMBER_SLOW) == 1
+    assert machine.event_types().count(MemberSlow) == 1
     machine.heartbeat(second)
     machine.heartbeat(first)
     machine.after(5.9)
-    assert machine.event_types().count(EventType.MEMBER_SLOW) == 1
+    assert machine.event_types().count(MemberSlow) == 1
     machine.after(0.2)
-    assert machine.event_types().count(EventType.MEMBER_SLOW) == 3
+    assert machine.event_types().count(MemberSlow) == 3
     machine.after(4)
-    assert machine.event_types().count(EventType.MEMBER_EXPIRED) == 2
+    assert machine.event_types().count(MemberExpired) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import LeaderRejoined
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -160,7 +160,7 @@ def test_a_leader_that_rejoins_a_stable_group_starts_a_rebalance() -> None:
     first, _ = machine.stable("a", "b")
     assert machine.join("a", first) is None
     assert machine.state is PREPARING
-    assert EventType.LEADER_REJOINED in machine.event_types()
+    assert LeaderRejoined in machine.event_types()
 
 
 def test_an_unchanged_follower_that_rejoins_a_stable_group_gets_the_current_generation() -> None:

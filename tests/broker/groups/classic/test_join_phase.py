@@ -1,7 +1,7 @@
 """The join phase: the initial rebalance delay, the rebalance timeout, and how the phase ends."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import JoinPhaseStuck
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -125,8 +125,8 @@ def test_if_no_member_has_joined_the_join_phase_starts_over() -> None:
     assert machine.state is PREPARING
     machine.after(60)
     assert machine.state is PREPARING
-    assert machine.event_types().count(EventType.JOIN_PHASE_STUCK) == 1
+    assert machine.event_types().count(JoinPhaseStuck) == 1
     machine.after(60)
-    assert machine.event_types().count(EventType.JOIN_PHASE_STUCK) == 2
+    assert machine.event_types().count(JoinPhaseStuck) == 2
     machine.join("s", machine.group.members.static["s"], instance="s")
     assert machine.state is COMPLETING

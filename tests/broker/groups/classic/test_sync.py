@@ -1,7 +1,7 @@
 """SyncGroup and the sync phase of a classic group."""
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import PersistFailed
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -118,4 +118,4 @@ def test_an_assignment_that_cannot_be_appended_starts_a_rebalance() -> None:
     machine.persisted(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert machine.error("a") == ErrorCode.NOT_COORDINATOR
     assert machine.state is PREPARING
-    assert EventType.PERSIST_FAILED in machine.event_types()
+    assert PersistFailed in machine.event_types()

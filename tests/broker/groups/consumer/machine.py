@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, NewTargets, Topic
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
@@ -15,7 +15,7 @@ from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller, PersistRecords, Reply
 from barnabas_broker.regexes import Regex
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupEvent
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
@@ -31,6 +31,8 @@ from tests.broker.groups.support import owned_subscription
 CALLER = Caller("client", "/127.0.0.1")
 T = b"t" * 16
 U = b"u" * 16
+
+E = TypeVar("E", bound=GroupEvent)
 
 
 def spread(spec: GroupSpec) -> dict[str, dict[bytes, list[int]]]:
@@ -286,9 +288,9 @@ class Machine:
             else:
                 self.events.append(effect)
 
-    def of(self, event_type: EventType) -> list[dict[str, Any]]:
-        """The data of the events of a type."""
-        return [event.data for event in self.events if event.type is event_type]
+    def of(self, event_type: type[E]) -> list[E]:
+        """The events of a type."""
+        return [event for event in self.events if isinstance(event, event_type)]
 
 
 def partitions(response: ConsumerGroupHeartbeatResponse) -> dict[bytes, list[int]] | None:

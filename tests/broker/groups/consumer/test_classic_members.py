@@ -14,7 +14,8 @@ from barnabas_broker.groups.consumer.classic_members import (
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import MemberExpired, MemberNotRejoined, MemberNotSynced, MemberReplaced
+from barnabas_explain.members import Member
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -183,10 +184,9 @@ def test_members_have_their_own_sessions() -> None:
     assert "b" in machine.group.members
     machine.after(1.0)
     assert list(machine.group.members) == ["a"]
-    assert machine.of(EventType.MEMBER_EXPIRED) == [
-        {"member_id": "b", "client_id": "client", "host": "/127.0.0.1", "instance_id": None}
-        | {"heard_ago": 10.0, "session": 10.0}
-    ]
+    (expired,) = machine.of(MemberExpired)
+    assert expired.member == Member("b", "client", "/127.0.0.1", None)
+    assert (expired.heard_ago_ms, expired.session_ms) == (10_000, 10_000)
 
 
 def test_a_member_that_does_not_rejoin_is_removed() -> None:
@@ -198,7 +198,7 @@ def test_a_member_that_does_not_rejoin_is_removed() -> None:
         machine.beat("a")
         machine.beat("c")
     assert list(machine.group.members) == ["a", "c"]
-    assert [each["waited"] for each in machine.of(EventType.MEMBER_NOT_REJOINED)] == [60.0]
+    assert [each.waited_ms for each in machine.of(MemberNotRejoined)] == [60_000]
 
 
 def test_a_member_that_was_removed_loses_its_partitions_before_it_joins_again() -> None:
@@ -215,7 +215,7 @@ def test_a_member_that_does_not_sync_is_removed() -> None:
     machine.join_classic("b", rebalance=8_000)
     machine.after(8.0)
     assert list(machine.group.members) == ["a"]
-    assert [each["waited"] for each in machine.of(EventType.MEMBER_NOT_SYNCED)] == [8.0]
+    assert [each.waited_ms for each in machine.of(MemberNotSynced)] == [8_000]
 
 
 def test_a_static_member_comes_back_with_either_protocol() -> None:
@@ -237,7 +237,7 @@ def test_a_static_member_comes_back_with_either_protocol() -> None:
     assert (back.error_code, back.generation_id) == (NONE, before)
     assert synced(machine.sync(back.member_id))["t"] == set(owned[T])
     assert machine.send("c", before, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert [each.get("protocol") for each in machine.of(EventType.MEMBER_REPLACED)] == [None, "classic"]
+    assert [each.protocol for each in machine.of(MemberReplaced)] == [None, "classic"]
 
 
 def test_a_static_member_that_comes_back_while_another_one_waits_causes_a_rebalance() -> None:

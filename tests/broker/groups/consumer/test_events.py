@@ -3,17 +3,17 @@
 import json
 
 from barnabas_explain.explain import explain
-from barnabas_explain.log_lines import GroupLines, sentence_of
+from barnabas_explain.log_lines import GroupLines
 from barnabas_explain.records import decode_event, encode_event, record_of
 from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 
 def texts(machine: Machine) -> list[str]:
-    records = [record_of("g", event, at) for at, event in enumerate(machine.events)]
-    assert [decode_event(encode_event(record)) for record in records] == [
-        json.loads(json.dumps(each)) for each in records
-    ]
-    return [line for each in explain(records) for line in (each.text, *each.details)]
+    events = [event.changed(group="g", time=at).decoded() for at, event in enumerate(machine.events)]
+    records = [json.loads(encode_event(event)) for event in events]
+    read = [event for event in (decode_event(encode_event(event)) for event in events) if event is not None]
+    assert [record_of(event) for event in read] == records
+    return [line for each in explain(read) for line in (each.text, *each.details)]
 
 
 def test_each_epoch_is_explained() -> None:
@@ -68,7 +68,7 @@ def test_a_regular_expression_that_fails() -> None:
     reason = "the names of 5000 topics are larger than a record allows"
     assert f"The regular expression .* has no new matches: {reason}." in texts(machine)
     lines = GroupLines()
-    shown = [line for line in (lines.line_of("g", event) for event in machine.events) if line is not None]
+    shown = [line for line in map(lines.line_of, machine.events) if line is not None]
     line = shown[-1]
     assert (line.level, line.event, line.pairs["regex"]) == ("warning", "regular expression not resolved", ".*")
     assert line.pairs["reason"] == reason
@@ -100,12 +100,12 @@ def test_lines() -> None:
     machine = Machine()
     machine.join("a", instance_id="one")
     lines = GroupLines()
-    told = [line for event in machine.events if (line := lines.line_of("g", event)) is not None]
+    told = [line for event in machine.events if (line := lines.line_of(event)) is not None]
     assert [(line.event, line.pairs["reason"]) for line in told] == [("group reconciled", "one joined")]
-    sentences = [sentence_of("g", event) for event in machine.events]
+    sentences = [event.changed(group="g").kafka() for event in machine.events]
     assert "[GroupId g] Bumped group epoch to 2." in sentences
     assert T  # The topic's id is nowhere: events name topics.
-    assert not any("7474" in str(event.data) for event in machine.events)
+    assert not any("7474" in str(event) for event in machine.events)
 
 
 def test_a_member_that_has_not_revoked_yet() -> None:
@@ -117,7 +117,7 @@ def test_a_member_that_has_not_revoked_yet() -> None:
     sentence = "worker-2 has been revoking t-1, t-3 for 10 s: max.poll.interval.ms of its client is 5 min."
     assert sentence in texts(machine)
     lines = GroupLines()
-    told = [line for event in machine.events if (line := lines.line_of("g", event)) is not None]
+    told = [line for event in machine.events if (line := lines.line_of(event)) is not None]
     assert (told[-1].level, told[-1].event) == ("warning", "member has not revoked its partitions yet")
     expected = {"member": "worker-2", "partitions": "t-1, t-3", "waited": "10.000s", "rebalance_timeout": "300.000s"}
     assert {name: told[-1].pairs[name] for name in expected} == expected

@@ -7,7 +7,18 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
 from barnabas_broker.groups.consumer.group import GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import (
+    EpochBumped,
+    GroupReconciled,
+    MemberExpired,
+    MemberFenced,
+    MemberNotRevoked,
+    MemberRevoked,
+    MemberRevoking,
+    MemberStillRevoking,
+    SubscriptionChanged,
+    TargetAssigned,
+)
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -101,9 +112,9 @@ def test_a_second_member_waits_until_partitions_are_revoked() -> None:
     assert (done.member_epoch, done.assignment) == (3, None)
     assert partitions(machine.send("b", 3)) == {T: [1, 3]}
     assert machine.state() is ConsumerGroupState.STABLE
-    assert machine.of(EventType.MEMBER_REVOKING)[0]["partitions"] == {"t": [1, 3]}
-    assert len(machine.of(EventType.MEMBER_REVOKED)) == 1
-    assert [event["members"] for event in machine.of(EventType.GROUP_RECONCILED)] == [1, 2]
+    assert machine.of(MemberRevoking)[0].partitions == {"t": [1, 3]}
+    assert len(machine.of(MemberRevoked)) == 1
+    assert [event.members for event in machine.of(GroupReconciled)] == [1, 2]
 
 
 def test_a_member_that_leaves_gives_its_partitions_back() -> None:
@@ -131,8 +142,8 @@ def test_a_session_expires() -> None:
     machine.beat("b")
     machine.after(10)
     assert list(machine.group.members) == ["b"]
-    assert machine.of(EventType.MEMBER_EXPIRED)[0]["member_id"] == "a"
-    assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == "member_expired"
+    assert machine.of(MemberExpired)[0].member.member_id == "a"
+    assert machine.of(EpochBumped)[-1].cause == "member_expired"
     assert partitions(machine.beat("b")) == {T: [0, 1, 2, 3]}
 
 
@@ -147,7 +158,7 @@ def test_a_member_that_does_not_revoke_is_removed_after_its_rebalance_timeout() 
             machine.send("a", 2)
         machine.send("b", 3)
     assert list(machine.group.members) == ["b"]
-    assert machine.of(EventType.MEMBER_NOT_REVOKED)[0]["partitions"] == {"t": [1, 3]}
+    assert machine.of(MemberNotRevoked)[0].partitions == {"t": [1, 3]}
     machine.settle()
     assert machine.owners() == {(T, number): ["b"] for number in range(4)}
 
@@ -170,7 +181,7 @@ def test_epochs_that_are_accepted(epoch: int, owned: Any, accepted: bool) -> Non
     full: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": ["t"]} if epoch == 0 else {}
     response = machine.send("a", epoch, owned=owned, **full)
     assert response.error_code == (ErrorCode.NONE if accepted else ErrorCode.FENCED_MEMBER_EPOCH)
-    assert bool(machine.of(EventType.MEMBER_FENCED)) is not accepted
+    assert bool(machine.of(MemberFenced)) is not accepted
 
 
 def test_a_member_that_is_fenced_again_and_again_makes_one_event() -> None:
@@ -179,10 +190,10 @@ def test_a_member_that_is_fenced_again_and_again_makes_one_event() -> None:
     machine.join("a")
     for epoch in range(10, 110):
         assert machine.send("a", epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert len(machine.of(EventType.MEMBER_FENCED)) == 1
+    assert len(machine.of(MemberFenced)) == 1
     machine.beat("a")
     assert machine.send("a", 10).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert len(machine.of(EventType.MEMBER_FENCED)) == 2
+    assert len(machine.of(MemberFenced)) == 2
 
 
 def test_a_repeated_join_gets_the_same_assignment() -> None:
@@ -287,7 +298,7 @@ def test_a_topic_grows() -> None:
     assert machine.beat("a").member_epoch == 4
     machine.settle()
     assert machine.owners().keys() == {(T, number) for number in range(6)}
-    assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == "topic_changed"
+    assert machine.of(EpochBumped)[-1].cause == "topic_changed"
 
 
 def test_a_deleted_topic_is_revoked() -> None:
@@ -311,8 +322,8 @@ def test_a_changed_subscription() -> None:
     assert (response.member_epoch, partitions(response)) == (2, {})
     response = machine.send("a", 2, owned={})
     assert (response.member_epoch, partitions(response)) == (3, {U: [0, 1]})
-    changed = machine.of(EventType.SUBSCRIPTION_CHANGED)[0]
-    assert (changed["added"], changed["removed"]) == (["u"], ["t"])
+    changed = machine.of(SubscriptionChanged)[0]
+    assert (changed.added, changed.removed) == (("u",), ("t",))
 
 
 def test_a_member_that_unsubscribes_revokes_before_there_is_a_new_target() -> None:
@@ -563,7 +574,7 @@ def test_the_preferred_assignor_of_most_members() -> None:
     machine = Machine()
     assert machine.group.assignor == "uniform"
     machine.join("a", server_assignor="range")
-    assert machine.of(EventType.TARGET_ASSIGNED)[-1]["assignor"] == "range"
+    assert machine.of(TargetAssigned)[-1].assignor == "range"
 
 
 @pytest.mark.parametrize(
@@ -662,7 +673,7 @@ def test_times_that_change_apply_to_a_running_group() -> None:
     machine.group.times_changed(machine.now)
     machine.after(0.0)
     assert machine.state() is ConsumerGroupState.EMPTY
-    assert machine.of(EventType.MEMBER_EXPIRED)[0]["session"] == 45.0
+    assert machine.of(MemberExpired)[0].session_ms == 45_000
 
 
 def revoking(**fields: Any) -> Machine:
@@ -685,24 +696,24 @@ def pass_time(machine: Machine, seconds: int) -> None:
 def test_a_member_that_revokes_for_long_is_warned_about_at_growing_intervals() -> None:
     machine = revoking(rebalance_timeout_ms=300_000)
     pass_time(machine, 9)
-    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
+    assert machine.of(MemberStillRevoking) == []
     pass_time(machine, 80)
-    warned = machine.of(EventType.MEMBER_STILL_REVOKING)
-    assert [each["waited"] for each in warned] == [10.0, 20.0, 40.0, 80.0]
-    assert {(each["member_id"], each["timeout"]) for each in warned} == {("a", 300.0)}
-    assert warned[0]["partitions"] == {"t": [1, 3]}
+    warned = machine.of(MemberStillRevoking)
+    assert [each.waited_ms for each in warned] == [10_000, 20_000, 40_000, 80_000]
+    assert {(each.member.member_id, each.timeout_ms) for each in warned} == {("a", 300_000)}
+    assert warned[0].partitions == {"t": [1, 3]}
     machine.send("a", 2, owned={T: [0, 2]})
     machine.after(0.0)
     pass_time(machine, 30)
-    assert len(machine.of(EventType.MEMBER_STILL_REVOKING)) == 4
+    assert len(machine.of(MemberStillRevoking)) == 4
 
 
 def test_a_short_rebalance_timeout_is_warned_about_in_its_middle() -> None:
     machine = revoking(rebalance_timeout_ms=8_000)
     pass_time(machine, 7)
-    assert [each["waited"] for each in machine.of(EventType.MEMBER_STILL_REVOKING)] == [4.0]
+    assert [each.waited_ms for each in machine.of(MemberStillRevoking)] == [4_000]
     pass_time(machine, 1)
-    assert len(machine.of(EventType.MEMBER_NOT_REVOKED)) == 1
+    assert len(machine.of(MemberNotRevoked)) == 1
     assert machine.group.next_deadline() > machine.now
 
 
@@ -711,4 +722,4 @@ def test_a_member_that_revokes_in_time_is_not_warned_about() -> None:
     pass_time(machine, 9)
     machine.send("a", 2, owned={T: [0, 2]})
     machine.after(3.0)
-    assert machine.of(EventType.MEMBER_STILL_REVOKING) == []
+    assert machine.of(MemberStillRevoking) == []

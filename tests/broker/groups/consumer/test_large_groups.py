@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.groups.consumer.assignment import NewTargets
 from barnabas_broker.groups.consumer.assignors import UniformAssignor
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import MemberExpired
 from tests.broker.groups.consumer.machine import Machine, T, catalog
 
 V = TypeVar("V")
@@ -91,7 +91,7 @@ def test_members_that_die_together_are_removed_in_parts() -> None:
     assert list(machine.group.members) == ["m249"]
     machine.settle(3)
     assert len(machine.group.members["m249"].assigned[T]) == 1000
-    assert len(machine.of(EventType.MEMBER_EXPIRED)) == 249
+    assert len(machine.of(MemberExpired)) == 249
 
 
 def test_ever_new_members_do_not_leave_their_deadlines_behind() -> None:

@@ -8,7 +8,7 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import Caller, PersistRecords
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import EpochBumped, RegexFailed, RegexResolved, SubscriptionChanged
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
@@ -77,8 +77,9 @@ def test_a_member_joins_first_and_gets_what_its_regex_matches_with_a_later_heart
     assert (machine.group.epoch, machine.state()) == (2, ConsumerGroupState.ASSIGNING)
     given = machine.send("a", 1)
     assert (given.member_epoch, partitions(given)) == (2, {ORDERS: [0, 1]})
-    assert machine.of(EventType.REGEX_RESOLVED) == [{"regex": "o.*", "topics": 1, "added": ["orders"], "removed": []}]
-    assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == "regex_resolved"
+    (resolved,) = machine.of(RegexResolved)
+    assert (resolved.regex, resolved.topics, resolved.added, resolved.removed) == ("o.*", 1, ("orders",), ())
+    assert machine.of(EpochBumped)[-1].cause == "regex_resolved"
 
 
 def test_the_records_of_a_resolved_regex_come_before_the_epoch() -> None:
@@ -170,8 +171,8 @@ def test_an_empty_regex_removes_it(names: list[str]) -> None:
     assert owned_by(machine, "a") == ({U: {0}} if names else {})
     assert regex_records(machine) == [("o.*", ["orders"]), ("o.*", None)]
     assert machine.group.resolved == {} and not machine.group.is_subscribed_to("orders")
-    changed = machine.of(EventType.SUBSCRIPTION_CHANGED)
-    assert [(each["regex"], each["removed"]) for each in changed] == [("", ["orders"])]
+    changed = machine.of(SubscriptionChanged)
+    assert [(each.regex, each.removed) for each in changed] == [("", ("orders",))]
 
 
 def test_a_member_that_drops_its_regex_gives_its_partitions_to_the_others() -> None:
@@ -235,7 +236,7 @@ def test_a_regex_that_is_changed_gives_its_topics_to_the_others_even_if_the_new_
     machine.resolved(*(["none"] if fails else []))
     assert machine.group.epoch == before + 1
     cause = "subscription_changed" if fails else "regex_resolved"
-    assert machine.of(EventType.EPOCH_BUMPED)[-1]["cause"] == cause
+    assert machine.of(EpochBumped)[-1].cause == cause
     machine.settle()
     assert (owned_by(machine, "a"), owned_by(machine, "b")) == ({}, {ORDERS: {0, 1}})
 
@@ -351,9 +352,7 @@ def test_matches_that_do_not_fit_into_a_record_are_refused() -> None:
     names = frozenset(f"{number:0200}" for number in range(5_000))
     machine.apply(machine.group.regexes_resolved(machine.resolutions[0].ticket, {".*": names}, 1, 0.0, 0))
     assert machine.group.resolved == {} and regex_records(machine) == []
-    assert machine.of(EventType.REGEX_FAILED)[0]["reason"] == (
-        "the names of 5000 topics are larger than a record allows"
-    )
+    assert machine.of(RegexFailed)[0].reason == ("the names of 5000 topics are larger than a record allows")
 
 
 def test_a_failed_append_of_a_regex_is_repeated() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from barnabas_broker.groups.consumer.group import ReplayedGroup
 from barnabas_broker.groups.consumer.replay import replay_record
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import MemberRevoked
 from barnabas_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey
 from tests.broker.groups.consumer.machine import Machine, T
 
@@ -17,7 +17,7 @@ def test_a_partition_that_two_members_own_belongs_to_the_one_that_got_it_last(re
     machine.join("b")
     machine.settle()
     given = machine.group.members["b"].owned()
-    assert machine.of(EventType.MEMBER_REVOKED)
+    assert machine.of(MemberRevoked)
     of_a = [
         number
         for number, (key, _) in enumerate(machine.records)

@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, PersistRecords
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import MemberExpired
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -126,7 +126,7 @@ async def test_a_session_expires() -> None:
     await service.after(46)
     group = service.groups.groups["g"].group
     assert isinstance(group, ConsumerGroup) and group.is_empty
-    assert [event.type for _, event in service.published if event.type is EventType.MEMBER_EXPIRED] != []
+    assert [event for _, event in service.published if isinstance(event, MemberExpired)] != []
 
 
 async def test_requests_that_are_refused_create_no_group() -> None:

@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import EpochBumped, GroupDowngraded, GroupUpgraded
 from barnabas_explain.explain import explain
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import CONSUMER_KEYS, key_type, read_consumer_record, read_group_value
@@ -220,9 +220,9 @@ async def test_a_group_is_upgraded_when_a_member_of_the_consumer_protocol_joins(
     assert (group.group_state, group.group_epoch) == ("Stable", generation + 1)
     assert {each.member_id: each.member_type for each in group.members} == {one: 0, other: 0, "c": 1}
     assert [each.group_type for each in service.list_groups().groups] == ["consumer"]
-    types = [event.type for _, event in service.published]
-    assert EventType.GROUP_UPGRADED in types
-    assert types.index(EventType.GROUP_UPGRADED) < types.index(EventType.EPOCH_BUMPED)
+    types = [type(event) for _, event in service.published]
+    assert GroupUpgraded in types
+    assert types.index(GroupUpgraded) < types.index(EpochBumped)
 
 
 async def test_members_keep_what_they_own_if_an_upgrade_interrupts_a_second_rebalance() -> None:
@@ -544,8 +544,8 @@ async def test_a_member_that_expires_downgrades_the_group() -> None:
         a.beat()
         b.beat()
     assert isinstance(group_of(service), ClassicGroup)
-    (event,) = [event for _, event in service.published if event.type is EventType.GROUP_DOWNGRADED]
-    assert (event.data["cause"], event.data["members"]) == ("member_expired", 2)
+    (event,) = [event for _, event in service.published if isinstance(event, GroupDowngraded)]
+    assert (event.cause, event.members) == ("member_expired", 2)
 
 
 async def test_an_administrator_downgrades_the_group() -> None:
@@ -688,7 +688,7 @@ async def test_a_group_is_upgraded_again_before_its_downgrade_is_in_the_log() ->
 def told(service: Service) -> list[tuple[str, list[str], str | None]]:
     """The explanations of the group's events: text, details and remedy."""
     service.groups.journal.flush()
-    return [(each.text, each.details, each.remedy) for each in explain(service.events.of("g"))]
+    return [(each.text, each.details, each.remedy) for each in explain(service.events.events_of("g"))]
 
 
 def story(service: Service, start: str) -> tuple[str, list[str], str | None]:

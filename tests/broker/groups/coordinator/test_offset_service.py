@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import GroupDeleted, OffsetsExpired
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import Committed
 from barnabas_protocol.messages.offset_commit import (
@@ -218,7 +218,7 @@ async def test_offsets_expire_and_the_group_with_them() -> None:
     await turn()
     assert service.committed() == -1
     assert service.list_groups().groups == []
-    assert {event.type for _, event in service.published} == {EventType.OFFSETS_EXPIRED, EventType.GROUP_DELETED}
+    assert {type(event) for _, event in service.published} == {OffsetsExpired, GroupDeleted}
     assert (await Service(service.log).loaded()).list_groups().groups == []
 
 

@@ -67,8 +67,8 @@ async def test_the_cause_of_a_rebalance_is_a_request_at_its_time() -> None:
     await service.after(60)
     began = service.wall
     service.join(version=3)
-    (event,) = [each for each in service.groups.journal.recent("g")[-2:] if each["type"] == "rebalance_started"]
-    assert event["time"] == began == rows(service)[-1]["time"]
+    (event,) = [each for each in service.groups.journal.recent("g")[-2:] if each.type == "rebalance_started"]
+    assert event.time == began == rows(service)[-1]["time"]
 
 
 async def test_a_member_that_must_come_again_with_its_id() -> None:

@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_explain.catalog import EventType
+from barnabas_explain.catalog import TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn
@@ -193,11 +193,8 @@ async def test_a_topic_that_grows_is_an_event_of_the_groups_that_subscribe_to_it
     service.groups.topics_changed({"t": 1, "u": 1})
     service.groups.topics_changed({"t": 2, "u": 2, "unrelated": 1})
     service.groups.topics_changed({"t": 2, "u": 2, "unrelated": 1, "later": 3})
-    changes = [event.data for _, event in service.published if event.type is EventType.TOPIC_CHANGED]
-    assert changes == [
-        {"topic": "t", "before": 1, "partitions": 2},
-        {"topic": "later", "before": 0, "partitions": 3},
-    ]
+    changes = [event for _, event in service.published if isinstance(event, TopicChanged)]
+    assert [(event.topic, event.before, event.partitions) for event in changes] == [("t", 1, 2), ("later", 0, 3)]
 
 
 async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EventType, GroupEvent
+from barnabas_explain.catalog import GroupEvent, OffsetsStable, OffsetsUnstable
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -431,8 +431,8 @@ async def test_the_order_of_commits_is_that_of_their_appends_not_of_their_reques
 
 async def test_a_transaction_that_consumers_wait_for_is_reported_once(service: Service) -> None:
     def events() -> list[GroupEvent]:
-        types = (EventType.OFFSETS_UNSTABLE, EventType.OFFSETS_STABLE)
-        return [event for _, event in service.published if event.type in types]
+        types = (OffsetsUnstable, OffsetsStable)
+        return [event for _, event in service.published if isinstance(event, types)]
 
     await service.committed_in_transaction(6)
     await service.committed_in_transaction(7, producer_id=8, partition=1)
@@ -441,13 +441,14 @@ async def test_a_transaction_that_consumers_wait_for_is_reported_once(service: S
     service.wall += 12_000
     assert (service.stable(), service.stable()) == (UNSTABLE, UNSTABLE)
     (event,) = events()
-    assert event.data == {"producer_id": 7, "offsets": 1, "keys": [("t", 0)], "pending": 12.0}
+    waits = OffsetsUnstable(generation=0, producer_id=7, offsets=1, keys=(("t", 0),), pending_ms=12_000)
+    assert event.values() == waits.values() | {"group": "g", "time": event.time}
     service.wall += 2_000
     service.end_transaction(commit=True)
     service.end_transaction(8, commit=True)
-    assert events()[1:] == [
-        GroupEvent(EventType.OFFSETS_STABLE, 0, {"producer_id": 7, "committed": True, "offsets": 1, "pending": 14.0})
-    ]
+    (_, ended) = events()
+    stable = OffsetsStable(generation=0, producer_id=7, committed=True, offsets=1, pending_ms=14_000)
+    assert ended.values() == stable.values() | {"group": "g", "time": ended.time}
     await service.after(1)
     written = [event["type"] for event in service.events.of("g")]
     assert written == ["offsets_unstable", "offsets_stable"]
