@@ -63,7 +63,7 @@ from barnabas_client.assignors import (
 from barnabas_client.config import ConsumerSettings, Deserializer, Partitioner, ProducerSettings, Serializer
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
-from barnabas_client.consumer.parallel.config import Handler
+from barnabas_client.consumer.parallel.config import BatchHandler, Handler
 from barnabas_client.errors import ErrorCode, KafkaError
 from barnabas_client.network.metadata import Node, PartitionInfo, TopicInfo
 from barnabas_client.producer.producer import Producer
@@ -154,6 +154,7 @@ __all__ = [
     "ProducerSettings",
     "RangeAssignor",
     "RebalanceProtocol",
+    "BatchHandler",
     "BatchMetadata",
     "BatchReceipt",
     "Receipt",

@@ -40,7 +40,7 @@ from barnabas_client.admin.admin import Admin as AsyncAdmin
 from barnabas_client.config import ConsumerSettings, Deserializer, ProducerSettings, Serializer
 from barnabas_client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, lost_method
-from barnabas_client.consumer.parallel.config import Handler, RunConfig, RunSettings
+from barnabas_client.consumer.parallel.config import BatchHandler, Handler, RunConfig, RunSettings
 from barnabas_client.consumer.polls import Loan
 from barnabas_client.consumer.rebalance import inside_listener
 from barnabas_client.errors import ConsumerStoppedError, KafkaTimeoutError
@@ -239,13 +239,27 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
         """End the poll that waits, or the next one, with `WakeupError`."""
         self._client.wakeup()
 
+    @overload
     def run(
         self,
         handler: Handler[K, V],
         *,
         producer: "Producer[K, V] | None" = None,
+        batch_size: None = None,
         **settings: Unpack[RunSettings],
-    ) -> None:
+    ) -> None: ...
+
+    @overload
+    def run(
+        self,
+        handler: BatchHandler[K, V],
+        *,
+        producer: "Producer[K, V] | None" = None,
+        batch_size: int,
+        **settings: Unpack[RunSettings],
+    ) -> None: ...
+
+    def run(self, handler: Callable[..., object], *, producer: "Producer[K, V] | None" = None, **settings: Any) -> None:
         """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or a
         stop: :meth:`barnabas.Consumer.run`.
 

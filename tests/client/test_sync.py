@@ -234,7 +234,7 @@ def test_run_calls_plain_handlers_in_threads(make: Callable[..., Consumer], topi
         consumer.seek(TopicPartition(topic, 0), 9)
         consumer.run(wake)
         with pytest.raises(TypeError, match="concurrency"):
-            consumer.run(handle, concurrency="2")  # type: ignore[arg-type]
+            consumer.run(handle, concurrency="2")  # type: ignore[call-overload]
 
 
 def test_dead_letters_of_objects(broker: Broker, make: Callable[..., Consumer], topic: str) -> None:

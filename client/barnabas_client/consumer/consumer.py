@@ -38,7 +38,7 @@ from barnabas_client.consumer.commits import CommitCallback
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.metrics import ConsumerMeters, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
-from barnabas_client.consumer.parallel.config import Handler, HandlerOrder, RunConfig
+from barnabas_client.consumer.parallel.config import BatchHandler, Handler, HandlerOrder, RunConfig, RunSettings
 from barnabas_client.consumer.parallel.runner import Runner
 from barnabas_client.consumer.polls import stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
@@ -965,9 +965,29 @@ class Consumer(AsyncOnly, Generic[K, V]):
 
     # Parallel work.
 
+    @overload
     async def run(
         self,
         handler: Handler[K, V],
+        *,
+        producer: Producer[K, V] | None = None,
+        batch_size: None = None,
+        **settings: Unpack[RunSettings],
+    ) -> None: ...
+
+    @overload
+    async def run(
+        self,
+        handler: BatchHandler[K, V],
+        *,
+        producer: Producer[K, V] | None = None,
+        batch_size: int,
+        **settings: Unpack[RunSettings],
+    ) -> None: ...
+
+    async def run(
+        self,
+        handler: Handler[K, V] | BatchHandler[K, V],
         *,
         concurrency: int = RunConfig.concurrency,
         order: HandlerOrder = RunConfig.order,
@@ -981,6 +1001,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
         max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
         drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,
         commit_interval_ms: int = RunConfig.commit_interval_ms,
+        batch_size: int | None = RunConfig.batch_size,
+        batch_timeout_ms: int = RunConfig.batch_timeout_ms,
     ) -> None:
         """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or
         :meth:`stop`.
@@ -1019,6 +1041,11 @@ class Consumer(AsyncOnly, Generic[K, V]):
                 Default: None, which is half of the rebalance timeout.
             commit_interval_ms: how often finished records are committed, beside rebalances and the end of the run.
                 Default: 1000 ms.
+            batch_size: call `handler` with lists of up to so many records. A list has records of one partition, with
+                ``order="key"`` of one key; it is retried, and finished, as a whole. Default: None: `handler` gets
+                single records.
+            batch_timeout_ms: how long an incomplete batch waits for more records. Default: 0 ms: it has what was polled
+                when a handler is free.
 
         Raises:
             IllegalStateError: the consumer is not started, runs already, or has `enable_auto_commit` on.
@@ -1042,6 +1069,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
             max_in_flight_bytes=max_in_flight_bytes,
             drain_timeout_ms=drain_timeout_ms,
             commit_interval_ms=commit_interval_ms,
+            batch_size=batch_size,
+            batch_timeout_ms=batch_timeout_ms,
         )
         runner = Runner(self, self._subscription, self._client, self._config, handler, config)
         self._running()

@@ -92,6 +92,11 @@ async def handlers(consumer: Consumer[str, Order], producer: Producer[str, Order
     named: Handler[str, Order] = handle
     await consumer.run(named, order="key")
     await consumer.run(anything)
+
+    async def many(records: list[ConsumerRecord[str, Order]]) -> None:
+        assert_type(records[0].value, Order | None)
+
+    await consumer.run(many, batch_size=100, batch_timeout_ms=50)
     await consumer.run(blocking, executor=ThreadPoolExecutor())
     # Dead letters are written as they were consumed.
     await consumer.run(handle, dead_letter_topic="failed", producer=producer)

@@ -45,7 +45,12 @@ async def handlers_take_the_records_of_the_consumer(consumer: Consumer[str, int]
         print(record)
 
     await consumer.run(handle)  # type: ignore[arg-type]
-    await consumer.run(handle, order="offset")  # type: ignore[arg-type]
+    await consumer.run(handle, order="offset")  # type: ignore[call-overload]
+
+    async def many(records: list[ConsumerRecord[str, int]]) -> None:
+        print(records)
+
+    await consumer.run(many)  # type: ignore[arg-type]
 
 
 async def dead_letters_need_serializers(consumer: Consumer[str, int]) -> None:

@@ -11,6 +11,8 @@ from barnabas_client.structs import ConsumerRecord, K, V
 
 #: Handles a record: a coroutine function, or a plain function for an executor. The result is ignored.
 Handler = Callable[[ConsumerRecord[K, V]], object]
+#: Handles a batch of records, with `batch_size`.
+BatchHandler = Callable[[list[ConsumerRecord[K, V]]], object]
 HandlerOrder = Literal["partition", "key", "none"]
 
 
@@ -30,11 +32,13 @@ class RunConfig:
     max_in_flight_bytes: int = 67_108_864
     drain_timeout_ms: int | None = None
     commit_interval_ms: int = 1_000
+    batch_size: int | None = None
+    batch_timeout_ms: int = 0
 
     def __post_init__(self) -> None:
         for name, least in _INTEGERS:
             value = getattr(self, name)
-            if value is None and name == "drain_timeout_ms":
+            if value is None and name in ("drain_timeout_ms", "batch_size"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} is {value!r}: give an integer")
@@ -48,6 +52,8 @@ class RunConfig:
             not isinstance(self.dead_letter_topic, str) or not self.dead_letter_topic
         ):
             raise TypeError(f"dead_letter_topic is {self.dead_letter_topic!r}: give the topic's name")
+        if self.batch_timeout_ms and self.batch_size is None:
+            raise ValueError("batch_timeout_ms is given without batch_size: give both")
         if self.producer is not None and self.dead_letter_topic is None:
             raise ValueError("producer is given without dead_letter_topic: give both")
 
@@ -65,7 +71,7 @@ class RunConfig:
 
 
 class RunSettings(TypedDict, total=False):
-    """The arguments of ``Consumer.run`` except the handler and the producer."""
+    """The arguments of ``Consumer.run`` except the handler, the producer and `batch_size`."""
 
     concurrency: int
     order: HandlerOrder
@@ -78,6 +84,7 @@ class RunSettings(TypedDict, total=False):
     max_in_flight_bytes: int
     drain_timeout_ms: int | None
     commit_interval_ms: int
+    batch_timeout_ms: int
 
 
 _INTEGERS: Final = (
@@ -89,4 +96,6 @@ _INTEGERS: Final = (
     ("max_in_flight_bytes", 1),
     ("drain_timeout_ms", 0),
     ("commit_interval_ms", 1),
+    ("batch_size", 1),
+    ("batch_timeout_ms", 0),
 )

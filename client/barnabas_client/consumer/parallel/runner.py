@@ -9,7 +9,7 @@ positions at the first record that is not finished: another run continues there.
 
 import asyncio
 import inspect
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from functools import partial
 from typing import Any, Final, Protocol
@@ -18,7 +18,7 @@ from barnabas_client.checks import Offset
 from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.consumer.commits import after_rebalance
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, call_listener, lost_method
-from barnabas_client.consumer.parallel.config import Handler, RunConfig
+from barnabas_client.consumer.parallel.config import BatchHandler, Handler, RunConfig
 from barnabas_client.consumer.parallel.dead_letters import DeadLetters
 from barnabas_client.consumer.parallel.work import Job, Order, Scheduler, Verdict
 from barnabas_client.consumer.subscription import Subscription
@@ -80,7 +80,7 @@ class Runner:
         subscription: its rebalance listener is replaced during the run.
         client: settings of the client.
         settings: settings of the consumer.
-        handler: handles a record.
+        handler: handles a record, or a batch.
         config: settings of the run.
 
     Raises:
@@ -94,7 +94,7 @@ class Runner:
         subscription: Subscription,
         client: ClientConfig,
         settings: ConsumerConfig,
-        handler: Handler[Any, Any],
+        handler: Handler[Any, Any] | BatchHandler[Any, Any],
         config: RunConfig,
     ) -> None:
         config.check_handler(handler)
@@ -102,7 +102,7 @@ class Runner:
         self._subscription = subscription
         self._client = client
         self._settings = settings
-        self._handler = handler
+        self._handler: Callable[[Any], object] = handler
         self._config = config
         self._dead_letters = _dead_letters(client, settings, config)
         if settings.group_id is not None and settings.enable_auto_commit:
@@ -118,6 +118,8 @@ class Runner:
             lambda: Backoff(first, most, jitter),
             config.max_in_flight,
             config.max_in_flight_bytes,
+            config.batch_size or 1,
+            config.batch_timeout_ms / 1000,
         )
         milliseconds = config.drain_timeout_ms
         if milliseconds is None:
@@ -245,7 +247,7 @@ class Runner:
             # There is no await between the poll and `add`: the scheduler knows every record that a poll returned.
             taken = await consumer.getmany(timeout_ms=_POLL_MS, max_records=most)
             for partition, records in taken.items():
-                scheduler.add(partition, records)
+                scheduler.add(partition, records, self._loop.time())
                 if scheduler.full(partition):
                     consumer.pause(partition)
                     self._paused.add(partition)
@@ -258,7 +260,7 @@ class Runner:
         if self._end.done():
             return
         for job in self._scheduler.start(self._loop.time()):
-            self._spawn(job, self._handle(job.record))
+            self._spawn(job, self._handle(job.record if self._config.batch_size is None else job.records))
         if self._timer is not None:
             self._timer.cancel()
         deadline = self._scheduler.next_deadline()
@@ -268,11 +270,11 @@ class Runner:
         task = self._tasks[job] = self._loop.create_task(work)
         task.add_done_callback(partial(self._handled, job))
 
-    async def _handle(self, record: AnyRecord) -> None:
+    async def _handle(self, given: AnyRecord | list[AnyRecord]) -> None:
         if self._config.executor is not None:
-            await self._in_executor(self._config.executor, record)
+            await self._in_executor(self._config.executor, given)
             return
-        result = self._handler(record)
+        result = self._handler(given)
         if not inspect.isawaitable(result):
             raise _CannotRunError from TypeError(
                 f"the handler returned {result!r}: it is a plain function. To do: make it `async def`, or give an "
@@ -280,9 +282,9 @@ class Runner:
             )
         await result
 
-    async def _in_executor(self, executor: Executor, record: AnyRecord) -> None:
+    async def _in_executor(self, executor: Executor, given: AnyRecord | list[AnyRecord]) -> None:
         try:
-            future = executor.submit(self._handler, record)
+            future = executor.submit(self._handler, given)
         except Exception as error:  # it is broken, or was shut down
             raise _CannotRunError from error
         wrapped = asyncio.wrap_future(future)
@@ -335,7 +337,7 @@ class Runner:
         elif self._dead_letters is None:
             self._scheduler.abandoned(job)
             error.add_note(
-                f"raised for {job.partition} at offset {job.record.offset}, attempt {job.attempts}; to continue after "
+                f"raised for {job.partition} at offset {_offsets(job)}, attempt {job.attempts}; to continue after "
                 "such errors, give run() a dead_letter_topic"
             )
             self._finish(error)
@@ -344,7 +346,8 @@ class Runner:
 
     async def _write_dead_letter(self, dead_letters: DeadLetters, job: Job, error: Exception) -> None:
         try:
-            await dead_letters.write(job.record, error, job.attempts)
+            for record in job.records:
+                await dead_letters.write(record, error, job.attempts)
         except Exception as failure:
             raise _CannotRunError from failure
 
@@ -463,6 +466,11 @@ def _dead_letters(client: ClientConfig, settings: ConsumerConfig, config: RunCon
             "bytes. To do: give a producer= whose serializers undo that, or deserialize in the handler"
         )
     return DeadLetters(config.dead_letter_topic, settings.group_id, client, config.producer)
+
+
+def _offsets(job: Job) -> str:
+    first, last = job.records[0].offset, job.records[-1].offset
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -1,9 +1,10 @@
 """What ``Consumer.run`` handles next, and what it may commit. Pure.
 
-A record that a poll returned becomes a :class:`Job`. Jobs that must not overtake each other form a **lane**: one lane
-for each partition, for each key of a partition, or none at all (:class:`Order`). The first job of a lane runs, or waits
-for its retry; the others wait behind it. A :class:`Tracker` for each partition knows which offsets are unfinished, so a
-committed offset never lies beyond one of them: after a crash, everything unfinished is read again.
+Records that a poll returned become a :class:`Job`: each alone, or up to `batch_size` together. Jobs that must not
+overtake each other form a **lane**: one lane for each partition, for each key of a partition, or none at all
+(:class:`Order`). The first job of a lane runs, or waits for its retry; the others wait behind it. A :class:`Tracker`
+for each partition knows which offsets are unfinished, so a committed offset never lies beyond one of them: after a
+crash, everything unfinished is read again.
 
 A partition is revoked in two steps. :meth:`Scheduler.hold` drops the jobs that have not started; running ones may
 finish and still count. After :meth:`Scheduler.forget` they no longer count; a job that is still running then only
@@ -92,15 +93,39 @@ class Tracker:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A record to handle. `lane` is None if it waits for no other record."""
+    """Records to handle at once: one, or a batch.
 
-    record: AnyRecord
+    Attributes:
+        records: in the order of their offsets.
+        partition: of the records.
+        lane: None if it waits for no other job.
+        tracker: of the partition.
+        size: bytes of the records.
+        backoff: between attempts.
+        due: when an incomplete batch is handled all the same.
+        timed: whether it waits for a time: that of its retry, or `due`.
+        attempts: how often it was started.
+    """
+
+    records: list[AnyRecord]
     partition: TopicPartition
     lane: Hashable
     tracker: Tracker
     size: int
     backoff: Backoff
+    due: float
+    timed: bool = False
     attempts: int = 0
+
+    @property
+    def record(self) -> AnyRecord:
+        """The first record."""
+        return self.records[0]
+
+    @property
+    def place(self) -> Hashable:
+        """What the records of a batch have in common: the lane, or the partition."""
+        return (self.partition, None) if self.lane is None else self.lane
 
 
 class Scheduler:
@@ -113,6 +138,8 @@ class Scheduler:
         backoff: makes the back-off of a job.
         max_in_flight: records from the first unfinished one on, divided equally among the partitions.
         max_in_flight_bytes: bytes of keys and values that wait or run, likewise.
+        batch_size: how many records a job has at most.
+        batch_timeout: seconds that a job with fewer waits for more.
     """
 
     def __init__(
@@ -123,6 +150,8 @@ class Scheduler:
         backoff: Callable[[], Backoff],
         max_in_flight: int,
         max_in_flight_bytes: int,
+        batch_size: int = 1,
+        batch_timeout: float = 0.0,
     ) -> None:
         self.running: set[Job] = set()
         self._order = order
@@ -137,13 +166,16 @@ class Scheduler:
         self._held: set[TopicPartition] = set()
         self._lanes: dict[Hashable, deque[Job]] = {}
         self._ready: deque[Job] = deque()
-        self._retrying: list[tuple[float, int, Job]] = []
+        self._timed: list[tuple[float, int, Job]] = []
+        self._batch_size = batch_size
+        self._batch_timeout = batch_timeout
+        self._filling: dict[Hashable, Job] = {}  # the last job of each place, while it takes more records
         self._ticket = itertools.count()
 
     # Adding records.
 
-    def add(self, partition: TopicPartition, records: Iterable[AnyRecord]) -> None:
-        """Add records of a partition, in the order of their offsets.
+    def add(self, partition: TopicPartition, records: Iterable[AnyRecord], now: float = 0.0) -> None:
+        """Add records of a partition, in the order of their offsets, that were polled now.
 
         An offset that is not after the last one means that the program has sought back: earlier records no longer
         count.
@@ -156,15 +188,50 @@ class Scheduler:
                     self.forget([partition])
                 tracker = self._trackers[partition] = Tracker()
             tracker.begin(record.offset)
-            job = Job(record, partition, self._lane(partition, record), tracker, _size(record), self._backoff())
-            tracker.size += job.size
+            size = _size(record)
+            tracker.size += size
+            due = now + self._batch_timeout
+            job = Job([record], partition, self._lane(partition, record), tracker, size, self._backoff(), due)
+            if self._batch_size > 1 and self._joined(job):
+                continue
             if job.lane is None:
-                self._ready.append(job)
+                self._enqueue(job)
             elif job.lane in self._lanes:
                 self._lanes[job.lane].append(job)
             else:
                 self._lanes[job.lane] = deque()
-                self._ready.append(job)
+                self._enqueue(job)
+
+    def _joined(self, job: Job) -> bool:
+        """Put the record of a new job into the batch that waits for more, if there is one."""
+        batch = self._filling.setdefault(job.place, job)
+        if batch is job:
+            return False
+        batch.records += job.records
+        batch.size += job.size
+        if len(batch.records) == self._batch_size:
+            del self._filling[job.place]
+            if batch.timed:
+                batch.timed = False
+                self._ready.append(batch)
+        return True
+
+    def _enqueue(self, job: Job) -> None:
+        """No other job comes before this one: start it soon, or, as an incomplete batch, when it is due."""
+        if self._batch_timeout and self._filling.get(job.place) is job:
+            self._wait(job, job.due)
+        else:
+            self._ready.append(job)
+
+    def _wait(self, job: Job, until: float) -> None:
+        job.timed = True
+        heapq.heappush(self._timed, (until, next(self._ticket), job))
+
+    def _next_timed(self) -> tuple[float, int, Job] | None:
+        """The job that waits for the earliest time. Batches that became complete meanwhile no longer do."""
+        while self._timed and not self._timed[0][2].timed:
+            heapq.heappop(self._timed)
+        return self._timed[0] if self._timed else None
 
     def _lane(self, partition: TopicPartition, record: AnyRecord) -> Hashable:
         if self._order is Order.PARTITION:
@@ -181,23 +248,29 @@ class Scheduler:
 
     def start(self, now: float) -> list[Job]:
         """The jobs to start now. Each ends with `finished`, `failed` or `abandoned`."""
-        while self._retrying and self._retrying[0][0] <= now:
-            self._ready.appendleft(heapq.heappop(self._retrying)[2])
+        while (first := self._next_timed()) is not None and first[0] <= now:
+            heapq.heappop(self._timed)
+            first[2].timed = False
+            self._ready.appendleft(first[2])
         started = []
         while self._ready and len(self.running) < self._concurrency:
             job = self._ready.popleft()
             job.attempts += 1
+            if self._filling.get(job.place) is job:
+                del self._filling[job.place]
             self.running.add(job)
             started.append(job)
         return started
 
     def next_deadline(self) -> float | None:
         """When to call `start` next if nothing else happens."""
-        return self._retrying[0][0] if self._retrying else None
+        first = self._next_timed()
+        return None if first is None else first[0]
 
     def finished(self, job: Job) -> None:
-        """A job's record is finished."""
-        job.tracker.finish(job.record.offset)
+        """A job's records are finished."""
+        for record in job.records:
+            job.tracker.finish(record.offset)
         self._end(job)
 
     def failed(self, job: Job, now: float) -> Verdict:
@@ -208,11 +281,11 @@ class Scheduler:
         if job.attempts > self._retries:
             return Verdict.GIVE_UP
         self.running.remove(job)
-        heapq.heappush(self._retrying, (now + job.backoff.failed(), next(self._ticket), job))
+        self._wait(job, now + job.backoff.failed())
         return Verdict.RETRY
 
     def abandoned(self, job: Job) -> None:
-        """A job has ended, but its record is not finished."""
+        """A job has ended, but its records are not finished."""
         self._end(job)
 
     def _end(self, job: Job) -> None:
@@ -221,7 +294,7 @@ class Scheduler:
         if job.lane is not None:
             waiting = self._lanes[job.lane]
             if waiting:
-                self._ready.append(waiting.popleft())
+                self._enqueue(waiting.popleft())
             else:
                 del self._lanes[job.lane]
 
@@ -239,7 +312,7 @@ class Scheduler:
         running = [job for job in self.running if job.partition in going]
         busy = {job.lane for job in running if job.lane is not None}
         dropped = [job for job in self._ready if job.partition in going]
-        dropped += [job for _, _, job in self._retrying if job.partition in going]
+        dropped += [job for _, _, job in self._timed if job.timed and job.partition in going]
         for job in dropped:
             if job.lane is not None:
                 for waiting in self._lanes.pop(job.lane):
@@ -250,8 +323,9 @@ class Scheduler:
                 waiting.tracker.size -= waiting.size
             self._lanes[lane].clear()
         self._ready = deque(job for job in self._ready if job.partition not in going)
-        self._retrying = [one for one in self._retrying if one[2].partition not in going]
-        heapq.heapify(self._retrying)
+        self._timed = [one for one in self._timed if one[2].timed and one[2].partition not in going]
+        heapq.heapify(self._timed)
+        self._filling = {place: job for place, job in self._filling.items() if job.partition not in going}
         return running
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -347,3 +347,55 @@ async def test_consumers_that_cannot_run_raise(world: World) -> None:
     async with world.consumer(value_deserializer=bytes.decode) as consumer:
         with pytest.raises(TypeError, match="deserialize in the handler"):
             await consumer.run(nothing, dead_letter_topic="dead")
+
+
+async def test_batches(world: World) -> None:
+    await world.fill(partitions=2, each=50)
+    finish = world.until()
+    sizes: Counter[int] = Counter()
+    failed: list[list[ConsumerRecord]] = []
+
+    async with world.consumer() as consumer:
+
+        async def handler(records: list[ConsumerRecord]) -> None:
+            assert len({one.topic_partition for one in records}) == 1
+            if not failed and len(records) > 1:
+                failed.append(records)
+                raise ValueError("once")
+            sizes[len(records)] += 1
+            for one in records:
+                finish(one, consumer)
+
+        await consumer.run(handler, batch_size=10, batch_timeout_ms=50, retry_backoff_ms=1)
+    assert failed
+    assert set(world.times.values()) == {1}
+    assert max(sizes) <= 10
+    assert sum(sizes.values()) < 50
+    assert await world.committed() == 100
+
+
+async def test_the_dead_letters_of_a_batch(world: World) -> None:
+    await world.fill(partitions=1, each=3)
+    async with world.consumer() as consumer:
+
+        def handler(records: list[ConsumerRecord]) -> None:
+            for one in records:
+                world.finish(one)
+            if records[-1].offset == 2:
+                consumer.wakeup()
+            raise ValueError("no")
+
+        with ThreadPoolExecutor(1) as pool:
+            settings: dict[str, Any] = {"dead_letter_topic": f"{world.topic}.dead", "executor": pool}
+            await consumer.run(handler, batch_size=3, batch_timeout_ms=1_000, retries=0, **settings)
+    settings = {"bootstrap_servers": world.servers, "auto_offset_reset": "earliest"}
+    async with Consumer(f"{world.topic}.dead", **settings) as dead:
+        assert [(await dead.getone()).value for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+async def test_batch_settings_that_are_refused(world: World) -> None:
+    async with world.consumer() as consumer:
+        with pytest.raises(ValueError, match="batch_size is 0: give at least 1"):
+            await consumer.run(print, batch_size=0)
+        with pytest.raises(ValueError, match="batch_timeout_ms is given without batch_size"):
+            await consumer.run(print, batch_timeout_ms=5)

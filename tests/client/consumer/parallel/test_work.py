@@ -19,8 +19,15 @@ def record(partition: TopicPartition, offset: int, key: Any = None, value: bytes
     return ConsumerRecord(*partition, offset, 0, 0, key, value, ())
 
 
-def scheduler(order: Order = Order.NONE, concurrency: int = 100, retries: int = 0, most: int = 1000) -> Scheduler:
-    return Scheduler(order, concurrency, retries, lambda: Backoff(1.0, 4.0), most, 1000)
+def scheduler(
+    order: Order = Order.NONE,
+    concurrency: int = 100,
+    retries: int = 0,
+    most: int = 1000,
+    batch_size: int = 1,
+    batch_timeout: float = 0.0,
+) -> Scheduler:
+    return Scheduler(order, concurrency, retries, lambda: Backoff(1.0, 4.0), most, 1000, batch_size, batch_timeout)
 
 
 def offsets(jobs: Sequence[Job]) -> list[int]:
@@ -35,11 +42,19 @@ class Lives(RuleBasedStateMachine):
     """
 
     @initialize(
-        order=st.sampled_from(Order), concurrency=st.integers(1, 4), retries=st.integers(0, 2), most=st.integers(1, 12)
+        order=st.sampled_from(Order),
+        concurrency=st.integers(1, 4),
+        retries=st.integers(0, 2),
+        most=st.integers(1, 12),
+        batch_size=st.integers(1, 3),
+        batch_timeout=st.sampled_from((0.0, 2.0)),
     )
-    def begin(self, order: Order, concurrency: int, retries: int, most: int) -> None:
+    def begin(
+        self, order: Order, concurrency: int, retries: int, most: int, batch_size: int, batch_timeout: float
+    ) -> None:
         self.order, self.concurrency, self.retries, self.most = order, concurrency, retries, most
-        self.scheduler = scheduler(order, concurrency, retries, most)
+        self.batch_size, self.batch_timeout = batch_size, batch_timeout
+        self.scheduler = scheduler(order, concurrency, retries, most, batch_size, batch_timeout)
         self.now = 0.0
         self.next = {A: 0, B: 0}
         self.unfinished: dict[TopicPartition, set[int]] = {A: set(), B: set()}
@@ -65,20 +80,27 @@ class Lives(RuleBasedStateMachine):
             taken.append(record(partition, offset, bytes([key]) if key else None))
             self.next[partition] = offset + 1
             self.unfinished[partition].add(offset)
-        self.scheduler.add(partition, taken)
+        self.scheduler.add(partition, taken, self.now)
 
     @rule(passed=st.floats(0, 3))
     def start(self, passed: float) -> None:
         self.now += passed
         for job in self.scheduler.start(self.now):
             lane = self.lane(job)
+            assert 1 <= len(job.records) <= self.batch_size
+            assert {one.topic_partition for one in job.records} == {job.partition}
+            assert [one.offset for one in job.records] == sorted({one.offset for one in job.records})
+            if self.order is Order.KEY:
+                assert len({one.key for one in job.records}) == 1
+            if len(job.records) < self.batch_size and self.batch_size > 1:
+                assert self.now >= job.due
             if lane is not None:
                 assert lane not in [self.lane(other) for other in self.running]
                 if job.attempts == 1:
                     assert self.begun.get(lane, -1) < job.record.offset
                 else:
-                    assert self.begun[lane] == job.record.offset
-                self.begun[lane] = job.record.offset
+                    assert self.begun[lane] == job.records[-1].offset
+                self.begun[lane] = job.records[-1].offset
             assert job.partition not in self.held
             assert 1 <= job.attempts <= self.retries + 1
             self.running.append(job)
@@ -90,7 +112,7 @@ class Lives(RuleBasedStateMachine):
         job = data.draw(st.sampled_from(self.running))
         self.running.remove(job)
         if job not in self.stale:
-            self.unfinished[job.partition].discard(job.record.offset)
+            self.unfinished[job.partition].difference_update(one.offset for one in job.records)
         self.scheduler.finished(job)
 
     @precondition(lambda self: bool(self.running))
@@ -141,7 +163,7 @@ class Lives(RuleBasedStateMachine):
             return
         if partition not in self.scheduler.partitions:
             return
-        self.scheduler.add(partition, [record(partition, to)])
+        self.scheduler.add(partition, [record(partition, to)], self.now)
         self.stale |= {job for job in self.running if job.partition == partition}
         self.unfinished[partition] = {to}
         self.next[partition] = to + 1
@@ -172,7 +194,7 @@ class Lives(RuleBasedStateMachine):
         for _ in range(10_000):
             for job in self.running:
                 if job not in self.stale:
-                    self.unfinished[job.partition].discard(job.record.offset)
+                    self.unfinished[job.partition].difference_update(one.offset for one in job.records)
                 self.scheduler.finished(job)
             self.running = []
             self.now += 10
@@ -181,6 +203,7 @@ class Lives(RuleBasedStateMachine):
                 break
         assert self.unfinished == {A: set(), B: set()}
         assert not self.scheduler._lanes
+        assert not self.scheduler._filling
         assert all(not tracker.size for tracker in self.scheduler._trackers.values())
 
 
@@ -253,3 +276,45 @@ def test_bytes_in_flight_are_limited() -> None:
     assert not s.full(B) and s.drained(B)
     s.finished(s.start(0.0)[0])
     assert not s.full(A) and s.drained(A)
+
+
+def batches(jobs: Sequence[Job]) -> list[list[int]]:
+    return [[one.offset for one in job.records] for job in jobs]
+
+
+def test_a_batch_has_what_was_polled_when_a_handler_is_free() -> None:
+    s = scheduler(Order.PARTITION, concurrency=1, batch_size=3)
+    s.add(A, [record(A, 0)])
+    (first,) = s.start(0.0)
+    s.add(A, [record(A, offset) for offset in range(1, 6)])
+    assert s.start(0.0) == []
+    s.finished(first)
+    (second,) = s.start(0.0)
+    s.finished(second)
+    (third,) = s.start(0.0)
+    assert batches([first, second, third]) == [[0], [1, 2, 3], [4, 5]]
+    assert s.committable() == {A: 4}
+    s.finished(third)
+    assert s.committable() == {A: 6}
+
+
+def test_an_incomplete_batch_waits_for_more() -> None:
+    s = scheduler(Order.PARTITION, batch_size=2, batch_timeout=5.0)
+    s.add(A, [record(A, 0)], 10.0)
+    assert s.start(10.0) == []
+    assert s.next_deadline() == 15.0
+    s.add(A, [record(A, 1), record(A, 2)], 11.0)
+    (full,) = s.start(11.0)
+    s.finished(full)
+    assert s.start(15.9) == []
+    assert s.next_deadline() == 16.0
+    assert batches([full, *s.start(16.0)]) == [[0, 1], [2]]
+
+
+def test_a_batch_is_retried_as_a_whole() -> None:
+    s = scheduler(Order.PARTITION, retries=1, batch_size=2)
+    s.add(A, [record(A, 0), record(A, 1), record(A, 2)])
+    (job,) = s.start(0.0)
+    assert s.failed(job, 0.0) is Verdict.RETRY
+    s.add(A, [record(A, 3)])
+    assert batches(s.start(1.0)) == [[0, 1]]
