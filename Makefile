@@ -122,9 +122,10 @@ types: install ## check types with mypy --strict
 arch: install ## check that imports run one way
 	$(BIN)/lint-imports
 
-pages: install ## write the pages of docs/ that are generated: configuration.md, compatibility.md, the table of security.md
+pages: install ## write the pages of docs/ that are generated: configuration.md, compatibility.md, tables of security.md and observing.md
 	$(BIN)/python -m tests.docs.configuration
 	$(BIN)/python -m tests.docs.security
+	$(BIN)/python -m tests.docs.events
 	$(BIN)/python -m tests.interop.behaviour.page
 
 bench: install ## run the benchmarks: print tables and write docs/benchmarks.md

@@ -4,8 +4,8 @@ A class has the fields of its record in ``__group_events``, under the same names
 writes and reads them: the annotations say what a valid field is), the sentence that explains it, its lines in the
 broker's log, and the colour of the rebalances that it causes. A field that has its default is not written.
 
-Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970. Members are
-:class:`~barnabas_explain.members.Member`.
+Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970. A field means the same in all classes:
+:data:`FIELDS`. docs/observing.md lists the types and the fields (``make pages``).
 """
 
 import dataclasses
@@ -39,6 +39,79 @@ UNKNOWN_GENERATION: Final = -1
 #: All classes of events by their type.
 EVENTS: Final[dict[str, "type[GroupEvent]"]] = {}
 
+#: What the fields of events mean, in all classes that have them.
+FIELDS: Final = {
+    "inferred": "whether the event is concluded from other records",
+    "between": "the earliest and the latest time of an event that is concluded",
+    "shortened": "whether lists are left out, because the record would be too long",
+    "client_reason": "why, in the words of the client",
+    "heard_ago_ms": "the time since the last request of the member",
+    "session_ms": "the session timeout of the member",
+    "timeout_ms": "the rebalance timeout of the member",
+    "waited_ms": "for how long the group waited",
+    "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began",
+    "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
+    "protocol_type": '"consumer" of consumers',
+    "assignor": "the name of the assignor",
+    "members": "the number of members; after an upgrade and a downgrade, of those that go on with the classic protocol",
+    "classic": "the number of members that use the classic protocol, while a group is upgraded",
+    "state": "the state of the classic group before the upgrade",
+    "old_member_id": "the member id before",
+    "is_new": "whether the member had not received the response to its first JoinGroup",
+    "max_size": "the configuration `group.max.size`",
+    "possible": "left, expired, not_rejoined or not_revoked: what may have happened; the evidence excludes the others",
+    "last_commit": "evidence: the newest commit of a partition of the member",
+    "rebalance_timeout_ms": "evidence: the rebalance timeout of the member",
+    "pending": "evidence: the partitions that the member had to revoke",
+    "pending_ms": "for how long they were pending",
+    "added": "topics that the member subscribes to now and did not before, or that the expression matches now",
+    "removed": "topics that it does not subscribe to, or match, any more",
+    "regex": 'a regular expression; in `subscription_changed` only if it has changed, "" if there is none now',
+    "topics": "the number of topics that the expression matches",
+    "old": "the member id of the leader before",
+    "new": "the member id of the new leader",
+    "member_epoch": "the member epoch that the member sent",
+    "known_epoch": "its member epoch",
+    "cause": "the type of the event that caused it",
+    "by": "the members that caused it, the first 200",
+    "reason": "why, in words",
+    "leader": "the member that assigns partitions",
+    "joined_after": "when members rejoined, `after_ms` after the start, the last one first",
+    "join_took_ms": "how long the join phase took",
+    "sync_took_ms": "how long it took until the leader had assigned partitions",
+    "moves": "what members `gained` and `lost`, of consumers; in `target_assigned` what they are to gain and to lose",
+    "pauses": "for how long partitions had no owner, between `at_least_ms` and `at_most_ms`; in rebuilt events",
+    "more_pauses": "the number of pauses that are left out",
+    "before": "the number of partitions of the topic before, 0 if it is new; the generation before it became smaller",
+    "error": "the name of the error",
+    "rebalances": "the number of rebalances of the storm",
+    "seconds_ms": "within how long",
+    "culprit": "the name of the member that caused most of them",
+    "times": "how many it caused",
+    "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
+    "partitions": "which partitions, by topic; of a topic and of commits: their number",
+    "topic": "the name of the topic",
+    "offsets": "the number of offsets",
+    "keys": "topics and partitions of the first offsets",
+    "expired": "whether the offsets of the group expired",
+    "client_id": "the client that asked for it",
+    "host": "the address of that client",
+    "producer_id": "the producer whose transaction it is",
+    "committed": "whether the transaction was committed; otherwise it was aborted",
+    "commits": "the number of commits",
+    "gap": "compacted, not_completed, unreadable, clock, unknown_type, too_many, went_back, open_transaction, not_read",
+    "more": "instead of the other fields: so many more gaps of this kind follow",
+    "first": "the first generation without a record",
+    "last": "the last generation without a record",
+    "records": "the number of records that are missing, or that may not count",
+    "offset": "the offset of the record",
+    "timestamp": "its time, if it cannot be right",
+    "back_ms": "by how much the record is older than the one before",
+    "record_type": "its type, if it is not known",
+    "most": "how many are remembered",
+    "what": "of what there are more",
+    "now": "the generation after it became smaller",
+}
 #: The earliest and the latest time at which something happened; None if unknown.
 Between = tuple[int | None, int | None]
 E = TypeVar("E", bound="GroupEvent")
@@ -97,9 +170,6 @@ class GroupEvent:
         generation: the group's generation when it happened; its group epoch in the consumer protocol.
         group: the group's id.
         time: when it happened, in ms since 1970.
-        inferred: whether it is concluded (:mod:`~barnabas_explain.rebuild`).
-        between: the earliest and the latest time, of events that are concluded.
-        shortened: whether lists are left out, because the record would be too long.
     """
 
     type: ClassVar[str] = ""
@@ -210,22 +280,14 @@ class MemberEvent(GroupEvent):
 
 @fields
 class Departure(MemberEvent):
-    """The group has lost a member.
-
-    Attributes:
-        heard_ago_ms: the time since its last request.
-    """
+    """The group has lost a member."""
 
     heard_ago_ms: float | None = None
 
 
 @event("member_joined")
 class MemberJoined(MemberEvent):
-    """A member joined.
-
-    Attributes:
-        protocol: "classic" if it joined a group of the consumer protocol with the classic one.
-    """
+    """A member joined."""
 
     because = "joined"
     kind = "joined"
@@ -260,14 +322,7 @@ class MemberIdGiven(MemberEvent):
 
 @event("static_member_replaced")
 class MemberReplaced(MemberEvent):
-    """A static member came back with another member id.
-
-    Attributes:
-        old_member_id: its member id before.
-        protocol: as in `member_joined`.
-        members: the number of members.
-        classic: how many of them use the classic protocol, while a group is upgraded.
-    """
+    """A static member came back with another member id."""
 
     because = "came back"
     kind = "joined"
@@ -317,12 +372,7 @@ class MemberLeft(Departure):
 
 @event("member_expired")
 class MemberExpired(Departure):
-    """A member sent no request within its session timeout, and was removed.
-
-    Attributes:
-        session_ms: its session timeout.
-        is_new: whether it had not received the response to its first JoinGroup.
-    """
+    """A member sent no request within its session timeout, and was removed."""
 
     because = "missed its session"
     kind = "lost"
@@ -351,11 +401,7 @@ class MemberExpired(Departure):
 
 @event("member_not_rejoined")
 class MemberNotRejoined(Departure):
-    """A member did not rejoin within the rebalance timeout, and was removed.
-
-    Attributes:
-        waited_ms: for how long the others waited for it.
-    """
+    """A member did not rejoin within the rebalance timeout, and was removed."""
 
     because = "did not rejoin in time"
     kind = "lost"
@@ -369,11 +415,7 @@ class MemberNotRejoined(Departure):
 
 @event("member_not_synced")
 class MemberNotSynced(Departure):
-    """A member joined but did not ask for its assignment within the rebalance timeout, and was removed.
-
-    Attributes:
-        waited_ms: for how long the group waited for it.
-    """
+    """A member joined but did not ask for its assignment within the rebalance timeout, and was removed."""
 
     because = "did not sync"
     kind = "lost"
@@ -392,11 +434,7 @@ class MemberNotSynced(Departure):
 
 @event("member_refused")
 class MemberRefused(Departure):
-    """A member rejoined late, when the group was full, and was removed.
-
-    Attributes:
-        max_size: ``group.max.size``.
-    """
+    """A member rejoined late, when the group was full, and was removed."""
 
     max_size: int
 
@@ -417,16 +455,7 @@ class MemberRefused(Departure):
 
 @event("member_gone")
 class MemberGone(Departure):
-    """A member is not there any more; why is not recorded. Only in rebuilt events.
-
-    Attributes:
-        possible: "left", "expired", "not_rejoined" or "not_revoked", without those that the evidence excludes.
-        last_commit: evidence: the newest commit of its partitions.
-        session_ms: evidence: its session timeout.
-        rebalance_timeout_ms: evidence: its rebalance timeout.
-        pending: evidence: partitions that it had to revoke.
-        pending_ms: for how long it had to.
-    """
+    """A member is not there any more; why is not recorded. Only in rebuilt events."""
 
     because = "was gone"
     kind = "lost"
@@ -468,12 +497,7 @@ _HOW_GONE: Final = {
 
 @event("member_slow")
 class MemberSlow(MemberEvent):
-    """A member has sent no request for 60 % of its session timeout.
-
-    Attributes:
-        heard_ago_ms: the time since its last request.
-        session_ms: its session timeout.
-    """
+    """A member has sent no request for 60 % of its session timeout."""
 
     heard_ago_ms: float
     session_ms: float
@@ -513,15 +537,7 @@ class MemberRejoined(MemberEvent):
 
 @event("subscription_changed")
 class SubscriptionChanged(MemberEvent):
-    """A member changed its subscription.
-
-    Attributes:
-        added: the topics that it subscribes to now, and did not before.
-        removed: the topics that it does not subscribe to any more.
-        regex: its new regular expression, if that has changed; "" if it has none now.
-        old: not recorded: the metadata of a classic member before.
-        new: not recorded: its metadata now.
-    """
+    """A member changed its subscription."""
 
     because = "changed its subscription"
     kind = "changed"
@@ -529,6 +545,7 @@ class SubscriptionChanged(MemberEvent):
     added: tuple[str, ...] | None = None
     removed: tuple[str, ...] | None = None
     regex: str | None = None
+    #: The metadata of a classic member before, and now.
     old: bytes | None = _not_recorded()
     new: bytes | None = _not_recorded()
 
@@ -564,12 +581,7 @@ class LeaderRejoined(MemberEvent):
 
 @event("member_revoking")
 class MemberRevoking(MemberEvent):
-    """A member has to revoke partitions.
-
-    Attributes:
-        partitions: which ones.
-        timeout_ms: its rebalance timeout.
-    """
+    """A member has to revoke partitions."""
 
     of_epochs = True
 
@@ -583,13 +595,7 @@ class MemberRevoking(MemberEvent):
 
 @event("member_still_revoking")
 class MemberStillRevoking(MemberEvent):
-    """A member has been revoking partitions for long, which others may wait for.
-
-    Attributes:
-        partitions: which ones.
-        waited_ms: for how long.
-        timeout_ms: its rebalance timeout.
-    """
+    """A member has been revoking partitions for long, which others may wait for."""
 
     of_epochs = True
 
@@ -612,12 +618,7 @@ class MemberStillRevoking(MemberEvent):
 
 @event("member_revoked")
 class MemberRevoked(MemberEvent):
-    """A member has revoked partitions.
-
-    Attributes:
-        partitions: which ones.
-        waited_ms: how long it took.
-    """
+    """A member has revoked partitions."""
 
     of_epochs = True
 
@@ -630,12 +631,7 @@ class MemberRevoked(MemberEvent):
 
 @event("member_not_revoked")
 class MemberNotRevoked(Departure):
-    """A member did not revoke its partitions within its rebalance timeout, and was removed.
-
-    Attributes:
-        partitions: which ones.
-        waited_ms: for how long the group waited for it.
-    """
+    """A member did not revoke its partitions within its rebalance timeout, and was removed."""
 
     because = "did not revoke its partitions in time"
     kind = "lost"
@@ -664,12 +660,7 @@ class MemberNotRevoked(Departure):
 
 @event("member_fenced")
 class MemberFenced(MemberEvent):
-    """A member came with another member epoch than its own, and has to join again.
-
-    Attributes:
-        member_epoch: the one that it sent.
-        known_epoch: its own.
-    """
+    """A member came with another member epoch than its own, and has to join again."""
 
     of_epochs = True
 
@@ -685,11 +676,7 @@ class MemberFenced(MemberEvent):
 
 @event("static_member_away")
 class MemberAway(MemberEvent):
-    """A static member left for a while; its partitions wait for it.
-
-    Attributes:
-        session_ms: its session timeout, for which they wait.
-    """
+    """A static member left for a while; its partitions wait for it."""
 
     of_epochs = True
 
@@ -711,12 +698,7 @@ class MemberAway(MemberEvent):
 
 @fields
 class Caused(GroupEvent):
-    """An event that follows from another one.
-
-    Attributes:
-        cause: the type of the event that caused it.
-        by: the members that did.
-    """
+    """An event that follows from another one."""
 
     cause: str = ""
     by: tuple[Member, ...] | None = None
@@ -739,11 +721,7 @@ class Started(Caused):
 
 @event("rebalance_started")
 class RebalanceStarted(Started):
-    """A rebalance started.
-
-    Attributes:
-        reason: why, in Kafka's words.
-    """
+    """A rebalance started."""
 
     reason: str | None = None
 
@@ -760,15 +738,7 @@ class RebalanceStarted(Started):
 
 @event("join_phase_over")
 class JoinPhaseOver(GroupEvent):
-    """All members have joined, or the rebalance timeout is over: the leader can assign partitions.
-
-    Attributes:
-        members: the number of members.
-        took_ms: how long the join phase took.
-        protocol: the name of the assignor.
-        leader: the member that assigns partitions.
-        joined_after: when members rejoined, the last one first.
-    """
+    """All members have joined, or the rebalance timeout is over: the leader can assign partitions."""
 
     members: int | None = None
     took_ms: float | None = None
@@ -782,12 +752,7 @@ class JoinPhaseOver(GroupEvent):
 
 @event("join_phase_stuck")
 class JoinPhaseStuck(GroupEvent):
-    """No member rejoined within the rebalance timeout: the group waits again.
-
-    Attributes:
-        members: the number of members.
-        waited_ms: for how long it has waited.
-    """
+    """No member rejoined within the rebalance timeout: the group waits again."""
 
     members: int
     waited_ms: float
@@ -802,12 +767,7 @@ class JoinPhaseStuck(GroupEvent):
 
 @event("leader_changed")
 class LeaderChanged(GroupEvent):
-    """The leader had not rejoined: another member assigns partitions.
-
-    Attributes:
-        old: the member id of the leader before.
-        new: that of the new one.
-    """
+    """The leader had not rejoined: another member assigns partitions."""
 
     old: str
     new: str
@@ -821,20 +781,7 @@ class LeaderChanged(GroupEvent):
 
 @event("rebalance_over")
 class RebalanceOver(GroupEvent):
-    """The assignment is in the log: the group is Stable.
-
-    Attributes:
-        members: the number of members.
-        protocol_type: "consumer" of consumers.
-        protocol: the name of the assignor.
-        join_took_ms: how long the join phase took.
-        sync_took_ms: how long it took until the leader had assigned partitions.
-        moves: the partitions that members gained and lost; not of other protocol types than "consumer".
-        pauses: for how long partitions had no owner, in rebuilt events.
-        more_pauses: the number of pauses that are left out.
-        before: not recorded: the members and their assignments of the generation before.
-        after: not recorded: the same of this one.
-    """
+    """The assignment is in the log: the group is Stable."""
 
     members: int
     protocol_type: str | None = None
@@ -844,6 +791,7 @@ class RebalanceOver(GroupEvent):
     moves: tuple[Move, ...] | None = None
     pauses: tuple[Pause, ...] | None = None
     more_pauses: int | None = None
+    #: The members of the generation before, and of this one, with their assignments.
     before: Sequence[tuple[Identified, bytes]] | None = _not_recorded()
     after: Sequence[tuple[Identified, bytes]] | None = _not_recorded()
 
@@ -870,11 +818,7 @@ class RebalanceOver(GroupEvent):
 
 @event("persist_failed")
 class PersistFailed(GroupEvent):
-    """A record of the group could not be written.
-
-    Attributes:
-        error: the name of the error.
-    """
+    """A record of the group could not be written."""
 
     because = "could not write the group's record"
     kind = "failed"
@@ -894,14 +838,7 @@ class PersistFailed(GroupEvent):
 
 @event("rebalance_storm")
 class RebalanceStorm(GroupEvent):
-    """A group rebalances again and again.
-
-    Attributes:
-        rebalances: the number of rebalances.
-        seconds_ms: within how long.
-        culprit: the name of the member that caused most of them.
-        times: how many it caused.
-    """
+    """A group rebalances again and again."""
 
     rebalances: int
     seconds_ms: float
@@ -919,12 +856,7 @@ class RebalanceStorm(GroupEvent):
 
 @event("group_epoch_bumped")
 class EpochBumped(Started):
-    """The group epoch grew: a new target assignment is due.
-
-    Attributes:
-        members: the number of members.
-        classic: how many of them use the classic protocol, while a group is upgraded.
-    """
+    """The group epoch grew: a new target assignment is due."""
 
     of_epochs = True
 
@@ -937,14 +869,7 @@ class EpochBumped(Started):
 
 @event("target_assigned")
 class TargetAssigned(GroupEvent):
-    """The coordinator computed a new target assignment.
-
-    Attributes:
-        took_ms: how long it took.
-        assignor: the name of the assignor.
-        members: the number of members.
-        moves: what members are to gain and to lose.
-    """
+    """The coordinator computed a new target assignment."""
 
     of_epochs = True
 
@@ -977,12 +902,7 @@ class TargetAssigned(GroupEvent):
 
 @event("assignor_failed")
 class AssignorFailed(GroupEvent):
-    """The assignor failed; the next heartbeats try again.
-
-    Attributes:
-        assignor: the name of the assignor.
-        reason: its error.
-    """
+    """The assignor failed; the next heartbeats try again."""
 
     of_epochs = True
 
@@ -998,14 +918,7 @@ class AssignorFailed(GroupEvent):
 
 @event("group_reconciled")
 class GroupReconciled(GroupEvent):
-    """All members own their partitions of the target assignment: the epoch is over.
-
-    Attributes:
-        took_ms: the time since the epoch began.
-        members: the number of members.
-        pauses: for how long partitions had no owner, in rebuilt events.
-        more_pauses: the number of pauses that are left out.
-    """
+    """All members own their partitions of the target assignment: the epoch is over."""
 
     of_epochs = True
 
@@ -1043,14 +956,7 @@ def pauses_in_words(over: RebalanceOver | GroupReconciled) -> list[str]:
 
 @event("regex_resolved")
 class RegexResolved(GroupEvent):
-    """A regular expression matches other topics than before, or a new one was resolved.
-
-    Attributes:
-        regex: the expression.
-        topics: the number of topics that it matches.
-        added: topics that it matches now, the first 20.
-        removed: topics that it does not match any more, the first 20.
-    """
+    """A regular expression matches other topics than before, or a new one was resolved."""
 
     because = "a regular expression matches other topics"
     kind = "topic"
@@ -1068,12 +974,7 @@ class RegexResolved(GroupEvent):
 
 @event("regex_failed")
 class RegexFailed(GroupEvent):
-    """A regular expression could not be resolved.
-
-    Attributes:
-        regex: the expression.
-        reason: why.
-    """
+    """A regular expression could not be resolved."""
 
     of_epochs = True
 
@@ -1104,12 +1005,7 @@ class GroupEmpty(GroupEvent):
 
 @event("group_loaded")
 class GroupLoaded(GroupEvent):
-    """A broker became the coordinator of a group with members.
-
-    Attributes:
-        members: the number of members.
-        epoch: the leader epoch of its partition of ``__consumer_offsets``.
-    """
+    """A broker became the coordinator of a group with members."""
 
     members: int
     epoch: int | None = None
@@ -1132,14 +1028,7 @@ class GroupUnloaded(GroupEvent):
 
 @event("group_deleted")
 class GroupDeleted(GroupEvent):
-    """The group was deleted, or its last offsets expired.
-
-    Attributes:
-        offsets: the number of committed offsets that were removed with it.
-        expired: whether they expired.
-        client_id: of the client that asked for it.
-        host: the address of that client.
-    """
+    """The group was deleted, or its last offsets expired."""
 
     offsets: int
     expired: bool | None = None
@@ -1162,13 +1051,7 @@ class GroupDeleted(GroupEvent):
 
 @event("group_upgraded")
 class GroupUpgraded(GroupEvent):
-    """A classic group with members became one of the consumer protocol.
-
-    Attributes:
-        by: the member that joined with the consumer protocol.
-        members: the number of members that go on with the classic protocol.
-        state: the state of the classic group.
-    """
+    """A classic group with members became one of the consumer protocol."""
 
     because = "upgraded the group while partitions had no owner"
     kind = "changed"
@@ -1190,11 +1073,7 @@ class GroupUpgraded(GroupEvent):
 
 @event("group_downgraded")
 class GroupDowngraded(Caused):
-    """A group of the consumer protocol with members became a classic one: its last member of that protocol is gone.
-
-    Attributes:
-        members: the number of members that go on with the classic protocol.
-    """
+    """A group of the consumer protocol with members became a classic one: its last member of that protocol is gone."""
 
     because = "was the last member of the consumer protocol"
     kind = "changed"
@@ -1212,13 +1091,7 @@ class GroupDowngraded(Caused):
 
 @event("topic_changed")
 class TopicChanged(GroupEvent):
-    """A topic that the group subscribes to appeared, or has more partitions.
-
-    Attributes:
-        topic: its name.
-        partitions: the number of its partitions.
-        before: their number before; 0 if it did not exist.
-    """
+    """A topic that the group subscribes to appeared, or has more partitions."""
 
     because = "a topic has changed"
     kind = "topic"
@@ -1239,12 +1112,7 @@ class TopicChanged(GroupEvent):
 
 @event("offsets_expired")
 class OffsetsExpired(GroupEvent):
-    """Committed offsets expired.
-
-    Attributes:
-        offsets: their number.
-        keys: topics and partitions of the first 100.
-    """
+    """Committed offsets expired."""
 
     offsets: int
     keys: tuple[Partition, ...] | None = None
@@ -1264,14 +1132,7 @@ class OffsetsExpired(GroupEvent):
 
 @event("offsets_unstable")
 class OffsetsUnstable(GroupEvent):
-    """A consumer waits for offsets that are pending in a transaction.
-
-    Attributes:
-        producer_id: whose transaction it is.
-        offsets: the number of offsets.
-        keys: topics and partitions of the first ones.
-        pending_ms: the time since the first commit of the transaction.
-    """
+    """A consumer waits for offsets that are pending in a transaction."""
 
     producer_id: int
     offsets: int
@@ -1295,14 +1156,7 @@ class OffsetsUnstable(GroupEvent):
 
 @event("offsets_stable")
 class OffsetsStable(GroupEvent):
-    """The transaction of `offsets_unstable` ended.
-
-    Attributes:
-        producer_id: whose transaction it was.
-        committed: whether it was committed; otherwise it was aborted.
-        offsets: the number of offsets.
-        pending_ms: the time since the first commit of the transaction.
-    """
+    """The transaction of `offsets_unstable` ended."""
 
     producer_id: int
     committed: bool
@@ -1324,12 +1178,7 @@ class OffsetsStable(GroupEvent):
 
 @event("offsets_committed")
 class OffsetsCommitted(GroupEvent):
-    """Offsets were committed since the last change of the group. Only in rebuilt events.
-
-    Attributes:
-        commits: the number of commits.
-        partitions: the number of partitions.
-    """
+    """Offsets were committed since the last change of the group. Only in rebuilt events."""
 
     commits: int
     partitions: int
@@ -1350,11 +1199,7 @@ class OffsetsCommitted(GroupEvent):
 
 @event("history_began")
 class HistoryBegan(GroupEvent):
-    """The group is known from here on. Only in rebuilt events.
-
-    Attributes:
-        members: the number of members, if it is known.
-    """
+    """The group is known from here on. Only in rebuilt events."""
 
     members: int | None = None
 
@@ -1371,25 +1216,7 @@ class HistoryBegan(GroupEvent):
 
 @event("history_gap")
 class HistoryGap(GroupEvent):
-    """Something is missing, or cannot be used.
-
-    Attributes:
-        gap: what it is: "compacted", "not_completed", "unreadable", "clock", "unknown_type", "too_many", "went_back",
-            "open_transaction" or "not_read".
-        more: instead of the other fields: so many more gaps of this kind follow.
-        first: the first generation without a record.
-        last: the last one.
-        records: the number of records that are missing, or that may not count.
-        offset: of a record.
-        reason: why it cannot be read.
-        timestamp: of a record, if it cannot be right.
-        back_ms: by how much a record is older than the one before.
-        record_type: of a record, if it is unknown.
-        most: how many are remembered.
-        what: of what there are too many.
-        before: the generation before it became smaller.
-        now: the generation after that.
-    """
+    """Something is missing, or cannot be used."""
 
     gap: str
     more: int | None = None
