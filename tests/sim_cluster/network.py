@@ -33,9 +33,16 @@ class Network:
         self._ends: dict[Life, dict[_End, None]] = {}
         world.loop.connector = self.connect
 
-    def cut(self, one: str, other: str, seconds: float) -> None:
-        """Cut the connection of two processes for some seconds."""
-        pairs = {(one, other), (other, one)}
+    def cut(self, one: str, other: str, seconds: float, *, back: bool = True) -> None:
+        """Cut the connection of two processes for some seconds.
+
+        Args:
+            one: what this process sends is lost.
+            other: to this one.
+            seconds: for how long.
+            back: what the other one sends is lost, too.
+        """
+        pairs = {(one, other), (other, one)} if back else {(one, other)}
         self.cuts |= pairs
         self.world.after(seconds, self.cuts.difference_update, pairs)
 

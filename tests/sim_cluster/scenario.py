@@ -1,6 +1,7 @@
 """One run: three brokers and their clients, a phase of faults, and a phase in which everything must recover."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from barnabas_broker.cluster.controller import create_topic
@@ -70,6 +71,8 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         world = self.world = World(seed)
         chance = world.chance
+        #: Which directions are cut; a choice of its own, so that seeds stay as they are otherwise.
+        self._ways = Random(f"ways {seed}")
         self.network = Network(world)
         self.network.jitter = chance.choice((0.0, 0.01, 0.05))
         self.etcd = Etcd(world, self.network)
@@ -247,21 +250,21 @@ class Scenario:
                 running.stop()
                 world.after(world.between(2.0, 5.0), self._killed_and_started, node)
             case "cut brokers":
-                self.network.cut(node.name, other.name, world.between(0.3, 2.5 * session))
+                self._cut(node.name, other.name, world.between(0.3, 2.5 * session))
             case "isolate":
                 seconds = world.between(0.3, 2.5 * session)
                 for each in self.nodes:
                     if each is not node:
-                        self.network.cut(node.name, each.name, seconds)
+                        self._cut(node.name, each.name, seconds)
                 if chance.random() < 0.5:
-                    self.network.cut(node.name, ETCD, seconds)
+                    self._cut(node.name, ETCD, seconds)
             case "refuse" if running is not None:
                 self.checker.refused.add(running.life)
                 self.network.refuse(running.life, world.between(0.3, 2.5 * session))
             case "full disk" if running is not None:
                 node.fill(world.between(0.3, 2.5 * session))
             case "cut etcd":
-                self.network.cut(node.name, ETCD, world.between(0.3, 2.5 * session))
+                self._cut(node.name, ETCD, world.between(0.3, 2.5 * session))
             case "cut clients":
                 for client in (*self.producers, *self.consumers):
                     self.network.cut(client.name, node.name, world.between(0.3, 4.0))
@@ -282,6 +285,11 @@ class Scenario:
                 self._slow(node.name, other.name)
             case "slow etcd":
                 self._slow(*((node.name, ETCD) if chance.random() < 0.5 else (ETCD, node.name)))
+
+    def _cut(self, one: str, other: str, seconds: float) -> None:
+        """Cut both directions of a connection, or only one of them."""
+        source, target = self._ways.sample((one, other), 2)
+        self.network.cut(source, target, seconds, back=self._ways.random() < 0.5)
 
     def _slow(self, source: str, target: str) -> None:
         world = self.world

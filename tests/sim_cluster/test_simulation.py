@@ -26,7 +26,7 @@ BUG_START = {
     "fetches-count-for-the-node-id": 320,
     "leader-epochs-are-not-compared": 315,
     "lost-records-are-dropped-while-the-replica-is-in-sync": 285,
-    "no-replica-is-eligible-outside-of-the-isr": 620,
+    "no-replica-is-eligible-outside-of-the-isr": 1160,
     "producer-ids-only-follow-the-metadata": 905,
     "the-first-report-decides": 360,
     "the-first-to-return-leads": 285,
