@@ -7,10 +7,11 @@ point group ``barnabas.commands``. Each is a declaration as plain data, whose ke
 
 from typing import Any, Final
 
-from barnabas_broker.cli import cluster_images, dev, dump_log, log_check, log_strays
+from barnabas_broker.cli import certs, cluster_images, dev, dump_log, log_check, log_strays
 
 COMMANDS: Final[tuple[dict[str, Any], ...]] = (
     dev.COMMAND,
+    certs.COMMAND,
     cluster_images.EXPORT,
     cluster_images.RESTORE,
     dump_log.COMMAND,

@@ -28,6 +28,11 @@ _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _FIRST: Final = re.compile(rf"n,(?:a=([^,\0]+))?,(n=([^,\0]+),r=({_NONCE})(,[^\0]*)?)", re.DOTALL)
 #: All but the proof; the nonce; the proof.
 _FINAL: Final = re.compile(rf"(c=({_ENCODED}),r=({_NONCE})(?:,[A-Za-z]=[^,\0]*)*),p=({_ENCODED})", re.DOTALL)
+#: The reason of a failure in the log. Apache Kafka 4 refuses these clients, too (CVE-2024-56128).
+OLD_LIBRDKAFKA: Final = (
+    "its last message has the nonce of the client twice, which RFC 5802 forbids, as librdkafka before 2.6.1 does "
+    "(kcat 1.7.1 of Debian 12): use a newer librdkafka, or PLAIN over TLS"
+)
 #: ``n,,`` in base64, or with an authorization id.
 _BINDING: Final = re.compile(rb"n,(?:a=[^,]+)?,")
 _ESCAPED: Final = re.compile(r"=(?:2C|3D)|=")
@@ -163,6 +168,8 @@ def scram(users: ScramUsers, nonce: str) -> Exchange:
     salt = base64.b64encode(credential.salt).decode()
     challenge = f"r={both},s={salt},i={credential.iterations}"
     final = _FINAL.fullmatch(_text((yield challenge.encode()), failed, user))
+    if final is not None and final[3] == theirs + both:
+        raise AuthenticationFailed(failed, user, OLD_LIBRDKAFKA)
     if final is None or final[3] != both or not _BINDING.fullmatch(_decoded(final[2])):
         raise AuthenticationFailed(failed, user)
     signed = f"{bare},{challenge},{final[1]}".encode()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from barnabas_broker.optional import require
+from barnabas_broker.security.trial import AUTHORITY, BROKER, CLIENT, issue
 
 Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -70,9 +70,10 @@ class Secured:
         """The broker's keys; the files are made if they do not exist."""
         keys: dict[str, str] = {}
         if self.encrypted:
-            issue(folder, host)
-            keys["ssl.keystore.location"] = str(folder / "broker.pem")
-            keys["ssl.truststore.location"] = str(folder / "ca.pem")
+            if not (folder / AUTHORITY).exists():
+                issue(folder, (host, "localhost", "127.0.0.1"), wanted_by="a broker with TLS")
+            keys["ssl.keystore.location"] = str(folder / BROKER)
+            keys["ssl.truststore.location"] = str(folder / AUTHORITY)
         if self.logs_in:
             users = " ".join(f"user_{user}={_quoted(password)}" for user, password in self.users.items())
             keys["sasl.enabled.mechanisms"] = ",".join(get_args(Mechanism))
@@ -85,9 +86,9 @@ class Secured:
         """How to connect, for confluent-kafka."""
         settings: LibrdkafkaSettings = {"security.protocol": self.security}
         if self.encrypted:
-            settings["ssl.ca.location"] = str(folder / "ca.pem")
+            settings["ssl.ca.location"] = str(folder / AUTHORITY)
         if self.security == "SSL":
-            settings["ssl.certificate.location"] = settings["ssl.key.location"] = str(folder / "client.pem")
+            settings["ssl.certificate.location"] = settings["ssl.key.location"] = str(folder / CLIENT)
         if self.logs_in:
             name = self._known(user)
             settings["sasl.mechanism"] = mechanism
@@ -98,9 +99,9 @@ class Secured:
         """How to connect, for aiokafka, kafka-python and this project's client."""
         settings: dict[str, Any] = {"security_protocol": self.security}
         if self.encrypted:
-            context = settings["ssl_context"] = ssl.create_default_context(cafile=folder / "ca.pem")
+            context = settings["ssl_context"] = ssl.create_default_context(cafile=folder / AUTHORITY)
             if self.security == "SSL":
-                context.load_cert_chain(folder / "client.pem")
+                context.load_cert_chain(folder / CLIENT)
         if self.logs_in:
             name = self._known(user)
             settings["sasl_mechanism"] = mechanism
@@ -118,17 +119,3 @@ def _quoted(password: str) -> str:
     # As barnabas_protocol.jaas does: a test that starts a process need not import the protocol.
     escaped = password.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def issue(folder: Path, host: str) -> None:
-    """Make an authority, and with it the certificates of the broker and of a client, unless they exist."""
-    if (folder / "ca.pem").exists():
-        return
-    trustme = require("trustme", wanted_by="a broker with TLS", extra="testing")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = trustme.CA()
-    broker = authority.issue_cert(*dict.fromkeys((host, "localhost", "127.0.0.1")))
-    broker.private_key_and_cert_chain_pem.write_to_path(str(folder / "broker.pem"))
-    client = authority.issue_cert(common_name="client")
-    client.private_key_and_cert_chain_pem.write_to_path(str(folder / "client.pem"))
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))

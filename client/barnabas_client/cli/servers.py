@@ -30,6 +30,7 @@ from barnabas_client.cli.failures import CommandError, UsageError
 from barnabas_client.config import DEFAULT_SERVERS, Address, ClientConfig, parse_servers
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError
 from barnabas_client.token_files import FileTokenProvider
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.suggestions import did_you_mean
 
 #: The environment variables with bootstrap servers, and with the name of a cluster.
@@ -88,9 +89,17 @@ class Servers:
             raise CommandError(f"{error} ({self.text} is {self.source})") from None
 
     def note(self, error: Exception) -> str:
-        """What to add to the text of an error: where the addresses come from, if the error is that of a connection."""
-        connecting = isinstance(error, KafkaConnectionError | KafkaTimeoutError)
-        return f" ({self.text} is {self.source})" if connecting else ""
+        """What to add to the text of an error: where the addresses come from, if the error is that of a connection; who
+        this client is to the brokers, if they do not allow something."""
+        if isinstance(error, KafkaConnectionError | KafkaTimeoutError):
+            return f" ({self.text} is {self.source})"
+        if isinstance(error, KafkaError) and error.code.name.endswith("AUTHORIZATION_FAILED"):
+            user = self.security.get("sasl_plain_username")
+            if user is not None:
+                return f" (this client is User:{user})"
+            if self.security.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+                return " (this client has not logged in: it is User:ANONYMOUS)"
+        return ""
 
 
 def add_options(to: argparse._ActionsContainer) -> None:

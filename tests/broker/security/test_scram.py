@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.security.sasl import Authenticated, AuthenticationFailed, Exchange
-from barnabas_broker.security.scram import ScramCredential, ScramUsers, scram
+from barnabas_broker.security.scram import OLD_LIBRDKAFKA, ScramCredential, ScramUsers, scram
 from barnabas_protocol.sasl import SaslError
 from barnabas_protocol.sasl import scram as client_of
 from barnabas_protocol.scram import LEAST_ITERATIONS, ScramMechanism
@@ -173,6 +173,13 @@ def test_last_messages_that_are_refused(old: bytes, new: bytes) -> None:
     assert old in final
     with pytest.raises(AuthenticationFailed):
         broker.send(final.replace(old, new))
+
+
+def test_a_client_with_an_old_librdkafka_is_named_in_the_log() -> None:
+    broker, final = right_answer(users("ada"))
+    with pytest.raises(AuthenticationFailed, match="due to invalid credentials") as raised:
+        broker.send(final.replace(b"r=noncebroker", b"r=noncenoncebroker"))
+    assert raised.value.reason == OLD_LIBRDKAFKA
 
 
 def test_a_proof_of_the_wrong_size() -> None:

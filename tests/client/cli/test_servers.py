@@ -8,6 +8,7 @@ import pytest
 from barnabas_client.cli import main
 from barnabas_client.cli.failures import CommandError, UsageError
 from barnabas_client.cli.servers import config_file, find_servers
+from barnabas_protocol.errors import ErrorCode, KafkaError
 
 FILE = """
 default = "laptop"
@@ -159,3 +160,14 @@ def test_a_file_that_cannot_be_used_is_one_line(
         "barnabas: ssl_cafile is '/no/file', which cannot be used (No such file or directory): give a PEM file "
         "(far:1 is from $BARNABAS_BOOTSTRAP_SERVERS)\n"
     )
+
+
+def test_an_authorization_error_names_the_principal() -> None:
+    refused, other = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED), KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    login = {"BARNABAS_SASL_MECHANISM": "PLAIN", "BARNABAS_SASL_PLAIN_USERNAME": "bob"}
+    login |= {"BARNABAS_SECURITY_PROTOCOL": "SASL_SSL", "BARNABAS_SASL_PLAIN_PASSWORD": "x"}
+    assert find_servers("here:1", None, login).note(refused) == " (this client is User:bob)"
+    anonymous = " (this client has not logged in: it is User:ANONYMOUS)"
+    assert find_servers("here:1", None, {}).note(refused) == anonymous
+    assert find_servers("here:1", None, {"BARNABAS_SECURITY_PROTOCOL": "SSL"}).note(refused) == ""
+    assert find_servers("here:1", None, login).note(other) == ""
