@@ -514,6 +514,7 @@ class BrokerServer:
         def maintain() -> None:
             directory.maintain(clock.wall_ms())
             audit.tick()
+            groups.report_repeated()
             quotas.tick(time.monotonic())
             if member is not None and directory.failure is not None and not failed.is_set():
                 log.error("broker stops, so that others lead its partitions", reason=directory.failure)

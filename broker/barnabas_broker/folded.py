@@ -34,9 +34,14 @@ class _Counts(Generic[SaidT]):
 
 
 class Repeated(Generic[ClientT, SaidT]):
-    """Counts what clients repeat. The kind of what is counted is its type. Pure: the time is an argument."""
+    """Counts what clients repeat. The kind of what is counted is its type. Pure: the time is an argument.
 
-    def __init__(self) -> None:
+    Args:
+        most: the number of different ones of a client and kind that are written; by default :data:`MOST_OF_CLIENT`.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
         #: The oldest come first.
         self._clients: dict[tuple[ClientT, type[SaidT]], _Counts[SaidT]] = {}
 
@@ -53,11 +58,16 @@ class Repeated(Generic[ClientT, SaidT]):
         if said in counts.repeated:
             counts.repeated[said] += 1
             return False
-        if len(counts.repeated) >= MOST_OF_CLIENT:
+        if len(counts.repeated) >= (MOST_OF_CLIENT if self._most is None else self._most):
             counts.others += 1
             return False
         counts.repeated[said] = 0
         return True
+
+    def knows(self, client: ClientT, said: SaidT) -> bool:
+        """Whether it has been counted."""
+        counts = self._clients.get((client, type(said)))
+        return counts is not None and said in counts.repeated
 
     def ended(self, now: float) -> Iterator[tuple[ClientT, SaidT | type[SaidT], int]]:
         """Forget what was counted for long enough.
@@ -117,10 +127,11 @@ class Folded:
         """
         now = self._now()
         self._end(now)
-        if not self._counted.add(client, tuple(pairs.items()), now):
-            return
-        if self._written >= MOST_LINES:
+        said = tuple(pairs.items())
+        if self._written >= MOST_LINES and not self._counted.knows(client, said):
             self._others += 1
+            return
+        if not self._counted.add(client, said, now):
             return
         self._written += 1
         self._write(self._event, **({"peer": peer} if peer else self._of(client)), **pairs)
@@ -143,3 +154,36 @@ class Folded:
 
     def _of(self, client: str) -> dict[str, str]:
         return {self._who: client} if client else {}
+
+
+class FoldedLines:
+    """Lines of several kinds: those of each event are folded by themselves, as :class:`Folded` does.
+
+    Args:
+        now: a monotonic clock, in seconds.
+        who: the name of the pair that tells clients apart.
+    """
+
+    def __init__(self, now: Callable[[], float], who: str = "host") -> None:
+        self._now = now
+        self._who = who
+        self._lines: dict[str, Folded] = {}
+
+    def add(self, write: Callable[..., object], event: str, client: str, /, **pairs: Hashable) -> None:
+        """Write a line, or count it.
+
+        Args:
+            write: writes a line of this event, for instance ``log.warning``.
+            event: a text of the broker, not of a client.
+            client: as in :meth:`Folded.add`.
+            pairs: as in :meth:`Folded.add`.
+        """
+        lines = self._lines.get(event)
+        if lines is None:
+            lines = self._lines[event] = Folded(write, event, event, self._now, self._who)
+        lines.add(client, **pairs)
+
+    def tick(self) -> None:
+        """Write how often lines were repeated whose time is over."""
+        for lines in self._lines.values():
+            lines.tick()

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker import folded
-from barnabas_broker.folded import WINDOW, Folded, Repeated
+from barnabas_broker.folded import WINDOW, Folded, FoldedLines, Repeated
 from barnabas_broker.security.audit import Client, LoginFailed, Refused, Said
 from barnabas_broker.security.principals import Principal
 
@@ -76,3 +76,34 @@ def test_the_lines_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
         ("connections closed", {"host": "10.0.0.7", "others": 3}),
     ]
     assert len(closed) == 0
+
+
+def test_lines_of_each_event_are_folded_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folded, "MOST_LINES", 3)
+    now, lines = 0.0, []
+
+    def write(event: str, **pairs: object) -> None:
+        lines.append((event, pairs))
+
+    groups = FoldedLines(lambda: now, "group")
+    for number in range(10):
+        groups.add(write, "group is empty", f"g{number}", generation=1)
+    groups.add(write, "group rebalanced", "g0", generation=1)
+    groups.add(write, "group is empty", "g0", generation=1)
+    empty = [("group is empty", {"group": f"g{number}", "generation": 1}) for number in range(3)]
+    assert lines == [*empty, ("group rebalanced", {"group": "g0", "generation": 1})]
+    lines.clear()
+    now = WINDOW
+    groups.tick()
+    assert lines == [
+        ("group is empty", {"group": "g0", "generation": 1, "repeated": 1}),
+        ("group is empty", {"others": 7}),
+    ]
+
+
+def test_lines_that_are_only_counted_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folded, "MOST_LINES", 3)
+    closed = Folded(lambda event, **pairs: None, "closed", "closed", lambda: 0.0)
+    for number in range(10):
+        closed.add(f"10.0.0.{number}", reason="broken")
+    assert len(closed) == 3

@@ -5,12 +5,16 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_broker import folded
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.security import audit
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -20,6 +24,7 @@ from barnabas_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tests.broker.http.support import commit, make_topic
 from tests.certificates import Authority
 from tests.wire import PATIENCE, Wire
 
@@ -90,6 +95,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> int:
     return sum(1 + (record.exc_text or "").count("\n") for record in found)
 
 
+def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The lines of the audit log."""
+    return [r.msg for r in caplog.records if r.name == "barnabas_broker.audit"]  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 async def test_connections(
     start: StartBroker, garbage: Callable[[int], bytes], caplog: pytest.LogCaptureFixture
@@ -155,3 +165,34 @@ async def test_transactions(start: StartBroker, caplog: pytest.LogCaptureFixture
         for _ in range(TIMES):
             assert (await wire.ask(end, 3, EndTxnResponse)).error_code
     assert 1 <= lines(caplog) <= folded.MOST_OF_CLIENT
+
+
+async def test_ever_new_groups_and_what_is_done_to_them(
+    start: StartBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of the groups, and the audit log of offsets that are set and of groups that are deleted."""
+    monkeypatch.setattr(folded, "MOST_LINES", 50)
+    monkeypatch.setattr(audit, "MOST_CHANGES", 50)
+    broker = await start(offsets_topic_num_partitions="1")
+    names = [f"g{number}" for number in range(TIMES)]
+    async with await Wire.connect(broker.listeners[0].port) as wire:
+        await make_topic(wire, "t")
+        await commit(wire, names[0], "t", {0: 5})
+        caplog.set_level(logging.INFO)
+        caplog.clear()
+        for name in names:
+            await commit(wire, name, "t", {0: 5})
+        await wire.ask(DeleteGroupsRequest(groups_names=names), 2, DeleteGroupsResponse)
+        topics = [
+            CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for number in range(100)
+        ]
+        await wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7, CreateTopicsResponse)
+    set_offsets = [line for line in audited(caplog) if line["event"] == "offsets set"]
+    assert 1 <= len(set_offsets) <= folded.MOST_OF_CLIENT
+    assert 1 <= len(audited(caplog)) - len(set_offsets) <= 50
+    assert lines(caplog) <= folded.MOST_OF_CLIENT + 50 + 50
+    caplog.clear()
+    broker.services.audit.close()
+    (more,) = (line for line in audited(caplog) if line["event"] == "changes")
+    assert more["others"] >= TIMES + 100 - 50

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps, finish
 from barnabas_protocol.errors import ErrorCode
@@ -106,6 +107,8 @@ class Writer:
         self._open: dict[int, _Batch] = {}
         self._full: list[_Batch] = []
         self._scheduled = False
+        event = f"append to {topic} timed out"
+        self._timed_out = Folded(log.warning, event, event, now)
         #: The batches without a result, oldest first; those with one stay until they are the oldest.
         self._in_flight: deque[_Batch] = deque()
         #: Number of batches of each partition without a result, open ones included.
@@ -260,7 +263,7 @@ class Writer:
         while self._in_flight and now >= self._in_flight[0].appended_at + self._timeout:
             batch = self._in_flight.popleft()
             if not batch.answered:
-                log.warning(f"append to {self._topic} timed out", partition=batch.partition, waiters=len(batch.waiters))
+                self._timed_out.add("", partition=batch.partition, waiters=len(batch.waiters))
                 self._answer(batch, ErrorCode.REQUEST_TIMED_OUT)
 
     def drop(self, partition: int, error: ErrorCode) -> None:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final
 
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.logs import logger
 from barnabas_explain.catalog import GroupEvent, RebalanceOver, Started
@@ -95,6 +96,7 @@ class Journal:
         self._recent: OrderedDict[str, deque[GroupEvent]] = OrderedDict()
         self._scores: OrderedDict[str, StormScore] = OrderedDict()
         self._scheduled = False
+        self._storm_lines = FoldedLines(now, "group")
 
     def add(self, event: GroupEvent) -> bool:
         """Publish an event, which has its group and its time.
@@ -112,8 +114,13 @@ class Journal:
             self.metrics.count(storm)
             self._enqueue(storm)
             line = storm.line("")
-            log.warning(line.event, **line.pairs)
+            pairs = {name: value for name, value in line.pairs.items() if name != "group"}
+            self._storm_lines.add(log.warning, line.event, event.group, **pairs)
         return quiet
+
+    def tick(self) -> None:
+        """Write how often lines were repeated whose time is over."""
+        self._storm_lines.tick()
 
     def recent(self, group_id: str) -> list[GroupEvent]:
         """The last events of a group, oldest first, as far as they are in memory; ``__group_events`` has all of them.

@@ -14,7 +14,6 @@ from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.security import audit
 from barnabas_broker.security.audit import Audit, Change
 from barnabas_broker.security.authorizer import Access, Authorizer
 from barnabas_broker.security.principals import ANONYMOUS, Principal
@@ -132,7 +131,7 @@ class RequestContext:
 
     def changed(self, change: Change, **what: object) -> None:
         """Write to the audit log that the client has changed something. The row of the API names the change."""
-        audit.changed(change, **what, **self.by)
+        self.services.audit.changed(self.principal, self.peer.host, change, **what, **self.by)
 
     def warn_not_served(self, feature: Feature) -> None:
         """Log, once for this client, that it asks for something that the broker does not serve."""

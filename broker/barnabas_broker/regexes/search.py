@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes.regex import Regex
@@ -47,6 +48,9 @@ class RegexSearch:
         self._matching = Turns(matching, clock, limit)
         self._matched: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
         self._names = 0
+        self._not_matched = Folded(
+            log.warning, "regular expression not matched", "regular expressions not matched", clock
+        )
         #: The results that are in use, by their hash.
         self._results: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()
 
@@ -115,7 +119,10 @@ class RegexSearch:
                 resolved[regex] = found
                 self._remember(regex, (version, found))
             else:
-                log.warning("regular expression not matched", regex=regex[:200], topics=len(topics), reason=str(found))
+                principal, host = client
+                self._not_matched.add(
+                    host, principal=principal, regex=regex[:200], topics=len(topics), reason=str(found)
+                )
             go_on()
 
         go_on()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from barnabas_broker.folded import Folded
+from barnabas_broker.folded import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
@@ -40,9 +40,8 @@ class CoordinatorTopicLog:
         self._topic = topic
         self._replicas = replicas
         self._wall_ms = wall_ms
-        event = f"{topic} cannot be written"
         #: Requests of clients cause these without end while replicas are missing, or are too large to be written.
-        self._refused = Folded(log.info, event, event, time.monotonic)
+        self._lines = FoldedLines(time.monotonic)
         #: Why the last append to a partition failed.
         self._failing: dict[int, ErrorCode] = {}
 
@@ -69,16 +68,17 @@ class CoordinatorTopicLog:
         except KafkaError as error:
             pairs: dict[str, Hashable] = {"partition": partition, "error": error.code.name, "reason": str(error)}
             if error.code in _REFUSALS:
-                self._refused.add("", **pairs)
-            else:
+                self._lines.add(log.info, f"{self._topic} is not written", "", **pairs)
+            elif self._failing.get(partition) is error.code:
                 # Clients try again, for as long as replicas are missing for instance: the first failure is logged.
-                report = log.debug if self._failing.get(partition) is error.code else log.error
+                log.debug(f"{self._topic} cannot be written", **pairs)
+            else:
                 self._failing[partition] = error.code
-                report(f"{self._topic} cannot be written", **pairs)
+                self._lines.add(log.error, f"{self._topic} cannot be written", "", **pairs)
             done(error.code)
             return
         if self._failing.pop(partition, None) is not None:
-            log.info(f"{self._topic} can be written again", partition=partition)
+            self._lines.add(log.info, f"{self._topic} can be written again", "", partition=partition)
         if conditions:
             Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
         else:

@@ -5,7 +5,8 @@ makes (``Route.changes``), and its handler writes each when it is made (``Reques
 
 What a client may repeat without end is folded (:mod:`barnabas_broker.folded`): the first line of a kind is written at
 once, and how often it was repeated after a while. These are refusals, logins, wrong tokens over HTTP, and offsets that
-are set outside of a group's membership, which some consumers do with every commit.
+are set outside of a group's membership, which some consumers do with every commit. Each other change is a line, up to
+:data:`MOST_CHANGES` of a client within a minute; the others are counted.
 
 No line has a password, a key or a token: the lines are made of the names below, and of configuration keys that have no
 secrets.
@@ -13,6 +14,7 @@ secrets.
 
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import chain, count
 from typing import Final, NamedTuple
 
 from barnabas_broker.folded import Repeated
@@ -23,6 +25,8 @@ from barnabas_protocol.printable import printable
 
 log = logger("audit")
 
+#: Changes of one client that are written within :data:`~barnabas_broker.folded.WINDOW`; the others are only counted.
+MOST_CHANGES: Final = 1_000
 #: Characters of a name that are written.
 LONGEST_NAME: Final = 249
 
@@ -122,17 +126,29 @@ class OffsetsSet(NamedTuple):
         return {"group": printable(self.group), "client_id": self.client_id}
 
 
+class Changed(NamedTuple):
+    """A change. Each has a number of its own: two that are alike are two lines."""
+
+    number: int
+
+    @property
+    def pairs(self) -> dict[str, str]:
+        """The pairs of a line that it would have if it were repeated; it is not."""
+        return {}
+
+
 #: What is folded.
-Said = Refused | LoggedIn | LoginFailed | WrongToken | OffsetsSet
+Said = Refused | LoggedIn | LoginFailed | WrongToken | OffsetsSet | Changed
 _EVENTS: Final[dict[type[Said], str]] = {
     Refused: "not authorized",
     LoggedIn: "authenticated",
     LoginFailed: "authentication failed",
     WrongToken: "wrong token",
     OffsetsSet: Change.OFFSETS_SET,
+    Changed: "changes",
 }
 #: The others are warnings.
-_USUAL: Final = (LoggedIn, OffsetsSet)
+_USUAL: Final = (LoggedIn, OffsetsSet, Changed)
 
 
 class Audit:
@@ -145,6 +161,8 @@ class Audit:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._repeated: Repeated[Client, Said] = Repeated()
+        self._changes: Repeated[Client, Said] = Repeated(MOST_CHANGES)
+        self._numbers = count()
 
     def not_authorized(
         self, principal: Principal, host: str, operation: AclOperation, resource: AclResourceType, name: str
@@ -168,6 +186,18 @@ class Audit:
         """A client has committed offsets of a group that it is not a member of."""
         self._fold(Client(principal, host), OffsetsSet(group[:LONGEST_NAME], client_id[:LONGEST_NAME]))
 
+    def changed(self, principal: Principal, host: str, change: Change, /, **pairs: object) -> None:
+        """A client has changed something.
+
+        Args:
+            principal: the client.
+            host: its address.
+            change: what was done.
+            pairs: to what, then by whom and from where.
+        """
+        if self._changes.add(Client(principal, host), Changed(next(self._numbers)), self._now()):
+            log.info(change.value, **pairs)
+
     def tick(self) -> None:
         """Write how often lines were repeated whose time is over. To be called about once a second."""
         self._write_ended(self._now())
@@ -181,21 +211,11 @@ class Audit:
             _write(client, said)
 
     def _write_ended(self, now: float) -> None:
-        for client, said, times in self._repeated.ended(now):
+        for client, said, times in chain(self._repeated.ended(now), self._changes.ended(now)):
             if isinstance(said, type):
                 _line(said)(_EVENTS[said], **_by(client), others=times)
             else:
                 _write(client, said, repeated=times)
-
-
-def changed(change: Change, **pairs: object) -> None:
-    """Write that a client has changed something.
-
-    Args:
-        change: what was done.
-        pairs: to what, then by whom and from where.
-    """
-    log.info(change.value, **pairs)
 
 
 def _write(client: Client, said: Said, **more: int) -> None:

@@ -27,7 +27,7 @@ from barnabas_broker.coordinators.loading import replay_partition, report_failur
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Writer
-from barnabas_broker.folded import Folded
+from barnabas_broker.folded import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.leader_requests import LeaderRequests
@@ -228,7 +228,7 @@ class TransactionCoordinator:
         self.refused_markers = Folded(
             log.info, "transaction marker is not written", "transaction markers are not written", now
         )
-        self._lines: dict[str, Folded] = {}
+        self._lines = FoldedLines(now, "client_id")
         #: Calls that wait for a producer id or for another broker.
         self._tasks: set[asyncio.Task[None]] = set()
         #: The transactional ids with requests that are held.
@@ -765,10 +765,7 @@ class TransactionCoordinator:
 
     def _fold(self, event: str, facts: dict[str, Hashable]) -> None:
         """Log what a client may repeat without end."""
-        lines = self._lines.get(event)
-        if lines is None:
-            lines = self._lines[event] = Folded(log.info, event, event, self._now, "client_id")
-        lines.add(str(facts.pop("client_id") or ""), **facts)
+        self._lines.add(log.info, event, str(facts.pop("client_id") or ""), **facts)
 
     def _publish(self, event: EventRecord) -> None:
         """Write an event, with the others of this iteration of the loop."""
@@ -815,8 +812,8 @@ class TransactionCoordinator:
 
     def _check_open(self) -> Iterator[None]:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""
-        for lines in self.refused_markers, *self._lines.values():
-            lines.tick()
+        self.refused_markers.tick()
+        self._lines.tick()
         opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
         for number, hosted in enumerate(opened, 1):
             machine, open_ms = hosted.machine, self._open_ms(hosted)

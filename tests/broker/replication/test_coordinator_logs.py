@@ -39,5 +39,12 @@ async def test_an_append_that_waits_for_replicas_is_logged_once_and_its_end(
         replicas.image_changed(image.apply(change), [change])
         append()
         assert caplog.text.count("can be written again") == 1
+        for number in range(300):  # a replica that comes and goes
+            isr = (1, 2)[: 1 + number % 2]
+            change = PartitionChanged(TRANSACTIONS_TOPIC, 0, alone._replace(isr=isr, partition_epoch=2 + number))
+            replicas.image_changed(image.apply(change), [change])
+            append()
+        assert len(results) > 150
+        assert caplog.text.count("cannot be written") + caplog.text.count("can be written again") == 2
     replicas.wake_fetches()
     directory.close(0)

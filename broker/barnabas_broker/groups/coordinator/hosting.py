@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer, make_batch
-from barnabas_broker.folded import Folded
+from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
@@ -222,6 +222,7 @@ class HostedGroups:
     Attributes:
         by_id: the groups.
         partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
+        lines: the log lines about groups: clients cause them, in ever new groups.
         log: ``__consumer_offsets``; appends go through the writer.
         offload: computes what takes long.
         closed: whether the coordinator is closed.
@@ -249,9 +250,7 @@ class HostedGroups:
         self.offload = offload
         self._regexes = regexes
         self.now = now
-        self._too_large = Folded(
-            log.warning, "group records cannot be encoded", "group records could not be encoded", now
-        )
+        self.lines = FoldedLines(now, "group")
         self.wall_ms = wall_ms
         self.loop = loop
         self.by_id: dict[str, HostedGroup] = {}
@@ -348,7 +347,8 @@ class HostedGroups:
         self.migrate(hosted, group)
         before.mark_dead(self.now())
         if before.recorded:
-            self.writer.add(hosted.partition, [group_record(each) for each in before.tombstones()], _log_failure)
+            records = [group_record(each) for each in before.tombstones()]
+            self.writer.add(hosted.partition, records, partial(self._log_failure, group.group_id))
 
     def migrate(self, hosted: HostedGroup, group: Group) -> None:
         """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
@@ -574,7 +574,8 @@ class HostedGroups:
         def done(result: Any) -> None:
             now = self.now()
             if isinstance(result, Exception):
-                log.error("assignor failed", group=group.group_id, assignor=effect.assignor, reason=repr(result))
+                pairs = {"assignor": effect.assignor, "reason": repr(result)}
+                self.lines.add(log.error, "assignor failed", group.group_id, **pairs)
                 effects = group.assign_failed(effect.ticket, str(result) or repr(result), now)
             else:
                 effects = group.assigned(effect.ticket, result, now, self.wall_ms())
@@ -614,8 +615,11 @@ class HostedGroups:
         event = event.changed(group=group_id, time=self.wall_ms())
         quiet = self._on_event(group_id, event)
         line = self._lines.line_of(event)
-        if line is not None:
-            getattr(log, "debug" if quiet else line.level)(line.event, **line.pairs)
+        if line is not None and quiet:
+            log.debug(line.event, **line.pairs)
+        elif line is not None:
+            pairs = {name: value for name, value in line.pairs.items() if name != "group"}
+            self.lines.add(getattr(log, line.level), line.event, group_id, **pairs)
         if log.isEnabledFor(logging.DEBUG):
             sentence = event.kafka()
             if sentence is not None:
@@ -655,7 +659,7 @@ class HostedGroups:
         try:
             records = [group_record(each) for each in self._records_of(group.group_id, effect)]
         except EncodeError as error:
-            self._too_large.add("", group=group.group_id, reason=str(error))
+            self.lines.add(log.warning, "group records cannot be encoded", group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0
@@ -697,9 +701,16 @@ class HostedGroups:
                     hosted.offsets.remove(topic, partition, sequence)
                 if whole_group:
                     self._forget_if_unused(hosted)
-            (done or _log_failure)(error)
+            if done is None:
+                self._log_failure(hosted.group.group_id, error)
+            else:
+                done(error)
 
         self.writer.add(hosted.partition, records, appended)
+
+    def _log_failure(self, group_id: str, error: ErrorCode) -> None:
+        if error != ErrorCode.NONE:
+            self.lines.add(log.warning, f"append to {OFFSETS_TOPIC} failed", group_id, error=error.name)
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
         group = hosted.group
@@ -731,8 +742,3 @@ def _weight(value: Data | None) -> int:
         case _:
             topics = 0
     return 1 + topics // 2
-
-
-def _log_failure(error: ErrorCode) -> None:
-    if error != ErrorCode.NONE:
-        log.warning("append to __consumer_offsets failed", error=error.name)

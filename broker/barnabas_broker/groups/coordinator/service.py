@@ -863,6 +863,11 @@ class GroupCoordinator:
         """Do what is due. The loop's timer does this by itself; tests that move the clock call it."""
         self._hosted_groups.timers.run()
 
+    def report_repeated(self) -> None:
+        """Log how often lines about groups were repeated whose time is over. To be called every few seconds."""
+        self._hosted_groups.lines.tick()
+        self.journal.tick()
+
     async def close(self) -> None:
         """Append the collected records, then respond to all deferred requests."""
         hosted_groups = self._hosted_groups
