@@ -27,7 +27,7 @@ _PATIENCE: Final = 15.0
 
 
 class Closable(Protocol):
-    """What is closed at the end of the process."""
+    """A client that is closed at the end of the process."""
 
     async def aclose(self) -> None:
         """Close it."""

@@ -376,7 +376,7 @@ def _partitions(records: Iterable[AnyRecord]) -> set[TopicPartition]:
 
 
 class _Acknowledgement(Generic[R]):
-    """What a producer returns for what it sends."""
+    """The future that a producer returns for a record or a batch."""
 
     def __init__(self, client: "Producer[Any, Any]", receipt: AsyncReceipt | AsyncBatchReceipt) -> None:
         self._client = client

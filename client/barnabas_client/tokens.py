@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class TokenProvider(Protocol):
-    """What gives tokens; :class:`AbstractTokenProvider` is one."""
+    """Source of tokens; :class:`AbstractTokenProvider` is one."""
 
     async def token(self) -> str: ...
 

@@ -254,7 +254,7 @@ def in_words(cause: str) -> str:
 
 
 def kind_of(cause: str) -> str:
-    """What the colour and the sign of a rebalance with this cause stand for."""
+    """The kind of a cause, for the colour and the sign of its rebalances."""
     return EVENTS[cause].kind if cause in EVENTS else "unknown"
 
 
@@ -473,7 +473,7 @@ class MemberGone(Departure):
         return Told(f"{self.name} is gone{self._at()}: {how}")
 
     def evidence(self) -> str | None:
-        """What is known of it, for a reader to judge by."""
+        """The sentence with the evidence about it; None if there is none."""
         known = []
         if self.last_commit is not None:
             topic, partition, time = self.last_commit

@@ -44,7 +44,7 @@ _AROUND_AFTER: Final = 2_000
 
 
 def chart(events: Sequence[GroupEvent]) -> dict[str, Any]:
-    """What a page shows of the events of a group, oldest first; ready for JSON.
+    """Make a group's chart, ready for JSON, from its events, oldest first.
 
     Returns:
         `lanes`, `bands`, `gaps` as in a timeline. A lane has also its `silent` and `revoking` periods; a band `kind`,
@@ -155,7 +155,7 @@ def _short(value: Any) -> Any:
 
 
 def _of_band(before: Sequence[GroupEvent], since: Sequence[GroupEvent]) -> dict[str, Any]:
-    """What belongs to a band: `before` are events before it, the newest first, `since` its start and what followed."""
+    """The further fields of a band: `before` are events before it, the newest first, `since` begins with its start."""
     start = since[0]
     cause, by, ids = ("", (), set()) if not isinstance(start, Caused) else (start.cause, start.by or (), start.by_ids())
     causes = (event for event in (*before, *since) if event.type == cause)

@@ -526,7 +526,7 @@ def _why_inferred(before: list[GroupEvent], started: RebalanceStarted) -> Told:
 
 
 def _evidence(gone: list[MemberGone]) -> list[str]:
-    """What is known of members that are gone, for a reader to judge by."""
+    """The sentences with the evidence about members that are gone."""
     return [evidence for evidence in (event.evidence() for event in gone[:MAX_NAMED]) if evidence is not None]
 
 

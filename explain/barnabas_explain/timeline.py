@@ -33,7 +33,7 @@ _MOST_WORK: Final = 5_000_000
 
 @dataclass(slots=True)
 class Span:
-    """What a member owned in one piece of time.
+    """The partitions that a member owned in one piece of time.
 
     Attributes:
         start: in ms since 1970.
@@ -168,7 +168,7 @@ def _end(lanes: dict[str, Lane], owned: "_Owned", member_id: str | None, event: 
 
 
 class _Owned:
-    """What members own, and the spans of it.
+    """The partitions that members own, and their spans.
 
     Attributes:
         by_member: the partitions of each member, by its id.

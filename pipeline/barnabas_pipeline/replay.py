@@ -36,7 +36,7 @@ _TIME: Final = "_barnabas_time"
 
 @dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """What to replay, and how.
+    """Settings of a replay.
 
     Attributes:
         table: the path of a table of a lake, or of any Parquet.

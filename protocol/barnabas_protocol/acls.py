@@ -11,7 +11,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class AclOperation(IntEnum):
-    """What a client does to a resource. ANY is for filters, ALL for ACLs."""
+    """Operation of a client on a resource. ANY is for filters, ALL for ACLs."""
 
     ANY = 1
     ALL = 2

@@ -62,7 +62,7 @@ class ScramMechanism(IntEnum):
         return hmac.digest(salted, b"Server Key", self.algorithm)
 
     def stored_key(self, client_key: bytes) -> bytes:
-        """What the server stores of the client's key."""
+        """The stored key: the hash of the client's key, which the server keeps."""
         return hashlib.new(self.algorithm, client_key).digest()
 
     def signature(self, key: bytes, message: bytes) -> bytes:

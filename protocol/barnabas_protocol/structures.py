@@ -128,7 +128,7 @@ def _formats(run: list[tuple[Field, Construct]]) -> tuple[str, int]:
 
 @cache
 def _packing(formats: str) -> tuple[Callable[[bytes], tuple[Any, ...]], Callable[..., bytes]]:
-    """What unpacks and packs big-endian numbers of these formats."""
+    """Functions that unpack and pack big-endian numbers of these formats."""
     numbers = struct.Struct(f">{formats}")
     return numbers.unpack, numbers.pack
 

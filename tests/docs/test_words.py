@@ -19,10 +19,13 @@ TERMS = {
 }
 _ANY = re.compile("|".join(rf"(?P<t{number}>\b({word})\b)" for number, word in enumerate(TERMS)), re.IGNORECASE)
 
+#: Openings of docstrings that do not say what a thing is.
+_RIDDLE = re.compile(r'\s*r?"""(What|Who|Whom|All but)\b')
+
 
 def pages() -> list[Path]:
     """The sources of the packages, the examples, and the documentation."""
-    folders = [PROJECT / name for name in ("protocol", "broker", "client", "pipeline", "examples", "docs")]
+    folders = [PROJECT / name for name in ("protocol", "explain", "broker", "client", "pipeline", "examples", "docs")]
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in {".py", ".md", ".html"}]
     return [PROJECT / "README.md", PROJECT / "CHANGELOG.md", PROJECT / "tests" / "README.md", *found]
 
@@ -41,6 +44,18 @@ def test_the_terms_of_the_field() -> None:
         for word in wrong_words(line)
     ]
     assert wrong == []
+
+
+def test_a_docstring_names_the_thing_at_its_beginning() -> None:
+    folders = [PROJECT / name for name in ("protocol", "explain", "client", "pipeline")]
+    riddles = [
+        f"{path.relative_to(PROJECT)}:{number}: {line.strip()}"
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _RIDDLE.match(line)
+    ]
+    assert riddles == [], "say what it is or does: 'Cache of ...', 'Computes ...'"
 
 
 def test_a_word_that_is_not_used_is_found() -> None:

@@ -117,7 +117,7 @@ async def serving(
 
 
 def _login(arguments: Namespace) -> tuple[Login, bool]:
-    """What requests need, and whether everyone on the network can read the page.
+    """The login that requests need, and whether everyone on the network can read the page.
 
     Raises:
         CommandError: the token cannot be read, or the address is open and there is none.

@@ -121,7 +121,7 @@ class GroupHistory:
                 await self._settled.wait()
 
     def chart(self) -> Callable[[], dict[str, Any]]:
-        """What a page shows of the group as it is now: a function to call in a thread."""
+        """Return a function that makes the group's chart as it is now, to be called in a thread."""
         values = list(self._events.values())
         history = self._history
         more = {

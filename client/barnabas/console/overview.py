@@ -32,7 +32,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Known(NamedTuple):
-    """What brokers tell about partitions.
+    """Offsets and sizes of partitions, as their brokers report them.
 
     Attributes:
         starts: the log start offsets; without those that are not known, as in the other two.

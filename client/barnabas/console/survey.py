@@ -147,7 +147,7 @@ class Survey:
         return list(found.entries.values()), []
 
     async def _known(self, described: Collection[TopicInfo]) -> tuple[Known, list[str]]:
-        """What the brokers tell about partitions, and why something is missing."""
+        """Ask the brokers about partitions; the answers, and why something is missing."""
         partitions = _led(described)
         (starts, _), (stables, ends, why), (log_dirs, reasons) = await asyncio.gather(
             self._offsets(partitions, OffsetSpec.EARLIEST), self._stable(partitions), self._log_dirs()

@@ -60,7 +60,7 @@ class _Seen:
 
 
 class Observed(NamedTuple):
-    """What several looks at a group tell.
+    """Findings from several looks at a group.
 
     Attributes:
         rebalancing: for how many seconds it has rebalanced; None if it does not.
@@ -80,7 +80,7 @@ class Observed(NamedTuple):
 
 
 class Observations:
-    """What only several looks at groups tell. Durations begin with the first look: they are lower bounds."""
+    """Compares several looks at groups. Durations begin with the first look: they are lower bounds."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[str, _Seen] = OrderedDict()

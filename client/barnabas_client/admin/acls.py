@@ -60,7 +60,7 @@ class AclBindingFilter:
 
 @dataclass(frozen=True, slots=True)
 class AclResult:
-    """What became of an ACL.
+    """Result of creating or deleting an ACL.
 
     Attributes:
         acl: the ACL.

@@ -811,7 +811,7 @@ class Admin(AsyncOnly):
     async def describe_conditions(
         self, broker_ids: Iterable[int] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
     ) -> list[BrokerConditions]:
-        """What brokers cannot do now, and what to do about it, by node id ascending. Brokers of Barnabas say that.
+        """Conditions of brokers of Barnabas, by node id ascending: what is not possible now, and what to do.
 
         Args:
             broker_ids: the brokers; all live ones if None.

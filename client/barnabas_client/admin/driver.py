@@ -29,14 +29,14 @@ V = TypeVar("V")
 
 
 class CoordinatorType(Enum):
-    """What a coordinator coordinates, by its key type in FindCoordinator."""
+    """Kinds of coordinators, by their key type in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
     @property
     def noun(self) -> str:
-        """What its ids name."""
+        """The noun for its ids in errors."""
         return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 

@@ -266,7 +266,7 @@ class BrokerCondition:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConditions:
-    """What a broker cannot do now.
+    """The conditions of a broker: what is not possible there now.
 
     Attributes:
         node_id: the broker.

@@ -72,7 +72,7 @@ class UserScramCredentialUpsertion:
             )
 
     def derived(self) -> ScramCredentialUpsertion:
-        """What is sent; this takes some milliseconds."""
+        """Derive the entry of the request from the password; this takes some milliseconds."""
         salt = os.urandom(_SALT_BYTES) if self.salt is None else self.salt
         return ScramCredentialUpsertion(
             name=self.user,

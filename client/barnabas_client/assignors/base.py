@@ -33,7 +33,7 @@ EAGER_ONLY: Final = frozenset({RebalanceProtocol.EAGER})
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member sent when it joined.
+    """A member's subscription, as it sent it when it joined.
 
     Attributes:
         topics: that it subscribes to.

@@ -1,4 +1,4 @@
-"""What the sticky assignors start from: subscriptions, current owners, and racks. Pure.
+"""The start of the sticky assignors: subscriptions, current owners, and racks. Pure.
 
 Source: ``AbstractStickyAssignor.java`` (``allSubscriptionsEqual``, ``prepopulateCurrentAssignments``, ``RackInfo``).
 """
@@ -17,7 +17,7 @@ Owned = dict[TopicPartition, None]
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What is known before partitions are assigned. All mappings by member have Java's order.
+    """State before partitions are assigned. All mappings by member have Java's order.
 
     Attributes:
         counts: partitions of each topic that exists and has a subscriber.

@@ -1,4 +1,4 @@
-"""What the commands that change configurations have in common."""
+"""Common parts of the commands that change configurations."""
 
 from collections.abc import Sequence
 

@@ -183,7 +183,7 @@ def coordinator(group: GroupDescription) -> str:
 
 
 def still_to_do(group: GroupDescription, revoking: Mapping[str, Revoking], now_ms: int) -> list[str]:
-    """What members of a group of the consumer protocol have to revoke or wait for, one line each.
+    """Lines about members of a group of the consumer protocol that have to revoke partitions or wait for them.
 
     Args:
         group: the group.

@@ -89,8 +89,8 @@ class Servers:
             raise CommandError(f"{error} ({self.text} is {self.source})") from None
 
     def note(self, error: Exception) -> str:
-        """What to add to the text of an error: where the addresses come from, if the error is that of a connection; who
-        this client is to the brokers, if they do not allow something."""
+        """Hint for an error: where the addresses come from, if no connection could be made; the name of this client, if
+        the brokers do not allow something; "" for others."""
         if isinstance(error, KafkaConnectionError | KafkaTimeoutError):
             return f" ({self.text} is {self.source})"
         if isinstance(error, KafkaError) and error.code.name.endswith("AUTHORIZATION_FAILED"):

@@ -167,7 +167,7 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
 
 
 async def _suggestions(admin: Admin, topic: str, errors: Iterable[KafkaError | None], keys: Iterable[str]) -> str:
-    """What to add to an error about configuration: for each unknown key, the known one that was probably meant.
+    """Hints for an error about configuration: for each unknown key, the known one that was probably meant.
 
     The known keys are those that a topic with the same name would have, so that they are those of this version of the
     brokers.

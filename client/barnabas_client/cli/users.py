@@ -85,7 +85,7 @@ async def remove_users(arguments: Namespace, output: Output) -> int:
 
 
 async def _find(admin: Admin, user: str) -> UserScramCredentials:
-    """What a user has; without mechanisms if the user does not exist."""
+    """Look up a user's credentials; without mechanisms if the user does not exist."""
     (found,) = await admin.describe_user_scram_credentials([user], raise_errors=False)
     if found.error is not None and found.error.code is not ErrorCode.RESOURCE_NOT_FOUND:
         raise found.error

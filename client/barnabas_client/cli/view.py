@@ -125,7 +125,7 @@ class Waiting:
 
     @property
     def text(self) -> str:
-        """What consumers wait for, in one line."""
+        """The transaction that consumers wait for, in one line."""
         producer = "" if self.producer_id is None else f" of producer id {self.producer_id}"
         name = "" if self.transactional_id is None else f" ({self.transactional_id})"
         age = "" if self.open_ms is None else f", open for {shown_age(self.open_ms)}"

@@ -67,7 +67,7 @@ _Asked = dict[TopicPartition, tuple[PartitionState, int, int]]
 
 
 class _Taken(Enum):
-    """What a fetch response brought for a partition."""
+    """The records of one partition in a fetch response."""
 
     #: Batches that the program has not received.
     NEW = auto()

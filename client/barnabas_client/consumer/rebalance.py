@@ -90,7 +90,7 @@ def inside_listener(what: str) -> IllegalStateError:
 
 
 class RebalanceMembership(Protocol):
-    """What a rebalancer needs of the group membership."""
+    """The part of the group membership that a rebalancer uses."""
 
     def has_lost(self, revoke: Revoke) -> bool:
         """Whether another member may own these partitions by now."""

@@ -1,4 +1,4 @@
-"""What a consumer reads and how far it is: its subscription, its partitions and their positions. Pure.
+"""State of a consumer's reading: its subscription, its partitions and their positions. Pure.
 
 A partition is **assigned** by the group, by hand, or, without a group, because its topic is subscribed to. It can be
 fetched when it has a position, is not paused, is not being revoked, and the rebalance listener has returned. Its
@@ -39,7 +39,7 @@ class Needed(Enum):
 
     @classmethod
     def of_policy(cls, auto_offset_reset: str) -> "Needed | None":
-        """What `auto_offset_reset` asks for; None for "none"."""
+        """The reset that `auto_offset_reset` asks for; None for "none"."""
         return {"latest": cls.LATEST, "earliest": cls.EARLIEST}.get(auto_offset_reset)
 
 

@@ -75,7 +75,7 @@ _REJOIN_AT_ONCE: Final = (
 
 
 class Leadership:
-    """What the leader of one generation knows: the subscriptions of all members, and the partition counts that its
+    """Knowledge of the leader of one generation: the subscriptions of all members, and the partition counts that its
     assignment was computed for.
 
     Args:
@@ -125,7 +125,7 @@ class Leadership:
         return sorted(self._relevant(counts).changed(self._counts))
 
     def _relevant(self, counts: Mapping[str, int]) -> PartitionCounts:
-        """What determines the assignment; racks do only if a member has a rack (KIP-881)."""
+        """The counts that determine the assignment, with racks only if a member has a rack (KIP-881)."""
         return PartitionCounts.of(counts, self.topics, with_racks=self._with_racks)
 
 
@@ -350,7 +350,7 @@ class ClassicMember:
         )
 
     def _obstacle(self) -> str:
-        """What this member waits for, and the last error."""
+        """Text for warnings: why this member has no assignment yet, and the last error."""
         if self.state in (MemberState.STABLE, MemberState.FAILED) or (self.coordinator and self.topics is None):
             return ""
         if self.coordinator is None:

@@ -103,7 +103,7 @@ class Wanted(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What a heartbeat tells the coordinator about this member."""
+    """The fields of a heartbeat about this member."""
 
     wanted: Wanted
     owned: Partitions
@@ -314,7 +314,7 @@ class ConsumerMember:
         )
 
     def _obstacle(self) -> str:
-        """What this member waits for, and the last error."""
+        """Text for warnings: why this member has no assignment yet, and the last error."""
         if self.state in (MemberState.STABLE, MemberState.FAILED) or (self.coordinator and self.wanted is None):
             return ""
         if self.coordinator is None:

@@ -1,4 +1,4 @@
-"""What a group member's state machine asks its shell to do. Pure.
+"""Effects: what a group member's state machine asks its shell to do. Pure.
 
 The machines return lists of these; :mod:`barnabas_client.membership.thread` carries them out.
 """

@@ -69,7 +69,7 @@ _LIBRARIES: Final = tuple({os.path.normcase(sysconfig.get_path(name)) for name i
 
 
 def location(thread_id: int) -> str:
-    """What a thread is doing now: the innermost line of the program's own code, ``in handle (app.py:42)``."""
+    """The innermost line of the program's own code in a thread's stack, ``in handle (app.py:42)``."""
     innermost = frame = sys._current_frames().get(thread_id)
     while frame is not None and os.path.normcase(frame.f_code.co_filename).startswith((*_LIBRARIES, "<")):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""What describes a group member: its settings, its states, and the snapshot that other threads read. Pure."""
+"""Settings and states of a group member, and the snapshot that other threads read. Pure."""
 
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def _messages(login: Login, where: str) -> SaslExchange:
-    """What a client says to log in.
+    """Create the exchange of messages of a login.
 
     Raises:
         KafkaConnectionError: there is no token now. It is tried again, as with a broker that does not answer.

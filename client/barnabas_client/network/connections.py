@@ -36,7 +36,7 @@ _SILENCE: Final = 1.0
 
 
 class Purpose(Enum):
-    """What a connection is used for."""
+    """Purpose of a connection."""
 
     #: Metadata, offsets, produce, and all that answers at once.
     DATA = "data"

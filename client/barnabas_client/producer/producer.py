@@ -1007,7 +1007,7 @@ def _next_run(known: _KnownTopic, columns: RecordColumns, begin: int, end: int) 
 
 
 def _progress_of(progress: asyncio.Event, transactions: TransactionManager | None) -> Callable[[], None]:
-    """What to call when batches are acknowledged or have failed. It has no reference to the producer: see
+    """Function to call when batches are acknowledged or have failed. It has no reference to the producer: see
     :class:`_KnownTopics`."""
     if transactions is None:
         return progress.set

@@ -151,13 +151,13 @@ class Ask(NamedTuple):
 
 
 class Resolve(NamedTuple):
-    """What the ticket stands for is done."""
+    """End the call that waits with a ticket: its work is done."""
 
     ticket: Ticket
 
 
 class Reject(NamedTuple):
-    """What the ticket stands for has failed."""
+    """End the call that waits with a ticket: its work has failed."""
 
     ticket: Ticket
     error: KafkaError

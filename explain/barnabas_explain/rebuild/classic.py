@@ -169,7 +169,7 @@ class GenerationHistory:
             history.emit(GroupEmpty, generation=new.number)
 
     def _triggers(self, before: Generation, new: Generation, between: Between) -> list[MemberEvent]:
-        """What changed in the members of a group; each may have caused the rebalance."""
+        """The changes of the members between two generations; each may have caused the rebalance."""
         history, upper = self._history, between[1]
         out: list[MemberEvent] = []
         instances = {each.instance_id: each for each in before.members.values() if each.instance_id}

@@ -1,4 +1,4 @@
-"""What is known of a group while its records are read: its events, its commits, and the owners of partitions. Pure."""
+"""State of a group while its records are read: its events, its commits, and the owners of partitions. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class RebuiltMember:
     kept: frozenset[Partition] = NOTHING
 
     def identity(self) -> Member:
-        """What identifies the member in an event."""
+        """The member's ids and address, for events."""
         return Member(self.member_id, self.client_id, self.host, self.instance_id)
 
 
@@ -70,7 +70,7 @@ class RebuiltPartition:
 
 
 class History:
-    """What classic groups and groups of the consumer protocol have in common: events, commits, owners of partitions."""
+    """Events, commits and owners of partitions of a group of either protocol."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -253,7 +253,7 @@ class Settings:
         return Path(unquote(url.path))
 
     def _jaas_options(self) -> Mapping[str, str]:
-        """What ``kafka.sasl.jaas.config`` has; nothing without it.
+        """The options of ``kafka.sasl.jaas.config``; none without it.
 
         Raises:
             ValueError: it cannot be read; the text has no part of it.

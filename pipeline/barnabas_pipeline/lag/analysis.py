@@ -54,7 +54,7 @@ class LagTables:
 
 @dataclass(frozen=True, slots=True)
 class LagWindow:
-    """What to analyze.
+    """The groups and the time that are analyzed.
 
     Attributes:
         groups: the groups; all groups if empty.

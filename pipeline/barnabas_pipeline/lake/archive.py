@@ -58,7 +58,7 @@ _EVENT_TIME: Final = "barnabas.event.time"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveJob:
-    """What to archive, and how.
+    """Settings of an archive.
 
     Attributes:
         lake: the path of the folder with all tables, as executors see it too.

@@ -39,7 +39,7 @@ class StagedFile(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class CommitState:
-    """What is written.
+    """The newest micro-batch that is written, and where the next one continues.
 
     Attributes:
         batch: the id of the last micro-batch that is written; -1 if there is none.
@@ -72,7 +72,7 @@ class CommitState:
 
 @dataclass(frozen=True)
 class CommitPlan:
-    """What a micro-batch writes.
+    """The batches that a micro-batch writes.
 
     Attributes:
         batch: the id of the micro-batch.

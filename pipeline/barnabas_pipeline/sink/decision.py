@@ -1,4 +1,4 @@
-"""What is decided about a micro-batch that is written in transactions: the record on disk, and its continuation. Pure.
+"""Decision about a micro-batch that is written in transactions: the record on disk, and its continuation. Pure.
 
 :mod:`barnabas_pipeline.sink.transactional` describes the protocol.
 """

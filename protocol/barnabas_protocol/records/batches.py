@@ -168,7 +168,7 @@ def check_crc(batch: Buffer) -> None:
 
 
 def flaw(header: BatchHeader) -> str | None:
-    """What makes a batch of this header impossible, in a few words; None if it is sound.
+    """Check a header; return why a batch cannot have it, in a few words, or None if it is sound.
 
     With the CRC this decides whether bytes are a batch, for every part of the broker: what a producer may append,
     replicas, recovery and the cleaner accept as well. Attribute bits without a meaning are ignored, as Kafka does.

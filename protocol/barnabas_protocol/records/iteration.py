@@ -471,7 +471,7 @@ def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...]
 
 
 class RecordsSummary(NamedTuple):
-    """What :func:`inspect_records` has seen.
+    """Summary of records, as :func:`inspect_records` returns it.
 
     Attributes:
         keyless: whether any record has no key.

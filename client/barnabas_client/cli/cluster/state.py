@@ -30,7 +30,7 @@ _OFFLINE_TOPICS: Final = 100
 
 
 class Problem(Enum):
-    """What is wrong with a partition, worst first."""
+    """Problems of a partition, worst first."""
 
     #: It has no leader: it can neither be read nor written.
     OFFLINE = "offline"
@@ -62,7 +62,7 @@ class PartitionState:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with it, worst first."""
+        """The problems of the partition, worst first."""
         adding = () if self.moving is None else self.moving.adding
         wrong = {
             Problem.OFFLINE: not self.live,

@@ -114,7 +114,7 @@ async def _view(admin: Admin, output: Output) -> tuple[dict[str, Any], Lines]:
 
 
 def counts(state: ClusterState) -> dict[str, int]:
-    """What is wrong with a cluster, in numbers."""
+    """The number of partitions with each problem."""
     problems = Counter(problem for one in state.partitions.values() for problem in one.problems)
     return {
         "offline": problems[Problem.OFFLINE],
@@ -247,7 +247,7 @@ def _lines(state: ClusterState, output: Output, width: int | None, height: int |
 
 
 def shared_conditions(state: ClusterState) -> list[tuple[BrokerCondition, str]]:
-    """What brokers cannot do now, each condition once, with the brokers that have it."""
+    """The conditions of the brokers, each once, with the brokers that have it."""
     brokers: dict[BrokerCondition, list[int]] = {}
     for node, conditions in sorted(state.conditions.items()):
         for one in conditions:

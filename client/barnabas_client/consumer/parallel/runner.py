@@ -45,7 +45,7 @@ _HARMLESS: Final = (CommitFailedError, ConsumerStoppedError)
 
 
 class RunConsumer(Protocol):
-    """What a run needs of its consumer; see :class:`~barnabas_client.consumer.consumer.Consumer`."""
+    """The part of a consumer that a run uses; see :class:`~barnabas_client.consumer.consumer.Consumer`."""
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The assigned partitions."""

@@ -1,4 +1,4 @@
-"""What ``Consumer.run`` handles next, and what it may commit. Pure.
+"""Decides which records ``Consumer.run`` handles next, and which offsets it may commit. Pure.
 
 Records that a poll returned become a :class:`Job`: each alone, or up to `batch_size` together. Jobs that must not
 overtake each other form a **lane**: one lane for each partition, for each key of a partition, or none at all
@@ -36,7 +36,7 @@ class Order(Enum):
 
 
 class Verdict(Enum):
-    """What happens to a job that failed."""
+    """Outcome for a job that failed."""
 
     #: It is tried again after a back-off.
     RETRY = auto()
@@ -124,7 +124,7 @@ class Job:
 
     @property
     def place(self) -> Hashable:
-        """What the records of a batch have in common: the lane, or the partition."""
+        """The place that all records of a batch share: the lane, or the partition."""
         return (self.partition, None) if self.lane is None else self.lane
 
 
