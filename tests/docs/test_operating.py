@@ -1,7 +1,9 @@
 """docs/operating.md: the unit and the manifests are valid, their flags exist, and the broker writes the log lines."""
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +25,11 @@ UNIT_KEYS = {
     "Service": {
         *("Type", "User", "Group", "StateDirectory", "StateDirectoryMode", "ExecStart", "Restart", "RestartSec"),
         *("TimeoutStopSec", "LimitNOFILE", "NoNewPrivileges", "PrivateDevices", "PrivateTmp"),
-        *("ProtectHome", "ProtectSystem"),
+        *("ProtectHome", "ProtectSystem", "CapabilityBoundingSet", "LockPersonality", "MemoryDenyWriteExecute"),
+        *("PrivateUsers", "ProcSubset", "ProtectClock", "ProtectControlGroups", "ProtectHostname", "ProtectKernelLogs"),
+        *("ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "RemoveIPC", "RestrictAddressFamilies"),
+        *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "SystemCallArchitectures"),
+        *("SystemCallErrorNumber", "SystemCallFilter", "UMask"),
     },
     "Install": {"WantedBy"},
 }
@@ -80,7 +86,7 @@ def test_the_unit_has_only_what_systemd_knows() -> None:
             continue
         key, equals, value = line.partition("=")
         assert equals
-        assert value
+        assert value or key == "CapabilityBoundingSet"  # none
         assert key in UNIT_KEYS[section], line
         assert (section, key) not in seen, line
         seen.add((section, key))
@@ -96,6 +102,62 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_rates_the_unit_as_hardened(tmp_path: Path) -> None:
+    unit = tmp_path / "barnabas.service"
+    unit.write_text(UNIT)
+    command = ["systemd-analyze", "security", "--offline=true", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("needs systemd 250")
+    found = re.search(r"Overall exposure level for barnabas.service: ([\d.]+)", done.stdout)
+    assert found
+    assert float(found[1]) < 2.5
+
+
+@pytest.mark.programs
+@pytest.mark.skipif(not shutil.which("systemd-analyze") or not shutil.which("strace"), reason="needs both programs")
+def test_the_broker_needs_only_the_system_calls_of_the_unit(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    broker = [
+        sys.executable,
+        "-m",
+        "barnabas_broker",
+        "--port",
+        "0",
+        "--http-port",
+        "0",
+        "--data-dir",
+        str(tmp_path / "d"),
+    ]
+    command = ["strace", "-f", "-qq", "-o", str(trace), *broker]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        if not (line := process.stdout.readline()):
+            pytest.skip(f"strace cannot trace: {process.communicate()[1]}")
+        address = line.strip().rpartition(" ")[2]
+        commands = [["produce", "orders"], ["consume", "orders", "-g", "readers", "--from-beginning", "-e"]]
+        for words in commands:
+            client = [sys.executable, "-m", "barnabas_client.cli", *words, "-b", address]
+            subprocess.run(client, input="one\n", text=True, stdout=subprocess.DEVNULL, check=True, timeout=100)
+        traced = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+        os.kill(traced, signal.SIGTERM)
+        process.communicate(timeout=100)
+    called = set(re.findall(r"^\d+ +(?:<\.\.\. )?(\w+)[( ]", trace.read_text("utf-8", "replace"), re.MULTILINE))
+    assert {"read", "sendmsg", "fsync"} & called
+    assert not called - _system_calls("@system-service") - _system_calls("@default")
+
+
+def _system_calls(of: str) -> set[str]:
+    """The system calls of a set, and of the sets in it."""
+    done = subprocess.run(
+        ["systemd-analyze", "syscall-filter", of], capture_output=True, text=True, check=True, timeout=60
+    )
+    lines = [line.strip() for line in done.stdout.splitlines()[1:]]
+    sets = [line for line in lines if line.startswith("@")]
+    return {line for line in lines if line and line[0] not in "@#"}.union(*map(_system_calls, sets))
 
 
 def test_the_flags_of_the_unit_exist(tmp_path: Path) -> None:
