@@ -340,7 +340,6 @@ class ClientSettings(TypedDict, total=False):
     """The arguments that :class:`ConsumerSettings` and :class:`ProducerSettings` have in common."""
 
     bootstrap_servers: str | Iterable[str]
-    client_id: str
     request_timeout_ms: int
     metadata_max_age_ms: int
     retry_backoff_ms: int
@@ -365,6 +364,7 @@ class ConsumerSettings(ClientSettings, total=False):
     For type checkers, and for programs that keep settings in a dictionary: ``Consumer("flights", **settings)``.
     """
 
+    client_id: str | None
     group_id: str | None
     group_instance_id: str | None
     auto_offset_reset: AutoOffsetReset
@@ -395,6 +395,7 @@ class ProducerSettings(ClientSettings, total=False):
     For type checkers, and for programs that keep settings in a dictionary: ``Producer(**settings)``.
     """
 
+    client_id: str
     acks: Acks | None
     enable_idempotence: bool | None
     compression_type: Compression | None

@@ -234,7 +234,7 @@ SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "Consumer.run": (Consumer.run, (RunConfig,)),
 }
 #: Settings with another default in a signature, on purpose.
-EXCEPT = {("Admin", "client_id"), ("Consumer", "partition_assignment_strategy")}
+EXCEPT = {("Admin", "client_id"), ("Consumer", "client_id"), ("Consumer", "partition_assignment_strategy")}
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

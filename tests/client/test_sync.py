@@ -1,6 +1,8 @@
 """`barnabas.sync`: the clients without ``await``, against a broker in this process."""
 
 import inspect
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,6 +213,17 @@ def test_a_listener_with_coroutine_functions(make: Callable[..., Consumer], topi
     consumer.subscribe([topic], listener=Listener())
     with consumer:
         assert calls == [TopicPartition(topic, 0)]
+
+
+def test_members_can_be_told_apart(broker: Broker, make: Callable[..., Consumer], topic: str) -> None:
+    with make() as one, make() as other, make(client_id="mine"), make(group_id=None) as alone:
+        names = [client._client._client.client_id for client in (one, other, alone)]
+    assert len(set(names)) == 3
+    assert names[2] == "barnabas"
+    explained = broker.explain(topic)
+    for name in (*names[:2], "mine"):
+        assert re.search(rf"\b{name} \(127\.0\.0\.1\) joined", explained), explained
+    assert f"barnabas-{os.getpid()}" in names[0]
 
 
 def test_run_calls_plain_handlers_in_threads(make: Callable[..., Consumer], topic: str) -> None:

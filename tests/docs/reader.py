@@ -68,10 +68,12 @@ def blocks(page: str) -> list[Block]:
 
 
 def comparable(output: str) -> str:
-    """An output without colours, and without what differs from run to run: times, durations, widths of columns."""
+    """An output without colours, and without what differs from run to run: times, durations, process ids, widths of
+    columns."""
     output = re.sub(r"\x1b\[[0-9;]*m", "", output)  # bold, colours
     output = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", output.replace("\r\n", "\n"))
     output = re.sub(r"\b\d+(\.\d+)? (ms|s)\b", "DURATION", output)
+    output = re.sub(r"\bbarnabas-\d+\b", "barnabas-PROCESS", output)
     return re.sub(r" +", " ", re.sub(r" +$", "", output, flags=re.MULTILINE)).strip()
 
 

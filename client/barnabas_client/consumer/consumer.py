@@ -6,6 +6,8 @@ and aiokafka's ``AIOKafkaConsumer``, whose names and units these are.
 """
 
 import asyncio
+import itertools
+import os
 import re
 import ssl
 import time
@@ -69,6 +71,10 @@ _log: Final = logger("barnabas_client.consumer")
 _FETCH_TAKES: Final = 0.5
 
 
+#: Numbers the members of this process that have no client id of their own.
+_members: Final = itertools.count(1)
+
+
 class Phase(Enum):
     """The life of a consumer, in order."""
 
@@ -104,7 +110,9 @@ class Consumer(AsyncOnly, Generic[K, V]):
         topics: the topics to read; none if :meth:`subscribe` or :meth:`assign` follows. Default: none.
         bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
             names the others. Default: "localhost:9092".
-        client_id: the name of this client in the brokers' logs and in group member ids. Default: "barnabas".
+        client_id: the name of this client in the brokers' logs and in group member ids. Default: None, which is
+            "barnabas", and for the member of a group has the process id, so that members can be told apart:
+            "barnabas-4711", and "barnabas-4711-2" for the second one of a process.
         group_id: the group to join and to commit for. Default: None, which reads without a group.
         group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
             Default: None.
@@ -212,7 +220,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self,
         *topics: str,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
-        client_id: str = ClientConfig.client_id,
+        client_id: str | None = None,
         group_id: str | None = ConsumerConfig.group_id,
         group_instance_id: str | None = ConsumerConfig.group_instance_id,
         key_deserializer: Deserializer[Any] | None = ConsumerConfig.key_deserializer,
@@ -261,7 +269,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             )
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
-            client_id=client_id,
+            client_id=_default_client_id(group_id) if client_id is None else client_id,
             request_timeout_ms=request_timeout_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             retry_backoff_ms=retry_backoff_ms,
@@ -1104,6 +1112,13 @@ class Consumer(AsyncOnly, Generic[K, V]):
             IllegalOperationError: there is no group.
         """
         self._running_group().membership.rejoin(reason)
+
+
+def _default_client_id(group_id: str | None) -> str:
+    if group_id is None:
+        return ClientConfig.client_id
+    process, number = os.getpid(), next(_members)
+    return f"{ClientConfig.client_id}-{process}" + ("" if number == 1 else f"-{number}")
 
 
 def _limit(max_records: object) -> int:
