@@ -39,6 +39,7 @@ from barnabas_broker.config.keys import (
     LISTENERS,
     LOG_DIR,
     LOG_DIRS,
+    LOG_FLUSH_INTERVAL_MESSAGES,
     NODE_ID,
 )
 from barnabas_broker.errors import BrokerError
@@ -139,6 +140,12 @@ def _parser() -> argparse.ArgumentParser:
         "a loopback address, and no listener has TLS or logins)",
     )
     parser.add_argument(
+        "--durable",
+        action="store_true",
+        help="acknowledge records when they are on the disk: they survive a power cut "
+        "(log.flush.interval.messages=1; default: when they are in the page cache)",
+    )
+    parser.add_argument(
         "--init",
         metavar="FILE",
         help="a YAML file with topics, users, ACLs, quotas, first records and groups' offsets; what is there stays",
@@ -184,6 +191,9 @@ def read_config(arguments: argparse.Namespace) -> tuple[Config, list[str]]:
     ):
         if value is not None:
             flags[key] = value
+    if arguments.durable and flags.setdefault(LOG_FLUSH_INTERVAL_MESSAGES.name, "1") != "1":
+        given = flags[LOG_FLUSH_INTERVAL_MESSAGES.name]
+        raise ConfigError(f"--durable and {LOG_FLUSH_INTERVAL_MESSAGES.name}={given} are given: give one of them")
     environment = {name: value for name, value in parse_environment(os.environ).items() if is_for_broker(name)}
     config = layered(BROKER_KEYS, [file, environment, flags])
     if arguments.data_dir is not None:
@@ -254,6 +264,7 @@ def _check_cores(arguments: argparse.Namespace, config: Config) -> None:
 def _supervise(arguments: argparse.Namespace, config: Config) -> None:
     """Run a local cluster until a signal ends it."""
     flags = ["--supervised", "--log-format", arguments.log_format, "--log-level", arguments.log_level]
+    flags += ["--durable"] * arguments.durable
     flags += ["--config", arguments.config] if arguments.config is not None else []
     # Each broker gets a directory of its own within the one that is given.
     kept = [pair for pair in arguments.set if pair.partition("=")[0].strip() not in (LOG_DIR.name, LOG_DIRS.name)]
