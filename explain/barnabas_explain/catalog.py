@@ -129,10 +129,10 @@ class Line(NamedTuple):
 def fields(cls: type[E]) -> type[E]:
     """Make a class a dataclass that is frozen for type checkers.
 
-    Python would make two more functions for each class that it freezes, and two to compare and to print: for all of
-    them that is a tenth of a broker's start.
+    Python would write functions for each of them, to make, compare and print its events: all together that is some
+    hundredths of a broker's start. The base has them instead.
     """
-    cls = dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+    cls = dataclass(init=False, repr=False, eq=False, kw_only=True, slots=True)(cls)
     cls.fields = dataclasses.fields(cast(Any, cls))
     return cls
 
@@ -185,6 +185,15 @@ class GroupEvent:
     inferred: bool | None = None
     between: Between | None = None
     shortened: bool | None = None
+
+    def __init__(self, **values: Any) -> None:
+        for each in self.fields:
+            value = values.pop(each.name, each.default)
+            if value is dataclasses.MISSING:
+                raise TypeError(f"{type(self).__name__} needs {each.name}")
+            setattr(self, each.name, value)
+        if values:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupEvent) and type(self) is type(other) and self.values() == other.values()
