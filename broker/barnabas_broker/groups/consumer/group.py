@@ -56,7 +56,7 @@ from barnabas_broker.groups.consumer.members import (
     ConsumerGroupMember,
     Owned,
 )
-from barnabas_broker.groups.consumer.regex import Resolve, ResolvedRegex, refresh_due
+from barnabas_broker.groups.consumer.regex import MAX_NAMES, MAX_REGEXES, Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
 from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, PersistRecords, Reply, Token
@@ -307,6 +307,21 @@ class _Computation:
     replaced: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Resolution:
+    """Regular expressions that are being resolved.
+
+    Attributes:
+        ticket: of the effect.
+        resolved: whether something is known now of one of them that was not, be it that nothing matches it.
+        changed: whether one of them matches other topics than before.
+    """
+
+    ticket: int
+    resolved: bool = False
+    changed: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class _Held:
     """A heartbeat that waits until others, by their member ids, have revoked partitions of its member's new target."""
@@ -354,6 +369,7 @@ class ConsumerGroup:
         "_computation",
         "_dead",
         "_deadlines",
+        "_failed",
         "_finishing",
         "_hashed",
         "_held",
@@ -362,6 +378,7 @@ class ConsumerGroup:
         "_last_ticket",
         "_losing",
         "_matched",
+        "_matches",
         "_migrated",
         "_mixed",
         "_owners",
@@ -419,8 +436,12 @@ class ConsumerGroup:
         self._subscriptions: dict[frozenset[str], tuple[frozenset[str], int]] = {}
         #: The version of the topics, and the hash of those that the group subscribes to; None if these have changed.
         self._hashed: tuple[int, int] | None = None
-        #: The ticket of the resolution that is under way.
-        self._resolving: int | None = None
+        #: Why what a regular expression matches could not be taken over when it was resolved last.
+        self._failed: dict[str, str] = {}
+        #: Number of topics that all resolved regular expressions match, together.
+        self._matches = 0
+        #: The resolution that is under way.
+        self._resolving: _Resolution | None = None
         #: When all regular expressions were resolved last, -inf if they were not, and the version of the topics then.
         self._refreshed_at = -inf
         self._refreshed_version = -1
@@ -576,6 +597,7 @@ class ConsumerGroup:
             request.subscribed_topic_regex,
         )
         assigned_before: Owned = {} if known is None else known.assigned
+        self._check_regex("" if known is None else known.regex, said.regex)
         member, changed = self._update(known, request.member_id or self._settings.new_id(), said, caller, out, now)
         joins = request.member_epoch == JOIN_EPOCH
         full = joins or (request.rebalance_timeout_ms != -1 and names is not None and reported is not None)
@@ -1130,6 +1152,22 @@ class ConsumerGroup:
         """Whether a member subscribes with `regex`: then it has been checked."""
         return regex in self._regexes
 
+    def _check_regex(self, before: str, after: str | None) -> None:
+        """Check that the group may have one more expression, which is that of a member that had the one `before`.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION.
+        """
+        if not after or after in self._regexes:
+            return
+        replaces = self._regexes.get(before) == 1
+        if len(self._regexes) - replaces >= MAX_REGEXES:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"The members of group {self.group_id} have {MAX_REGEXES} different SubscribedTopicRegex, and a group"
+                " may not have more. Subscribe with one that another member has.",
+            )
+
     def _subscribe_regex(self, before: str, after: str) -> None:
         """Count a member's regular expression. One that no member has any more is forgotten."""
         if before == after:
@@ -1148,7 +1186,9 @@ class ConsumerGroup:
     def _set_matches(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set what a regular expression matches; None forgets it."""
         before = self.resolved.pop(regex, None)
+        self._failed.pop(regex, None)
         after: frozenset[str] = frozenset() if resolved is None else resolved.topics
+        self._matches += len(after) - (0 if before is None else len(before.topics))
         if before is not None:
             for name in before.topics - after:
                 self._matched[name] -= 1
@@ -1178,12 +1218,19 @@ class ConsumerGroup:
             )
         ):
             self._last_ticket += 1
-            self._resolving = self._last_ticket
+            self._resolving = _Resolution(self._last_ticket)
             client = caller.principal, caller.host
-            out.append(Resolve(self._resolving, frozenset(self._regexes), caller.may_describe, client))
+            out.append(Resolve(self._last_ticket, frozenset(self._regexes), caller.may_describe, client))
 
     def regexes_resolved(
-        self, ticket: int, matches: Mapping[str, frozenset[str]], version: int, now: float, wall_ms: int
+        self,
+        ticket: int,
+        matches: Mapping[str, frozenset[str]],
+        version: int,
+        now: float,
+        wall_ms: int,
+        *,
+        last: bool = True,
     ) -> list[ConsumerEffect]:
         """What a :class:`~barnabas_broker.groups.consumer.regex.Resolve` asked for. Stale tickets are ignored.
 
@@ -1194,29 +1241,27 @@ class ConsumerGroup:
             version: the ``names_version`` of the topics that were searched.
             now: the time.
             wall_ms: the time of day, in ms since 1970, for the records.
+            last: whether no further part of the result follows. The group epoch grows with the last part.
         """
         out: _Out = []
-        if self._resolving != ticket or self._dead:
+        resolution = self._resolving
+        if resolution is None or resolution.ticket != ticket or self._dead:
             return out
-        self._resolving = None
-        self._refreshed_at, self._refreshed_version = now, version
-        resolved = bumps = False
         # In the order of their names, so that the same requests give the same records.
-        for regex in sorted(self._regexes):
-            topics = matches.get(regex)
-            if topics is None:
-                continue  # A member has brought it after the question, or it took too long.
+        for regex in sorted(matches.keys() & self._regexes.keys()):
+            topics = matches[regex]
             known = self.resolved.get(regex)
             before = frozenset() if known is None else known.topics
             if known is not None and topics == before:
                 continue
-            if sum(len(name) + 2 for name in topics) > self._settings.max_record_bytes:
-                reason = f"the names of {len(topics)} topics are larger than a record allows"
-                out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
+            reason = self._refused(topics, before)
+            if reason is not None:
+                if self._failed.get(regex) != reason:  # it is tried again, every ten seconds
+                    self._failed[regex] = reason
+                    out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
                 continue
             self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
             self._change(_REGEX, regex)
-            resolved = True
             out.append(
                 RegexResolved(
                     generation=self.epoch,
@@ -1226,13 +1271,30 @@ class ConsumerGroup:
                     removed=tuple(nsmallest(_MAX_NAMED, before - topics)),
                 )
             )
-            bumps = bumps or topics != before
-        if bumps or self._unsubscribed:
-            # What a member subscribed to before it changed its expression goes to others, even if nothing matches it.
-            cause = RegexResolved if resolved else SubscriptionChanged
-            self._bump(self._hash(), cause, [], out, now)
+            resolution.resolved = True
+            resolution.changed = resolution.changed or topics != before
+        if last:
+            self._resolving = None
+            self._refreshed_at, self._refreshed_version = now, version
+            if resolution.changed or self._unsubscribed:
+                # What a member subscribed to before it changed its expression goes to others, even if the new one
+                # matches nothing.
+                cause = RegexResolved if resolution.resolved else SubscriptionChanged
+                self._bump(self._hash(), cause, [], out, now)
         self._append([], out)
         return out
+
+    def _refused(self, topics: frozenset[str], before: frozenset[str]) -> str | None:
+        """Why an expression that matched `before` cannot match `topics` now; None if it can."""
+        if sum(len(name) + 2 for name in topics) > self._settings.max_record_bytes:
+            return f"the names of {len(topics)} topics are larger than a record allows"
+        others = self._matches - len(before)
+        if len(topics) + others > MAX_NAMES:
+            return (
+                f"it matches {len(topics)} topics, and the others of the group {others}: a group may have {MAX_NAMES}"
+                " matches in all"
+            )
+        return None
 
     def _hash(self) -> int:
         """The hash of all topics that the group subscribes to. Members that join subscribe to the same, as a rule."""
@@ -1295,15 +1357,21 @@ class ConsumerGroup:
         """Ask for a target for the group epoch; the heartbeats wait for it, their records do not."""
         topics = self._settings.topics
         ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
+        #: The ids by the names: different regular expressions may match the same topics.
+        ids_of: dict[frozenset[str], frozenset[bytes]] = {}
         members = {}
         for member in self.members.values():
             subscription = (member.topics, member.regex)
             topic_ids = ids.get(subscription)
             if topic_ids is None:
-                topic_ids = ids[subscription] = topics.ids_of(self.subscription(member))
+                names = self.subscription(member)
+                topic_ids = ids_of.get(names)
+                if topic_ids is None:
+                    topic_ids = ids_of[names] = topics.ids_of(names)
+                ids[subscription] = topic_ids
             target = self.targets.get(member.member_id, {})
             members[member.member_id] = MemberSpec(topic_ids, target, member.instance_id, member.rack_id)
-        described = {topic_id: topics.by_id[topic_id] for topic_ids in ids.values() for topic_id in topic_ids}
+        described = {topic_id: topics.by_id[topic_id] for topic_id in frozenset[bytes]().union(*ids_of.values())}
         self._append([], out)
         self._last_ticket += 1
         self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, heartbeats)

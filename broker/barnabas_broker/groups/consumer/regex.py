@@ -5,13 +5,22 @@
 Source: Kafka's ``TopicRegexResolver``, ``GroupMetadataManager.maybeUpdateRegularExpressions``.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_broker.steps import Steps
 
 #: Seconds that have to pass between two refreshes of a group's expressions.
 MIN_REFRESH_INTERVAL: Final = 10.0
+
+#: Different regular expressions of the members of one group, at most. Kafka has no such limit.
+MAX_REGEXES: Final = 100
+
+#: Names of topics that all regular expressions of a group match together, at most. Each is in memory and in a record.
+MAX_NAMES: Final = 100_000
+
+#: Names of topics that a group takes over in one call, about.
+NAMES_PER_CALL: Final = 5_000
 
 #: Topics that are authorized in one step.
 _AUTHORIZED_PER_STEP: Final = 100
@@ -58,20 +67,37 @@ def authorized(
         may_describe: whether the client may describe a topic; it is asked once for each.
     """
     allowed: dict[str, bool] = {}
+    #: Of results that are the same: expressions with equal matches share one object.
+    known: dict[frozenset[str], frozenset[str]] = {}
     kept: dict[str, frozenset[str]] = {}
     for regex, topics in matches.items():
-        found = []
-        for number, topic in enumerate(topics, 1):
-            may = allowed.get(topic)
-            if may is None:
-                may = allowed[topic] = may_describe(topic)
-            if may:
-                found.append(topic)
-            if number % _AUTHORIZED_PER_STEP == 0:
-                yield
-        kept[regex] = frozenset(found)
+        if topics not in known:
+            found = []
+            for number, topic in enumerate(topics, 1):
+                may = allowed.get(topic)
+                if may is None:
+                    may = allowed[topic] = may_describe(topic)
+                if may:
+                    found.append(topic)
+                if number % _AUTHORIZED_PER_STEP == 0:
+                    yield
+            known[topics] = topics if len(found) == len(topics) else frozenset(found)
+        kept[regex] = known[topics]
         yield
     return kept
+
+
+def in_parts(matches: Mapping[str, frozenset[str]]) -> Iterator[dict[str, frozenset[str]]]:
+    """What expressions match, in the order of their texts, in parts of about :data:`NAMES_PER_CALL` names."""
+    part: dict[str, frozenset[str]] = {}
+    names = 0
+    for regex in sorted(matches):
+        if part and names + len(matches[regex]) > NAMES_PER_CALL:
+            yield part
+            part, names = {}, 0
+        part[regex] = matches[regex]
+        names += len(matches[regex])
+    yield part
 
 
 def refresh_due(

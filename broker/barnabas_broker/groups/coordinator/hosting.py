@@ -16,7 +16,7 @@ from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
-from barnabas_broker.groups.consumer.regex import Resolve, authorized
+from barnabas_broker.groups.consumer.regex import Resolve, authorized, in_parts
 from barnabas_broker.groups.effects import Effect, Persist, PersistRecords, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
@@ -593,20 +593,23 @@ class HostedGroups:
             return
         version = topics.names_version
 
-        def prepare(matches: Mapping[str, frozenset[str]]) -> Steps[Mapping[str, frozenset[str]]]:
+        def take_over(matches: Mapping[str, frozenset[str]]) -> Steps[None]:
             if effect.may_describe is not None:
                 matches = yield from authorized(matches, effect.may_describe)
-            yield from topics.hash_each(chain.from_iterable(matches.values()))
-            return matches
-
-        def prepared(matches: Mapping[str, frozenset[str]]) -> None:
-            effects = group.regexes_resolved(effect.ticket, matches, version, self.now(), self.wall_ms())
-            if hosted.group is group:
-                self.act(hosted, effects)
+            # Many expressions may match the same topics.
+            yield from topics.hash_each(chain.from_iterable(dict.fromkeys(matches.values())))
+            parts = list(in_parts(matches))
+            for number, part in enumerate(parts, 1):
+                last = number == len(parts)
+                effects = group.regexes_resolved(effect.ticket, part, version, self.now(), self.wall_ms(), last=last)
+                if hosted.group is group:
+                    self.act(hosted, effects)
+                if not last:
+                    yield
 
         def matched(matches: Mapping[str, frozenset[str]]) -> None:
-            # Thousands of topics take long to authorize and to hash: other tasks run between two steps.
-            self.do(prepare(matches), 1, prepared)
+            # Thousands of topics take long to authorize, to hash and to take over: other tasks run between two steps.
+            self.do(take_over(matches), 1, lambda _: None)
 
         self._regexes.resolve(effect.regexes, topics.by_name, version, effect.client, matched)
 

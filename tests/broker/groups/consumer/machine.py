@@ -259,12 +259,17 @@ class Machine:
         targets = NewTargets.of("g", asked.spec, spread(asked.spec))
         self.apply(self.group.assigned(asked.ticket, targets, self.now, self.wall_ms))
 
-    def resolved(self, *without: str) -> None:
-        """Report what the expressions of the oldest resolution match; those of `without` took too long."""
-        asked = self.resolutions.pop(0)
+    def resolved(self, *without: str, last: bool = True) -> None:
+        """Report what the expressions of the oldest resolution match; those of `without` took too long.
+
+        They follow in a later call if this is not the `last` one.
+        """
+        asked = self.resolutions[0]
+        if last:
+            del self.resolutions[0]
         matches = {regex: finish(Regex(regex).matching(self.topics.by_name)) for regex in asked.regexes - set(without)}
         version = self.topics.names_version
-        self.apply(self.group.regexes_resolved(asked.ticket, matches, version, self.now, self.wall_ms))
+        self.apply(self.group.regexes_resolved(asked.ticket, matches, version, self.now, self.wall_ms, last=last))
 
     def apply(self, effects: list[Any]) -> None:
         for effect in effects:

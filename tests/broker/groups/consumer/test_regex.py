@@ -58,3 +58,18 @@ def test_topics_that_a_client_may_not_describe_are_left_out_in_steps_and_each_is
     assert sum(1 for _ in authorized({"t.*": names}, lambda topic: True)) == 11
     assert finish(steps) == {"t.*": names - {"t7"}, "t7": frozenset(), "none": frozenset()}
     assert sorted(asked) == sorted(names)
+
+
+def test_equal_matches_are_authorized_once_and_stay_one_object() -> None:
+    asked: list[str] = []
+
+    def may_describe(topic: str) -> bool:
+        asked.append(topic)
+        return topic != "t7"
+
+    names = frozenset(f"t{number}" for number in range(10))
+    found = finish(authorized({"t.*": names, ".*": names, "t[0-6]": names - {"t7"}}, may_describe))
+    assert found["t.*"] is found[".*"] and found["t.*"] == names - {"t7"}
+    whole = finish(authorized({"t.*": names, ".*": names}, lambda topic: True))
+    assert whole["t.*"] is whole[".*"] is names
+    assert len(asked) == 10

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.groups.consumer import group as group_module
 from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
+from barnabas_broker.groups.consumer.regex import MAX_REGEXES, NAMES_PER_CALL, in_parts
 from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import Caller, PersistRecords
@@ -439,3 +441,98 @@ def test_a_member_without_a_regex_has_an_empty_one_in_its_record() -> None:
     join(machine, "a", None, "orders")
     value = machine.records[0][1]
     assert isinstance(value, ConsumerGroupMemberMetadataValue) and value.subscribed_topic_regex == ""
+
+
+def test_a_group_has_a_hundred_different_regexes_and_refuses_more() -> None:
+    machine = machine_with(orders=1, ticks=1)
+    for number in range(MAX_REGEXES):
+        assert join(machine, f"m{number}", f"orders|{number}").error_code == ErrorCode.NONE
+    before = len(machine.records), len(machine.events), machine.group.epoch, len(machine.group.members)
+    refused = join(machine, "other", "o.*")
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        "The members of group g have 100 different SubscribedTopicRegex, and a group may not have more. Subscribe with"
+        " one that another member has.",
+    )
+    assert (len(machine.records), len(machine.events), machine.group.epoch, len(machine.group.members)) == before
+    assert join(machine, "other", "orders|7").error_code == ErrorCode.NONE
+    epoch = machine.group.members["m7"].epoch
+    shared = machine.send("m7", epoch, subscribed_topic_regex="o.*")
+    assert shared.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION, "another member has its present one, too"
+    own = machine.send("m8", machine.group.members["m8"].epoch, subscribed_topic_regex="o.*")
+    assert own.error_code == ErrorCode.NONE, "its present one is not needed any more"
+    assert join(machine, "another", "t.*").error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    machine.send("m9", -1)
+    assert join(machine, "another", "t.*").error_code == ErrorCode.NONE
+
+
+def test_a_group_that_has_more_regexes_in_the_log_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = machine_with(orders=1)
+    for number in range(3):
+        join(machine, f"m{number}", f"orders|{number}")
+    machine.settle()
+    monkeypatch.setattr(group_module, "MAX_REGEXES", 2)
+    machine.group = restored(machine)
+    machine.settle()
+    assert len(machine.group.members) == 3
+    assert machine.beat("m0", subscribed_topic_regex="orders|0").error_code == ErrorCode.NONE
+    assert machine.beat("m0", subscribed_topic_regex="orders|4").error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_what_all_regexes_of_a_group_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "MAX_NAMES", 5)
+    machine = machine_with(a1=1, a2=1, a3=1, b=1)
+    machine.resolve = False
+    join(machine, "a", "a.")
+    join(machine, "b", "a.|x")
+    join(machine, "c", "b")
+    machine.resolved()
+    for _ in range(3):
+        machine.after(11)
+        machine.beat("a")
+        machine.resolved()
+    assert {regex: sorted(each.topics) for regex, each in machine.group.resolved.items()} == {
+        "a.": ["a1", "a2", "a3"],
+        "b": ["b"],
+    }
+    failed = "it matches 3 topics, and the others of the group %d: a group may have 5 matches in all"
+    assert [(each.regex, each.reason) for each in machine.of(RegexFailed)] == [
+        ("a.|x", failed % 3),
+        ("a.|x", failed % 4),
+    ]
+    machine.send("a", -1)
+    machine.after(11)
+    machine.beat("b")
+    machine.resolved()
+    assert sorted(machine.group.resolved) == ["a.|x", "b"]
+
+
+def test_a_result_that_comes_in_parts_begins_one_epoch() -> None:
+    machine = machine_with(orders=2, ticks=3)
+    machine.resolve = False
+    join(machine, "a", "o.*")
+    machine.resolved()
+    join(machine, "b", "t.*")
+    machine.after(11)
+    machine.beat("a")
+    epoch = machine.group.epoch
+    machine.resolved("t.*", last=False)
+    assert machine.group.epoch == epoch
+    machine.resolved("o.*", last=False)
+    assert (machine.group.epoch, machine.group.resolved["t.*"].topics) == (epoch, {"ticks"})
+    machine.beat("a")
+    assert len(machine.resolutions) == 1, "it has not ended"
+    machine.resolved("o.*", "t.*")
+    assert machine.group.epoch == epoch + 1
+    assert machine.of(EpochBumped)[-1].cause == "regex_resolved"
+    machine.settle()
+    assert owned_by(machine, "b") == {T: {0, 1, 2}}
+
+
+def test_results_are_cut_into_parts_of_some_thousand_names() -> None:
+    names = [frozenset(f"{regex}{number}" for number in range(NAMES_PER_CALL // 3)) for regex in range(7)]
+    matches = {f"r{number}": each for number, each in enumerate(names)} | {"none": frozenset[str]()}
+    parts = list(in_parts(matches))
+    assert [list(part) for part in parts] == [["none", "r0", "r1", "r2"], ["r3", "r4", "r5"], ["r6"]]
+    assert {regex: each for part in parts for regex, each in part.items()} == matches
+    assert list(in_parts({})) == [{}]

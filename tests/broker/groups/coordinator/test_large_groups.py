@@ -10,6 +10,7 @@ import pytest
 from barnabas_broker.groups.consumer import group as group_module
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.regex import NAMES_PER_CALL
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
@@ -291,3 +292,38 @@ def classic_join(instance: str, metadata: bytes | None = None) -> JoinGroupReque
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
     )
+
+
+async def test_many_regexes_of_many_topics_are_taken_over_in_turns_and_share_what_they_match() -> None:
+    service = await Service(group_consumer_assignment_interval_ms="0").loaded()
+    names = [f"t{number}" for number in range(1_000)]
+    topics = [Topic(b"%016d" % number, name, 1) for number, name in enumerate(names)]
+    service.groups.topics_changed(dict.fromkeys(names, 1), topics)
+    calls: list[int] = []
+    right = ConsumerGroup.regexes_resolved
+
+    def resolved(group: ConsumerGroup, ticket: int, matches: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(sum(map(len, matches.values())))
+        return right(group, ticket, matches, *arguments, **options)
+
+    def join(number: int) -> Any:
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=f"m{number}", member_epoch=0)
+        request.rebalance_timeout_ms, request.topic_partitions, request.subscribed_topic_names = 60_000, [], []
+        request.subscribed_topic_regex = f"t.*|{number}"
+        return service.groups.consumer_heartbeat(request, 1, CALLER)
+
+    with patch.object(ConsumerGroup, "regexes_resolved", resolved):
+        joining = [join(number) for number in range(200)]
+        await settle(service)
+        answers = [each.result() if isinstance(each, asyncio.Future) else each for each in joining]
+        await service.after(11)
+        join(0)
+        group = service.groups.groups["g"].group
+        assert isinstance(group, ConsumerGroup)
+        for _ in range(50):
+            await turn()
+            await settle(service)
+    codes = [each.error_code for each in answers]
+    assert codes == [ErrorCode.NONE] * 100 + [ErrorCode.INVALID_REGULAR_EXPRESSION] * 100
+    assert len(group.resolved) == 100 and len({id(each.topics) for each in group.resolved.values()}) == 1
+    assert max(calls) == NAMES_PER_CALL and sum(calls) == 101_000
