@@ -146,7 +146,7 @@ sim: install ## simulate 20,000 seeds of a coordinator with each group protocol 
 	$(BIN)/python -m tests.sim --seeds 20000 --protocol mixed
 	$(BIN)/python -m tests.sim_cluster --seeds 5000
 
-.PHONY: docs docs-serve dist
+.PHONY: docs docs-serve dist release-check
 docs: $(VENV)/.docs ## build the documentation site in build/site; a broken link fails
 	$(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs --doctree-dir build/doctrees . build/site
 	@echo "build/site/index.html"
@@ -159,6 +159,9 @@ dist: install ## build wheel and sdist, check them, and run the README's first e
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
+
+release-check: dist docs ## say what is left before a release: version, changes, addresses, packages, site
+	$(BIN)/python -m tests.packaging.release_check
 
 clean: ## remove what these commands made
 	rm -rf .venv .venv-* .data .data-cluster build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
