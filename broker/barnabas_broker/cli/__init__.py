@@ -1,4 +1,4 @@
-"""What this package adds to `barnabas`: commands for the broker's files and metadata, and sentences for group events.
+"""Additions to `barnabas`: commands for the broker's files and metadata, and sentences for group events.
 
 The program belongs to `barnabas_client`, which this package does not import. It finds :data:`COMMANDS` by the entry
 point group ``barnabas.commands``. Each is a declaration as plain data, whose keys are the attributes of

@@ -163,7 +163,7 @@ def configured(folder: Path, pairs: Sequence[str]) -> tuple[Config, list[str]]:
 
 
 def summary(broker: BrokerServer) -> str:
-    """What the broker has: topics, records and groups of clients."""
+    """Count what clients see: topics, records and groups."""
     logs = [kept for where, kept in broker.directory.logs.items() if where.topic not in INTERNAL_TOPICS]
     topics = len({kept.topic_partition.topic for kept in logs})
     records = sum(kept.log_end_offset - kept.log_start_offset for kept in logs)

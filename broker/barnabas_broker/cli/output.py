@@ -1,4 +1,4 @@
-"""What a command of this package prints to: the output that the `barnabas` program gives it."""
+"""Output of a command of this package, which the `barnabas` program gives it."""
 
 from typing import Any, Protocol
 

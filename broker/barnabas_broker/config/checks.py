@@ -191,7 +191,7 @@ def broker_listeners(config: Config, key: Key[tuple[Listener, ...]]) -> tuple[Li
 
 
 def protocols_of(listeners: Sequence[Listener], protocols: tuple[str, ...]) -> dict[str, str]:
-    """What each listener speaks, by its name.
+    """The security protocol of each listener, by its name.
 
     Without ``listener.security.protocol.map``, names that are not those of protocols speak PLAINTEXT. With it, they
     must be in it, as in Kafka: a mistyped name must not open a listener without TLS.

@@ -31,7 +31,7 @@ class Listener(NamedTuple):
 
 
 def prefix_of(name: str) -> str:
-    """What the keys of the listener `name` begin with."""
+    """The beginning of the keys of the listener `name`."""
     return f"{PREFIX}{name.lower()}."
 
 

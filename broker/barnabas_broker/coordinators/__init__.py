@@ -1,4 +1,4 @@
-"""What the coordinators of groups and of transactions share: their state is in the partitions of an internal topic.
+"""Common parts of the coordinators of groups and transactions: their state is in the partitions of an internal topic.
 
 - :mod:`~barnabas_broker.coordinators.ports`: what a coordinator needs from outside.
 - :mod:`~barnabas_broker.coordinators.partitions`: which partitions it loads and unloads (``CoordinatorPartitions``).

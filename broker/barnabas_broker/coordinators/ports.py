@@ -1,4 +1,4 @@
-"""What a coordinator needs from outside: the log of its topic, which partitions it leads, and an event loop."""
+"""Ports of a coordinator: the log of its topic, the partitions that it leads, and an event loop."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -188,7 +188,7 @@ def _sent_by_members(group: ClassicGroup, read: Read) -> Steps[set[bytes]]:
 
 
 def _claimed(group: ClassicGroup, member: ClassicGroupMember, read: Read) -> Mapping[str, frozenset[int]]:
-    """What a member says that it owns, if it has joined again or has no assignment.
+    """The partitions that a member reports as owned, if it has joined again or has no assignment.
 
     Members with cooperative assignors go on with what they own during a rebalance; others say that they own nothing.
     """

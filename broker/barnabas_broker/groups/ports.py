@@ -1,4 +1,4 @@
-"""What the group coordinator needs from outside, beside the ports of all coordinators."""
+"""Ports of the group coordinator, beside those of all coordinators."""
 
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ class OffsetsLog(CoordinatorLog, Protocol):
     def verify(
         self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
     ) -> Any:
-        """What :meth:`append` needs for a batch of a transaction, unless the transaction is open in the log.
+        """Verification for :meth:`append` of a batch of a transaction, unless the transaction is open in the log.
 
         A marker that is appended before the batch makes it void.
 

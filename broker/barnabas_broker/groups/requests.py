@@ -149,7 +149,7 @@ class GroupRequest:
 
     @property
     def kind(self) -> tuple[str, ErrorCode | None]:
-        """What is the same in requests that are alike."""
+        """Key of requests that are alike: the fields in which they agree."""
         return self._api, self.answer
 
     def as_data(self) -> dict[str, Any]:

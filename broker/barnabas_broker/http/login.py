@@ -1,4 +1,4 @@
-"""Who may read what an HTTP server serves. Pure, but for the files that are read at the start.
+"""Decides which clients may read what an HTTP server serves. Pure, but for the files that are read at the start.
 
 On a loopback address everyone may, as programs of this machine are trusted. On any other address a client shows a
 token, or a certificate (:mod:`~barnabas_broker.http.tls`), unless the operator says that everyone may:

@@ -23,7 +23,7 @@ _LATE_SECONDS: Final = 60.0
 
 
 class Offsets(NamedTuple):
-    """What is known of a group in one partition.
+    """State of a group in one partition.
 
     Attributes:
         topic: of the partition.

@@ -70,7 +70,7 @@ def report(group: str, chart: Mapping[str, Any], *, time_ms: int, now: Mapping[s
 
 
 def _sentences(group: str, chart: Mapping[str, Any]) -> str:
-    """What happened, in words, for a reader without scripts."""
+    """The explanations as HTML, for a reader without scripts."""
     lines = [f"<h1>{_text(group)}</h1>"]
     for each in chart["explanations"]:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["time"] / 1000))

@@ -1,4 +1,4 @@
-"""What the endpoint shows: the broker's parts, and values derived from them. Read-only."""
+"""View of the broker for the endpoint: its parts, and values derived from them. Read-only."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,7 +137,7 @@ class View:
         return [index for index in mine if index not in loaded]
 
     def damaged(self) -> Iterator[tuple[TopicPartition, Damage] | None]:
-        """What cannot be read because logs are damaged, by partition; None for a turn of the event loop."""
+        """The damaged parts of logs, by partition; None for a turn of the event loop."""
         logs = self.directory.logs
         for number, where in enumerate(list(logs), 1):  # a log may go between two turns
             log = logs.get(where)

@@ -90,7 +90,7 @@ def _short(client_id: str) -> str:
 
 
 class _Used(Generic[V]):
-    """What was used of a quota, by whom.
+    """The measured use of a quota, by user and client.
 
     Users have room of their own, which invented client ids do not take.
     """
@@ -106,7 +106,7 @@ class _Used(Generic[V]):
         return len(self._users) + len(self._clients) + len(self._rest)
 
     def use(self, who: _Who, user: str, now: float, make: Callable[[], V]) -> tuple[V, Callable[[float], None]]:
-        """What was used, made if there is nothing, and what holds it until a time."""
+        """The measured use, made if there is none, and a function that keeps it until a time."""
         own = self._users if who[1] is None else self._clients
         for kept, key in ((own, who), (self._users, (user, ""))):
             value = kept.use(key, now, make)
@@ -123,7 +123,7 @@ class _Used(Generic[V]):
 
 
 def _hold_nothing(until: float) -> None:
-    """What is measured of all others is never forgotten for another one."""
+    """Keep nothing: the use of all others together is never forgotten for another one."""
 
 
 class RateQuota:
@@ -159,7 +159,7 @@ class RateQuota:
         return self._measure(user, client_id, 0.0, now)
 
     def most(self, user: str, client_id: str) -> float:
-        """What a client may use at once without a wait, if it has used nothing before."""
+        """The amount that a client may use at once without a wait, if it has used nothing before."""
         found = self.limits.of(user, client_id) if self.limits else None
         return math.inf if found is None else found[1] * (self._window.samples - 1) * self._window.seconds
 
@@ -213,7 +213,7 @@ class MutationQuota:
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
     def throttle_ms(self, now: float) -> int:
-        """What is left of the wait, in ms."""
+        """The rest of the wait, in ms."""
         return milliseconds(max(self._wait - (now - self._since), 0.0)) if self._wait else 0
 
 

@@ -1,4 +1,4 @@
-"""What quotas are for, and their keys. Pure.
+"""Entities that have quotas, and the keys of quotas. Pure.
 
 Sources: ``org.apache.kafka.common.quota.ClientQuotaEntity``, ``org.apache.kafka.server.config.QuotaConfig``.
 """
@@ -18,7 +18,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class QuotaKey(StrEnum):
-    """What a quota limits."""
+    """Resource that a quota limits."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"

@@ -1,4 +1,4 @@
-"""What is measured of many users, clients or addresses, in bounded memory. Pure.
+"""Measured values of many users, clients or addresses, in bounded memory. Pure.
 
 When there is no room, what was not used for longest is forgotten, unless it is held: a client that is over its limit
 would be within it again, and could bring that about by inventing client ids until its own measurement is forgotten.

@@ -1,4 +1,4 @@
-"""What a client uses: a rate over some seconds, and a token bucket. Pure; times are seconds of a monotonic clock.
+"""Measures a client's use: a rate over some seconds, and a token bucket. Pure; times are seconds of a monotonic clock.
 
 Sources: ``org.apache.kafka.common.metrics.stats.Rate``, ``SampledStat``, ``TokenBucket``;
 ``org.apache.kafka.server.quota.QuotaUtils``.

@@ -1,4 +1,4 @@
-"""What is in the topics of a test's broker: writes records past the clients, and reads all of them."""
+"""Contents of the topics of a test's broker: writes records past the clients, and reads all of them."""
 
 import asyncio
 from base64 import b64encode

@@ -14,7 +14,7 @@ ANY: Final = "*"
 
 
 class FaultType(Enum):
-    """What a fault does."""
+    """Effect of a fault."""
 
     DELAY = "delay"
     DROP = "drop"

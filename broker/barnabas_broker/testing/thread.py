@@ -15,7 +15,7 @@ from barnabas_broker.testing.link import START_SECONDS, STOP_SECONDS, Command, R
 
 
 class _Running(NamedTuple):
-    """What runs on the thread."""
+    """The host of the broker, its loop, and the event that ends the thread."""
 
     host: BrokerHost
     loop: asyncio.AbstractEventLoop

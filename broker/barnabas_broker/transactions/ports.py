@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs from outside, beside the ports of all coordinators."""
+"""Ports of the transaction coordinator, beside those of all coordinators."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol

@@ -33,7 +33,7 @@ Token = object
 
 
 class TransactionState(Enum):
-    """What a transactional id is doing. The value is the name in DescribeTransactions and ListTransactions."""
+    """State of a transactional id. The value is the name in DescribeTransactions and ListTransactions."""
 
     EMPTY = "Empty"
     """It has a producer id, and no transaction was begun with its current epoch.
@@ -101,7 +101,7 @@ class IllegalTransition(Exception):
 
 
 class Metadata(NamedTuple):
-    """What is stored of a transactional id.
+    """The stored state of a transactional id.
 
     Attributes:
         state: never DEAD or PREPARE_EPOCH_FENCE in the log.

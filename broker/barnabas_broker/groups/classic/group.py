@@ -230,7 +230,7 @@ class ClassicGroup:
         self.members.pending.clear()
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What deletes the group."""
+        """The record that deletes the group."""
         return [(GroupMetadataKey(group=self.group_id), None)]
 
     # JoinGroup

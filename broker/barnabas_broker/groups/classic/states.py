@@ -8,7 +8,7 @@ from typing import Final
 
 
 class ClassicGroupState(Enum):
-    """What a group is doing. The value is the name that DescribeGroups and ListGroups return."""
+    """State of a classic group. The value is the name that DescribeGroups and ListGroups return."""
 
     EMPTY = "Empty"
     """The group has no members; it may have committed offsets.

@@ -57,7 +57,7 @@ class MemberSpec(NamedTuple):
 
 
 class GroupSpec(NamedTuple):
-    """What an assignor decides on.
+    """Input of an assignor.
 
     Attributes:
         members: by member id.
@@ -79,7 +79,7 @@ class GroupSpec(NamedTuple):
 
 
 class NewTargets(NamedTuple):
-    """What an assignor has decided, compared with the targets before: the group takes it over without much work.
+    """Result of an assignor, compared with the targets before: the group takes it over without much work.
 
     Attributes:
         targets: of each member of the spec. The very object that the spec has if it is not changed.
@@ -144,7 +144,7 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """What clients call it in ``group.remote.assignor``."""
+        """Its name in ``group.remote.assignor`` of clients."""
 
     def assign(self, spec: GroupSpec) -> Mapping[str, Partitions]:
         """The target of each member; a member without partitions may be missing.

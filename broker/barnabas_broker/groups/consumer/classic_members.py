@@ -54,7 +54,7 @@ class MigrationPolicy(Enum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a group knows about a member because it uses the classic protocol.
+    """The part of a member's state that only members of the classic protocol have.
 
     Attributes:
         session_timeout_ms: its session timeout.
@@ -76,7 +76,7 @@ class ClassicMetadata(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a member of the classic protocol subscribes to.
+    """Subscription of a member of the classic protocol.
 
     Attributes:
         topics: names of the topics.

@@ -282,7 +282,7 @@ class _Heartbeat(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What a request says about its member; None, or -1, where it does not say it."""
+    """Fields of a request about its member; None, or -1, where it does not have them."""
 
     instance_id: str | None
     rack_id: str | None
@@ -1232,7 +1232,7 @@ class ConsumerGroup:
         *,
         last: bool = True,
     ) -> list[ConsumerEffect]:
-        """What a :class:`~barnabas_broker.groups.consumer.regex.Resolve` asked for. Stale tickets are ignored.
+        """The result of a :class:`~barnabas_broker.groups.consumer.regex.Resolve`. Stale tickets are ignored.
 
         Args:
             ticket: of the effect.
@@ -1500,7 +1500,7 @@ class ConsumerGroup:
             self._release(owner)
 
     def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> Move:
-        """What a new target gives to a member, and takes from it, for a group event."""
+        """The partitions that a new target gives to a member, and takes from it, for a group event."""
 
         def without(some: Target, others: Target) -> dict[str, list[int]]:
             left = {topic_id: numbers - others.get(topic_id, frozenset()) for topic_id, numbers in some.items()}
@@ -2230,7 +2230,7 @@ class ConsumerGroup:
         return target_record(group_id, member_id, target)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What deletes the group, in Kafka's order; with what is being appended, or could not be."""
+        """The records that delete the group, in Kafka's order; with those that are being appended, or could not be."""
         return [*self._tombstones()]
 
     def _tombstones(self) -> Iterator[CoordinatorRecord]:
@@ -2573,12 +2573,12 @@ def _same_partitions(one: Owned, other: Owned) -> bool:
 
 
 def _assignment_of(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """What a member's record of type 8 says."""
+    """The content of a member's record of type 8."""
     return member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking
 
 
 def _description(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """What a member's record of type 5 says."""
+    """The content of a member's record of type 5."""
     return (
         member.instance_id,
         member.rack_id,

@@ -27,7 +27,7 @@ _AUTHORIZED_PER_STEP: Final = 100
 
 
 class ResolvedRegex(NamedTuple):
-    """What an expression matched (``ConsumerGroupRegularExpressionValue``).
+    """The topics that an expression matched (``ConsumerGroupRegularExpressionValue``).
 
     Attributes:
         topics: the names of the topics.
@@ -60,7 +60,7 @@ class Resolve(NamedTuple):
 def authorized(
     matches: Mapping[str, frozenset[str]], may_describe: Callable[[str], bool]
 ) -> Steps[dict[str, frozenset[str]]]:
-    """What expressions match, without topics that a client may not describe, some topics per step.
+    """Match expressions, without topics that a client may not describe, some topics per step.
 
     Args:
         matches: the names of topics by expression.

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ConsumerGroupState(Enum):
-    """What a group is doing. The value is the name that ConsumerGroupDescribe and ListGroups return."""
+    """State of a consumer group. The value is the name that ConsumerGroupDescribe and ListGroups return."""
 
     EMPTY = "Empty"
     """The group has no members; it may have committed offsets. OffsetCommit without a member and DeleteGroups succeed.

@@ -64,7 +64,7 @@ class TransactionalCommit:
 
 
 class OpenTransaction:
-    """What an open transaction has committed in one group.
+    """Offsets that an open transaction has committed in one group.
 
     Attributes:
         since_ms: when its first commit was made, in ms since 1970.

@@ -1,4 +1,4 @@
-"""Who subscribes to which topic, for both assignors. Pure."""
+"""Subscribers of each topic, for both assignors. Pure."""
 
 from collections.abc import Sequence
 from itertools import chain

@@ -71,7 +71,7 @@ def _assign_equally(spec: GroupSpec, members: list[str]) -> dict[str, Target]:
 
 
 def _keep(member: MemberSpec, owned: dict[bytes, bytearray], quota: int) -> tuple[Target, int]:
-    """What a member keeps of its target, and how many partitions that are, at most `quota`. Marks them in `owned`."""
+    """The part of its target that a member keeps, and its number of partitions, up to `quota`. Marks it in `owned`."""
     kept: dict[bytes, frozenset[int]] = {}
     count = 0
     for topic in member.assigned if len(member.assigned) < 2 else sorted(member.assigned, key=_LONGS.unpack):
