@@ -671,7 +671,7 @@ class _Http(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """What is on disk, or in etcd, when it is open.
+    """The stores of a broker when they are open: on disk, or in etcd.
 
     Attributes:
         directory: the logs.
@@ -687,7 +687,7 @@ class _Data(NamedTuple):
 
 
 def _authorizer(config: Config, cluster: ClusterMetadata, audit: Audit) -> Authorizer | None:
-    """What decides what clients may do, by the ACLs of the cluster image; None if nothing does.
+    """Create the authorizer, which uses the ACLs of the cluster image; None if there is none.
 
     Raises:
         ConfigError: super.users cannot be read.

@@ -1,4 +1,4 @@
-"""What a broker cannot do now, why, and what to do about it.
+"""Conditions of a broker: what is not possible now, why, and what to do about it.
 
 Each part of the broker knows its own conditions; :class:`Conditions` collects them. ``/readyz``, the metric
 ``barnabas_condition`` and DescribeCluster, which `barnabas cluster status` reads, show the same list.

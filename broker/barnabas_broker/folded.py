@@ -23,7 +23,7 @@ SaidT = TypeVar("SaidT", bound=Hashable)
 
 
 class _Counts(Generic[SaidT]):
-    """What a client has done of one kind since `since`: how often each was repeated, and how many were others."""
+    """Events of one kind of a client since `since`: how often each was repeated, and how many were others."""
 
     __slots__ = ("others", "repeated", "since")
 

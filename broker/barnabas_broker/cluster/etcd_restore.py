@@ -27,7 +27,7 @@ class RestoreRefused(ClusterError):
 
 
 class Restore(NamedTuple):
-    """What a restore would do.
+    """Plan of a restore.
 
     Attributes:
         saved: the image.

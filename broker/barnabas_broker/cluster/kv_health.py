@@ -62,7 +62,7 @@ _ALARMS: Final = {"NOSPACE": "database space exceeded", "CORRUPT": "corrupt clus
 
 
 class KvHealth:
-    """What is known about etcd from the answers to this broker's requests."""
+    """Health of etcd, from the answers to this broker's requests."""
 
     def __init__(self) -> None:
         self._failed = 0
@@ -109,7 +109,7 @@ class KvHealth:
         return min(self._took) if len(self._took) == _SLOW_ANSWERS else 0.0
 
     def conditions(self) -> Iterable[Condition]:
-        """What is not possible now."""
+        """The conditions: what is not possible now."""
         if self._failed >= _UNREACHABLE:
             yield Condition(
                 ConditionName.METADATA_UNREACHABLE,

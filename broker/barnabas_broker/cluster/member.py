@@ -250,7 +250,7 @@ class ClusterConnection:
 
 
 def lost_metadata(kept: SavedImage, cluster_id: str, sequence: int, history: Sequence[Restored]) -> str | None:
-    """What of the metadata that a broker has kept is missing in etcd; None if nothing is.
+    """The part of the metadata kept by a broker that is missing in etcd; None if nothing is.
 
     Args:
         kept: the image that the broker has kept.
@@ -438,7 +438,7 @@ class ClusterMember:
         return self._config[LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS]
 
     def conditions(self) -> Iterable[Condition]:
-        """What this broker cannot do now as a member of its cluster."""
+        """The conditions of this broker as a member of its cluster: what is not possible now."""
         lifecycle = self.lifecycle
         if lifecycle.halted is not None:
             yield Condition(ConditionName.METADATA_LOST, lifecycle.halted)

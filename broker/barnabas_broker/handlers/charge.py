@@ -1,4 +1,4 @@
-"""What a request uses of the quotas of its client, and how long the client has to wait.
+"""Charges a request to the quotas of its client, and computes how long the client has to wait.
 
 As in Kafka, the response is sent at once and says how long that is; the connection is muted meanwhile. The bytes of a
 Produce request count when it starts, so that the requests after it wait; those of a Fetch response when it is ready

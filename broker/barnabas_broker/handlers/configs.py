@@ -235,7 +235,7 @@ def _as_brokers(
 def _rows_of_listeners(
     config: Config, broker: str, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
-    """What was set at run time for single listeners: of all brokers (""), or of this one."""
+    """The configuration set at run time for single listeners: of all brokers (""), or of this one."""
     set_for = [(config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG)] if broker else []
     set_for.append((config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
     rows = []
@@ -510,7 +510,7 @@ def _check_group_configs(config: Config, values: Mapping[str, str]) -> None:
 
 
 def _instead(name: str) -> str:
-    """What to do instead of changing a broker key that is not dynamic."""
+    """The remedy in the error for a broker key that is not dynamic."""
     if name in BROKER_KEYS:
         return "set it and restart"
     return f"no such configuration key{did_you_mean(name, BROKER_KEYS)}"
@@ -579,7 +579,7 @@ def _not_dynamic(name: str) -> str:
 
 
 def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
-    """What is required of the principal, by the type of the resource."""
+    """The operation that the principal needs, by the type of the resource."""
     return (
         requires((operation, acls.TOPIC), when="the resource is a topic"),
         requires((operation, acls.GROUP), when="the resource is a group"),

@@ -1,4 +1,4 @@
-"""What a handler knows about the request that it answers, and the services that it may use."""
+"""Context of a handler: the request that it answers, and the services that it may use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,13 +120,13 @@ class RequestContext:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
     def mutation_quota(self, strict_since: int) -> MutationQuota:
-        """What the client may create and delete; more is refused from version `strict_since` of the request on."""
+        """The client's quota of creations and deletions; more is refused from version `strict_since` on."""
         strict = self.version >= strict_since
         return MutationQuota(self.services.quotas.mutations, self.principal.name, self.client_id, strict=strict)
 
     @property
     def principal(self) -> Principal:
-        """Who the client is."""
+        """The principal of the client."""
         return self.peer.principal
 
     def changed(self, change: Change, **what: object) -> None:

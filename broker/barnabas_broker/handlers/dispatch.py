@@ -180,7 +180,7 @@ class Dispatch:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _access(self, peer: Peer) -> Access | None:
-        """What a client may do; None for everything. It is looked up once for a connection, and again after a login."""
+        """The permissions of a client; None for everything. Looked up once, and again after a login."""
         authorizer = self.services.authorizer
         return None if authorizer is None else authorizer.access(peer.principal, peer.host)
 
@@ -335,5 +335,5 @@ def _unsupported_api_versions(route: Route, correlation_id: int) -> Answer:
 
 
 def api_version(route: Route) -> ApiVersion:
-    """What ApiVersions says about an API."""
+    """Entry of ApiVersions about an API."""
     return ApiVersion(api_key=route.key, min_version=route.served.low, max_version=route.served.high)

@@ -93,7 +93,7 @@ def handler_for(method: Method) -> Handler:
 
 
 def call(context: RequestContext, method: Method, request: Any) -> Steps[Handled]:
-    """What `method` of the coordinator answers, as a part of a handler that does more."""
+    """The answer of `method` of the coordinator, as a part of a handler that does more."""
     handled = method(_coordinator(context), request, context.version, _caller(context))
     return handled if isinstance(handled, _ANSWERS) else (yield from handled)
 

@@ -259,7 +259,7 @@ def _refuse_transactional(
 def _ask(
     context: RequestContext, transactional_id: str, transactional: list[tuple[_Partition, Buffer]]
 ) -> Steps[tuple[list[_Asked], dict[_Partition, Verification | KafkaError]]]:
-    """What to ask the coordinator before the batches are appended, and the partitions where that is not necessary
+    """The questions to the coordinator before the batches are appended, and the partitions where that is not necessary
     because they are refused. A partition that is not here is refused when it is appended to."""
     services, asked = context.services, []
     refused: dict[_Partition, Verification | KafkaError] = {}

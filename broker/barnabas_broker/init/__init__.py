@@ -1,4 +1,4 @@
-"""What a broker is to have when it starts, declared in one file: topics, users, ACLs, quotas, records, groups' offsets.
+"""The contents of a broker at its start, declared in one file: topics, users, ACLs, quotas, records, groups' offsets.
 
 Imported by the programs and by the broker for tests; imports the broker. Nothing of the broker imports it.
 

@@ -42,7 +42,7 @@ _TRUE: Final = ("true", "yes", "on")
 
 
 class InitError(ConfigError):
-    """What is declared cannot be had; the text names file and line, and says what to do."""
+    """A declaration cannot be carried out; the text names file and line, and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

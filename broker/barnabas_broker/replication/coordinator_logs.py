@@ -87,7 +87,7 @@ class CoordinatorTopicLog:
     def verify(
         self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool
     ) -> Verification | None:
-        """What an append to a transaction needs before it; see :meth:`.Producers.verify`.
+        """Verification before an append to a transaction; see :meth:`.Producers.verify`.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, or this broker does not lead the partition.

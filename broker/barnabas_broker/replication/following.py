@@ -38,7 +38,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class Finding(Enum):
-    """What a failed connection shows about the process of a leader."""
+    """Evidence of a failed connection about the process of a leader."""
 
     #: Nothing.
     UNKNOWN = auto()
@@ -96,7 +96,7 @@ class LeaderProcess:
 
 
 class PartitionFetchState(NamedTuple):
-    """What the follower asks the leader for: records from `offset` on, in the leader epoch that it knows."""
+    """Request of a follower to its leader: records from `offset` on, in the leader epoch that it knows."""
 
     leader_epoch: int
     offset: int

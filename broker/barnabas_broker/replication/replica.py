@@ -329,7 +329,7 @@ class Replica:
             )
 
     def unacknowledged(self, offset: int, *, acks_all: bool) -> "list[asyncio.Future[None]]":
-        """What an acknowledgement of the record at `offset` still waits for: an fsync, the in-sync replicas.
+        """The futures that an acknowledgement of the record at `offset` waits for: an fsync, the in-sync replicas.
 
         Args:
             offset: the last record to acknowledge.

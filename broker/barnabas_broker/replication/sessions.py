@@ -28,7 +28,7 @@ class TopicKey(NamedTuple):
 
 @dataclass(slots=True)
 class CachedPartition:
-    """What a client asks of one partition, and what it was last answered."""
+    """Request of a client about one partition, and the last answer to it."""
 
     partition: int
     fetch_offset: int

@@ -19,7 +19,7 @@ class Permission(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """What Kafka checks before it carries out a request, or a part of it.
+    """Requirement that Kafka checks before it carries out a request, or a part of it.
 
     Attributes:
         any_of: one of these permissions is enough.

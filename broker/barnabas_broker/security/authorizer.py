@@ -134,7 +134,7 @@ class Authorizer:
             access.forget()
 
     def access(self, principal: Principal, host: str) -> "Access":
-        """What a principal may do from a host. The same for all of its connections."""
+        """The permissions of a principal from a host. The same for all of its connections."""
         known = self._accesses.get((principal, host))
         if known is None:
             known = self._accesses[principal, host] = Access(self, principal, host)
@@ -198,7 +198,7 @@ class Authorizer:
 
 
 class Access:
-    """What one principal may do from one host, as far as it was asked: the answers are kept until the bindings change.
+    """Cache of the permissions of one principal from one host: the answers are kept until the bindings change.
 
     Args:
         authorizer: decides.

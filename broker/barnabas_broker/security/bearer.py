@@ -69,7 +69,7 @@ Check = Callable[[str], Token]
 
 
 class FirstMessage(NamedTuple):
-    """What a client says: its token, and as whom it wants to act ("" for the user of the token)."""
+    """Message of a client: its token, and the user as which it wants to act ("" for that of the token)."""
 
     token: str
     acting_as: str
@@ -137,7 +137,7 @@ class ClaimNames(NamedTuple):
 
 
 class TokenRules(NamedTuple):
-    """What a token must say.
+    """Requirements on the claims of a token.
 
     Attributes:
         audiences: one of these; empty if it must not be for an audience.
@@ -153,7 +153,7 @@ class TokenRules(NamedTuple):
 
 
 def user_of(claims: Mapping[str, Any], names: ClaimNames) -> str:
-    """Whom a token is for.
+    """The user name in a token's claims.
 
     Raises:
         TokenRefused: it does not say so.
@@ -165,7 +165,7 @@ def user_of(claims: Mapping[str, Any], names: ClaimNames) -> str:
 
 
 def scopes_of(claims: Mapping[str, Any], names: ClaimNames) -> frozenset[str]:
-    """What a token is for; a text counts as one, as in Kafka.
+    """The scopes in a token's claims; a text counts as one, as in Kafka.
 
     Raises:
         TokenRefused: a scope is empty, or there twice.

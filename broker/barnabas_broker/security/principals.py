@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as the broker knows.
+"""Principals: the client or broker at the other end of a connection, as far as it is known.
 
 Pure. Kafka writes a principal as ``User:NAME``. Without authentication it is ``User:ANONYMOUS``; with a client
 certificate its name is the subject of the certificate, changed by ``ssl.principal.mapping.rules`` (KIP-371).

@@ -41,7 +41,7 @@ _FAILED: Final = "Authentication failed during authentication due to invalid cre
 
 
 class ScramCredential(NamedTuple):
-    """What the broker knows of a user's password, as Kafka stores it.
+    """Credential made of a user's password, as Kafka stores it.
 
     Attributes:
         salt: random bytes.

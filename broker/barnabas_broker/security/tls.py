@@ -55,7 +55,7 @@ class Store:
 
     @property
     def place(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"{self.key}={self.location}" if self.location else self.key
 
     def check_file(self) -> None:

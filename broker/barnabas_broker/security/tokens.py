@@ -208,7 +208,7 @@ def check(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Token:
 
 
 def _claims(token: str, keys: list[Key], rules: TokenRules) -> dict[str, Any]:
-    """What a token says, if one of the keys has signed it."""
+    """The claims of a token, if one of the keys has signed it."""
     for key in keys:
         try:
             return jwt.decode(

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """What waits for bytes of a budget."""
+    """Something that waits for bytes of a budget."""
 
     def proceed(self) -> None:
         """Ask the budget again: there may be room now."""

@@ -250,7 +250,7 @@ class Gate(Dispatcher, Protocol):
 
 
 class Login(Protocol):
-    """What a client has to get through before its requests are served.
+    """Checks that a client has to pass before its requests are answered.
 
     Attributes:
         max_receive_size: bytes of a frame at most until then.
@@ -264,7 +264,7 @@ class Login(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of the server that accepted it.
+    """The part of the server that its connections use.
 
     Attributes:
         dispatch: answers requests.

@@ -153,7 +153,7 @@ async def open_tokens(settings: BearerSettings, wall_ms: Callable[[], int], stac
 
 
 def reader(url: str, cafile: str) -> Read:
-    """What reads the set of keys at a URL: https, file, or http on the loopback address.
+    """Reader of the set of keys at a URL: https, file, or http on the loopback address.
 
     Args:
         url: the URL, which has been checked.

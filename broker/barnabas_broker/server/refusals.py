@@ -1,4 +1,4 @@
-"""What clients ask for that this broker does not serve: one clear warning for each client and feature.
+"""Requests for what this broker does not support: one clear warning for each client and feature.
 
 The protocol often has no field for the reason, and clients repeat what was refused: they reconnect, or retry until they
 time out. The warning says what was asked for, and what to change.

@@ -225,7 +225,7 @@ def _bearer_settings(config: Config, name: str) -> BearerSettings:
 async def open_check(
     settings: BearerSettings, listener: str, wall_ms: Callable[[], int], stack: AsyncExitStack
 ) -> Check:
-    """What checks the tokens of a listener; it reads the keys of the provider until `stack` is closed.
+    """Checker of the tokens of a listener; it reads the keys of the provider until `stack` is closed.
 
     Args:
         settings: the keys of the configuration.

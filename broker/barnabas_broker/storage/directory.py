@@ -216,7 +216,7 @@ class LogDirectory:
 
     @property
     def shortage(self) -> str | None:
-        """What could not be written for want of space or of descriptors; None if it can be written again."""
+        """The write that failed for want of space or of descriptors; None if it is possible again."""
         return self._disk.shortage
 
     @property
@@ -257,7 +257,7 @@ class LogDirectory:
         return await done
 
     def conditions(self) -> Iterable[Condition]:
-        """What cannot be done with this directory now."""
+        """The conditions of this directory: what is not possible now."""
         if self.shortage is not None:
             yield Condition(
                 ConditionName.DISK_FULL,
@@ -422,7 +422,7 @@ class LogDirectory:
         return self._settings[1]
 
     def missing(self, topic_partition: TopicPartition) -> Damage | None:
-        """What a replica has lost whose directory is missing: everything; None if it never had a record."""
+        """The loss of a replica whose directory is missing: everything; None if it never had a record."""
         path = self.path / names.partition_directory(topic_partition)
         end = self._missing.get(topic_partition)
         if end == 0:

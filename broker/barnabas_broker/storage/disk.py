@@ -1,4 +1,4 @@
-"""What the logs of a directory have in common: the file system, the threads, the disk's failure, files to unlink."""
+"""Common parts of the logs of a directory: the file system, the threads, the disk's failure, files to unlink."""
 
 import asyncio
 import time

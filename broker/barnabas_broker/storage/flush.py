@@ -49,7 +49,7 @@ class SyncFailed(Exception):
 
 
 class _Work(NamedTuple):
-    """What the thread syncs, in this order: files by path, files to replace, directories."""
+    """Work of the thread, in this order: files by path, files to replace, directories."""
 
     gate: _Gate
     files: Files
@@ -288,7 +288,7 @@ class Flusher:
         self._disk.background.run(work.run, lambda result: self._finished(result, target, generation, full))
 
     def _collect(self, full: bool) -> _Work:
-        """What to sync for the log as it is now."""
+        """The work that syncs the log as it is now."""
         files = self._disk.files
         paths = [segment.path(names.LOG) for segment in self._segments.since(self.synced) if segment.size]
         replaced: list[tuple[Path, bytes]] = []

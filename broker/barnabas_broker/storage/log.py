@@ -173,7 +173,7 @@ class Log:
 
     @property
     def damage(self) -> list[Damage]:
-        """What is known to be damaged or missing, by offset."""
+        """The records that are known to be damaged or missing, by offset."""
         start = self.log_start_offset
         known = [*self._gaps, *(bad for segment in self.segments.items for bad in segment.bad)]
         return sorted((bad for bad in known if bad.next_offset > start), key=_offset_of)

@@ -458,7 +458,7 @@ class Producers:
     def verify(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str, *, bumps_epoch: bool
     ) -> Verification | None:
-        """What an append to a transaction needs before it: a question to its coordinator, unless it is open here and
+        """Verification before an append to a transaction: a question to its coordinator, unless it is open here and
         known to be that of the transactional id.
 
         Args:

@@ -287,7 +287,7 @@ def _check_times(header: BatchHeader, settings: LogSettings, now_ms: int) -> Non
 
 
 def _inspect(header: BatchHeader, batch: memoryview, max_bytes: int, most_single: int) -> RecordsSummary | None:
-    """What is inside a batch; None if more than `most_single` records would have to be checked one by one.
+    """Content of a batch; None if more than `most_single` records would have to be checked one by one.
 
     Raises:
         RecordsTooLarge: it has over `max_bytes` when decompressed.

@@ -145,7 +145,7 @@ def _best(partition: PartitionInfo, live: Mapping[int, BrokerInfo], *, late: boo
 
 
 class Recovery(NamedTuple):
-    """What a partition without a leader waits for.
+    """Event that a partition without a leader waits for.
 
     Attributes:
         awaited: the brokers that must return, or report the end of their log.
@@ -161,7 +161,7 @@ class Recovery(NamedTuple):
 
 
 def recovery_of(image: Image, partition: PartitionInfo) -> Recovery | None:
-    """What a partition waits for; None if it has a leader.
+    """The event that a partition waits for; None if it has a leader.
 
     It waits without end for a replica in `isr` or `elr` that was stopped: it has all committed records. It waits
     without end as well if no replica is live that has some.

@@ -25,7 +25,7 @@ _OF_CLIENTS: Final = frozenset(QuotaKey) - _OF_ADDRESSES
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlteration:
-    """What is to change of an entity: the new value by key, None to remove it."""
+    """Changes of the quotas of an entity: the new value by key, None to remove it."""
 
     entity: QuotaEntity
     ops: Sequence[tuple[str, float | None]]

@@ -88,7 +88,7 @@ def authorized(
 
 
 def in_parts(matches: Mapping[str, frozenset[str]]) -> Iterator[dict[str, frozenset[str]]]:
-    """What expressions match, in the order of their texts, in parts of about :data:`NAMES_PER_CALL` names."""
+    """Match expressions, in the order of their texts, in parts of about :data:`NAMES_PER_CALL` names."""
     part: dict[str, frozenset[str]] = {}
     names = 0
     for regex in sorted(matches):
