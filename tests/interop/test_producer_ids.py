@@ -146,3 +146,23 @@ def test_transactional(ada: Client, secured: Secured, fresh: str) -> None:
             sender.commit()
             assert eve.continues() is ErrorCode.INVALID_TXN_STATE
     assert _values(ada, fresh, 6) == [b"%d" % number for number in range(6)]
+
+
+def test_an_older_metadata_store(client: Client, secured: Secured, fresh: str) -> None:
+    """Idempotent producers, over a kill of the broker and an older metadata store, which does not know their ids"""
+    client.admin().create_topic(fresh, 1)
+    store = sorted(secured.server.log_dir.glob("metadata.journal*"))
+    older = {path: path.read_bytes() for path in store}
+    assert older
+    with client.sender(idempotent=True) as sender:
+        sender.send(fresh, b"0", partition=0)
+        sender.flush()
+        secured.server.kill()
+        for path, content in older.items():
+            assert path.read_bytes() != content, "it names a later block of ids"
+            path.write_bytes(content)
+        secured.server.start()
+        for number in range(1, 4):
+            sender.send(fresh, b"%d" % number, partition=0)
+            sender.flush()
+    assert _values(client, fresh, 4) == [b"%d" % number for number in range(4)]
