@@ -119,9 +119,9 @@ def swap_disk(node: Node, topic: str = TOPIC) -> None:
     shutil.rmtree(node.directory / "data")
 
 
-def flip(node: Node) -> None:
+def flip(node: Node, topic: str = TOPIC) -> None:
     """Flip a bit of a record in a segment that is closed."""
-    log = sorted(folder(node).glob("*.log"))[1]
+    log = sorted(folder(node, topic).glob("*.log"))[1]
     with log.open("r+b") as file:
         file.seek(100)
         (byte,) = file.read(1)
