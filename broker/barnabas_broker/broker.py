@@ -138,7 +138,7 @@ from barnabas_broker.sockets import bind
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.watchdog import Watchdog
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import KafkaError
@@ -382,7 +382,9 @@ class BrokerServer:
             wall_ms=clock.wall_ms,
             scheduler=clock,
         )
-        transaction_partitions = CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions, replicas, cluster.may_serve)
+        transaction_partitions = CoordinatorPartitions(
+            TRANSACTIONS_TOPIC, transactions.runtime, replicas, cluster.may_serve
+        )
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
         authorizer = _authorizer(config, cluster, audit)

@@ -20,7 +20,7 @@ from barnabas_broker.replication.connection import BrokerConnections
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 
 #: What closes a single broker, in this order.
 CLOSING = [

@@ -21,7 +21,8 @@ class CoordinatorLog(Protocol):
             partition: of the topic.
             batch: one record batch; the log sets its offsets and its leader epoch.
             done: called once, at once or later, in the order of a partition's appends: with NONE when the batch is as
-                durable as the topic's configuration demands, or with the reason why it is not.
+                durable as the topic's configuration demands, or with the reason why it is not and will not be: never
+                with REQUEST_TIMED_OUT.
             verification: of the transaction that the batch is a part of; only logs that verify need it.
         """
 

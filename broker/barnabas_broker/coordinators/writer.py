@@ -30,8 +30,8 @@ _LEVEL: Final = 1
 _OVERHEAD: Final = 24
 
 
-#: Is called with the result of an append: NONE when the records are durable, else why they are not. It is called a
-#: second time, with NONE, when the records become durable after REQUEST_TIMED_OUT.
+#: Is called with the result of an append: NONE when the records are durable, else why they are not. After
+#: REQUEST_TIMED_OUT, which says that the log takes long, it is called a second time with what the log says.
 Waiter = Callable[[ErrorCode], None]
 
 
@@ -284,9 +284,8 @@ class Writer:
     def _settle(self, batch: _Batch, error: ErrorCode) -> None:
         """The log's result of an append."""
         if batch.answered:
-            if error == ErrorCode.NONE:
-                for waiter in batch.waiters:
-                    waiter(error)
+            for waiter in batch.waiters:
+                waiter(error)
             return
         self._answer(batch, error)
         in_flight = self._in_flight

@@ -1,11 +1,10 @@
 """Effects: what a group's state machine asks its shell to do. The machine decides and returns them; the shell acts."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas_explain.catalog import GroupEvent
 from barnabas_protocol.coordinator_records import CoordinatorRecord, GroupMetadataValue
-from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
@@ -13,20 +12,6 @@ from barnabas_protocol.messages.sync_group import SyncGroupResponse
 
 #: Identifies a deferred request to the shell. The machine only stores it and returns it.
 Token = object
-
-
-#: The error that members get if the group's record cannot be appended.
-APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class Caller(NamedTuple):

@@ -22,7 +22,7 @@ from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Feature, Refusals
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.api_versions import ApiVersion

@@ -25,7 +25,7 @@ from barnabas_broker.security.acls import requires
 from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Reply, TransactionState
 from barnabas_protocol.acls import CLUSTER_NAME
 from barnabas_protocol.errors import ErrorCode, KafkaError

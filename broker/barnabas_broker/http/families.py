@@ -23,7 +23,7 @@ from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, fam
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
 from barnabas_broker.storage import Log, TopicPartition
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.errors import ErrorCode
 
 

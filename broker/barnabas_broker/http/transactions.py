@@ -7,7 +7,7 @@ from barnabas_broker.http.text import PIECE, listing
 from barnabas_broker.http.view import View
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.transactions.coordinator import HostedTransaction, TransactionCoordinator
+from barnabas_broker.transactions.service import HostedTransaction, TransactionCoordinator
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: Open transactions, blocked partitions, and partitions of a transaction that are shown.
@@ -18,9 +18,9 @@ _MOST_PARTITIONS: Final = 200
 def all_transactions(view: View) -> Iterator[str]:
     """``/transactions``: the open transactions that this broker coordinates, the oldest first, and the partitions that
     it leads whose records are not stable."""
-    hosted = [each for home in view.transactions.partitions.values() for each in home.open.values()]
+    hosted = [each for home in view.transactions.runtime.partitions.values() for each in home.open.values()]
     hosted.sort(key=lambda each: each.opened)
-    by_producer = {each.machine.metadata.producer_id: each.machine.transactional_id for each in hosted}
+    by_producer = {each.machine.metadata.producer_id: each.name for each in hosted}
     head = {
         "time": view.wall_ms(),
         "node_id": view.node_id,
@@ -43,7 +43,7 @@ def _is_loading(transactions: TransactionCoordinator) -> bool:
 def _open(hosted: HostedTransaction) -> dict[str, Any]:
     metadata = hosted.machine.metadata
     return {
-        "transactional_id": hosted.machine.transactional_id,
+        "transactional_id": hosted.name,
         "state": metadata.state.value,
         "client": hosted.client,
         "producer_id": metadata.producer_id,

@@ -20,7 +20,7 @@ from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.storm_score import Score
 from barnabas_protocol.errors import KafkaError

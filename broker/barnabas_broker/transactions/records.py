@@ -10,7 +10,7 @@ from typing import Final
 
 from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.transaction import NO_PARTITIONS, STATUS, Metadata, TransactionState
+from barnabas_broker.transactions.transaction import NO_PARTITIONS, STATUS, Metadata, Transaction, TransactionState
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.coordinator_records import (
     CorruptRecord,
@@ -114,12 +114,12 @@ class TransactionReplay(PartitionReplay):
     """The transactional ids of the records replayed so far.
 
     Attributes:
-        transactions: the last state of each transactional id.
+        transactions: the machine of each transactional id.
     """
 
     def __init__(self, report: Report, start: int) -> None:
         super().__init__(report, start)
-        self.transactions: dict[str, Metadata] = {}
+        self.transactions: dict[str, Transaction] = {}
 
     def apply(self, header: BatchHeader, record: Record) -> None:
         """Replay a record."""
@@ -128,7 +128,11 @@ class TransactionReplay(PartitionReplay):
         transactional_id = read_transaction_key(record.key)
         if transactional_id is None:
             return
-        if record.value is None:
-            self.transactions.pop(transactional_id, None)
-        else:
-            self.transactions[transactional_id] = read_transaction_value(record.value)
+        metadata = None if record.value is None else read_transaction_value(record.value)
+        known = self.transactions.get(transactional_id)
+        if known is not None:
+            known.apply(metadata)
+            if known.gone:
+                del self.transactions[transactional_id]
+        elif metadata is not None:
+            self.transactions[transactional_id] = Transaction(transactional_id, metadata)

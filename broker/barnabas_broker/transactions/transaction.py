@@ -1,19 +1,20 @@
-"""The state machine of one transactional id. Pure: requests and results in, effects out.
+"""The state machine of one transactional id. Pure: requests in, decisions out.
 
 Times are ms since 1970, because they are stored and the next coordinator compares them with its own clock.
 
-One change is under way at a time. The machine decides on a new :class:`Metadata`, asks for it to be appended
-(:class:`Persist`), and is in its new state when :meth:`Transaction.persisted` reports that it is in the log; until then
-requests get CONCURRENT_TRANSACTIONS, which clients repeat. The same holds while markers are being written.
+The machine decides on a new :class:`Metadata` and returns it as a record. It is in its new state when the record is
+durable (:meth:`Transaction.apply`); until then the runtime lets requests wait. They also wait while markers are being
+written, and get CONCURRENT_TRANSACTIONS if that takes long; clients repeat them.
 
 Source: Kafka 4.3's ``TransactionMetadata`` and ``TransactionCoordinator``; KIP-98, KIP-360 (a producer recovers with
 its old epoch), KIP-588 (timeouts), KIP-890 (version 2: each transaction has its own epoch).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from barnabas_broker.coordinators.result import Result
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_explain.transactions import Cause
 from barnabas_protocol.errors import ErrorCode
@@ -27,9 +28,6 @@ SERVER_VERSION: Final = 2
 
 #: No partitions: one object, because each empty set that Python makes takes 216 bytes.
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-
-#: Identifies a request to the shell. The machine only stores it and returns it.
-Token = object
 
 
 class TransactionState(Enum):
@@ -108,7 +106,7 @@ class Metadata(NamedTuple):
         producer_id: of the current producer.
         producer_epoch: its epoch; -1 before the first InitProducerId is in the log.
         timeout_ms: how long a transaction may be open.
-        partitions: those of the transaction whose markers are not written yet.
+        partitions: those of the transaction.
         start_ms: when the transaction began; -1 for none.
         updated_ms: when the state changed last.
         last_epoch: the epoch before the current one, for a request that is repeated; -1 if it was fenced. Not stored.
@@ -131,34 +129,21 @@ class Metadata(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Respond to the request that `token` stands for.
+    """The answer to a request.
 
     Attributes:
-        token: of the request.
         error: NONE for success.
         producer_id: of InitProducerId, and of EndTxn from version 5 on; -1 otherwise.
         producer_epoch: likewise.
     """
 
-    token: Token
     error: ErrorCode
     producer_id: int = NONE
     producer_epoch: int = NONE
 
 
-class NeedProducerId(NamedTuple):
-    """Nothing has happened: repeat the call with a fresh producer id."""
-
-
-class Persist(NamedTuple):
-    """Append the record, then report with ``Transaction.persisted(ticket, ...)``; None is a tombstone."""
-
-    ticket: int
-    metadata: Metadata | None
-
-
 class SendMarkers(NamedTuple):
-    """Write markers to these partitions, then report each with ``Transaction.markers_written``."""
+    """Write markers to these partitions, then report each with ``Transaction.markers_written``; there may be none."""
 
     producer_id: int
     producer_epoch: int
@@ -185,10 +170,6 @@ class Completed(NamedTuple):
     """All markers of a transaction are written, and so is the record of that."""
 
 
-class RetryPersist(NamedTuple):
-    """The end of a transaction could not be written: call ``Transaction.complete`` again after a while."""
-
-
 class Refused(NamedTuple):
     """A client asked for a step that the state does not allow, for the log."""
 
@@ -197,23 +178,14 @@ class Refused(NamedTuple):
     error: ErrorCode
 
 
-Effect = Reply | NeedProducerId | Persist | SendMarkers | Ended | Completed | RetryPersist | Refused
+Event = SendMarkers | Ended | Completed | Refused
+#: A decision; its record is the new state, or None for a tombstone.
+Decision = Result[Metadata | None, Reply, Event]
 
-#: How errors of an append are answered (``TransactionStateManager.appendTransactionToLog``).
-_APPEND_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-#: What follows a change that no request waits for: nothing to answer, nothing that ended.
-_NOTHING_AFTER: Final[tuple[Token | None, ErrorCode, Ended | None]] = (None, ErrorCode.NONE, None)
+_NOTHING: Final[Decision] = Decision()
+_WAIT: Final[Decision] = Decision(waits=True)
+#: Nothing is decided: ask again with a fresh producer id.
+NEED_PRODUCER_ID: Final[Decision] = Decision(response=Reply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def exhausted(epoch: int) -> bool:
@@ -227,21 +199,25 @@ class Transaction:
     Attributes:
         transactional_id: its name.
         metadata: its state, as in the log.
+        unmarked: volatile: the partitions of a decided transaction whose markers are not written yet. A marker may be
+            written twice, so that the next coordinator begins with all partitions.
 
     Args:
         transactional_id: its name.
         metadata: from the log, or :func:`fresh_metadata`.
     """
 
-    __slots__ = ("_after", "_pending", "_ticket", "metadata", "transactional_id")
+    __slots__ = ("metadata", "transactional_id", "unmarked")
 
     def __init__(self, transactional_id: str, metadata: Metadata) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
-        self._pending: Metadata | None = None
-        #: What to do when the pending state is in the log: the request's token, its answer, and what ended.
-        self._after = _NOTHING_AFTER
-        self._ticket = 0
+        self.unmarked = metadata.partitions
+
+    def apply(self, record: Metadata | None) -> None:
+        """Take over a record that is in the log; None is a tombstone."""
+        self.metadata = self.metadata._replace(state=_S.DEAD) if record is None else record
+        self.unmarked = self.metadata.partitions
 
     @property
     def state(self) -> TransactionState:
@@ -249,34 +225,36 @@ class Transaction:
         return self.metadata.state
 
     @property
-    def changing(self) -> bool:
-        """Whether a change is under way: an append, or the markers of the last transaction."""
-        return self._pending is not None or self.metadata.state in _PREPARED
+    def gone(self) -> bool:
+        """Whether nothing about it is in the log: it has expired, or its first record could not be written."""
+        return self.metadata.state is _S.DEAD or self.metadata.producer_epoch == NONE
+
+    @property
+    def ending(self) -> bool:
+        """Whether the markers of the last transaction are being written."""
+        return self.metadata.state in _PREPARED
 
     # Requests
 
-    def init_producer_id(
-        self, token: Token, timeout_ms: int, expected: tuple[int, int] | None, fresh: int, now: int
-    ) -> list[Effect]:
+    def init_producer_id(self, timeout_ms: int, expected: tuple[int, int] | None, fresh: int, now: int) -> Decision:
         """InitProducerId.
 
         Args:
-            token: of the request.
             timeout_ms: of the producer's transactions.
             expected: the producer id and epoch that the producer has (KIP-360); None for a new producer.
             fresh: a producer id that was never used; -1 if there is none at hand.
             now: the time.
         """
         old = self.metadata
-        if self.changing:
-            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        if self.ending:
+            return _WAIT
         if expected is not None and not self._may_recover(*expected):
-            return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+            return _answer(ErrorCode.PRODUCER_FENCED)
         if old.state is _S.DEAD:
-            return [Reply(token, ErrorCode.NOT_COORDINATOR)]
+            return _answer(ErrorCode.NOT_COORDINATOR)
         if old.state is _S.ONGOING:
             # The epoch of the fence is never returned: the client repeats the request and gets the next one.
-            return self._fence(token, Cause.FENCED, fresh, now)
+            return self._fence(Cause.FENCED, fresh, now)
         new = old._replace(
             state=_S.EMPTY,
             previous_producer_id=old.producer_id,
@@ -288,18 +266,18 @@ class Transaction:
         epoch = None if expected is None else expected[1]
         if epoch is not None and old.producer_epoch != NONE and epoch != old.producer_epoch:
             if epoch != old.last_epoch:
-                return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+                return _answer(ErrorCode.PRODUCER_FENCED)
             # A request that is repeated: its first answer was lost. No other producer has come between, because that
             # would have reset the last epoch.
         elif exhausted(old.producer_epoch):
             if fresh == NONE:
-                return [NeedProducerId()]
+                return NEED_PRODUCER_ID
             last = NONE if expected is None else old.producer_epoch
             new = new._replace(producer_id=fresh, producer_epoch=0, last_epoch=last)
         else:
             last = NONE if expected is None else old.producer_epoch
             new = new._replace(producer_epoch=old.producer_epoch + 1, last_epoch=last)
-        return self._transition(new, token)
+        return self._change(new, Reply(ErrorCode.NONE, new.producer_id, new.producer_epoch))
 
     def _may_recover(self, producer_id: int, epoch: int) -> bool:
         old = self.metadata
@@ -310,24 +288,18 @@ class Transaction:
         )
 
     def add_partitions(
-        self,
-        token: Token,
-        producer_id: int,
-        epoch: int,
-        partitions: Collection[TopicPartition],
-        version: int,
-        now: int,
-    ) -> list[Effect]:
+        self, producer_id: int, epoch: int, partitions: Collection[TopicPartition], version: int, now: int
+    ) -> Decision:
         """AddPartitionsToTxn and AddOffsetsToTxn: all partitions are added, or none is."""
         old = self.metadata
-        if self.changing:
+        if self.ending:
             # First: the producer may have the producer id that is still pending.
-            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+            return _WAIT
         error = self._check_producer(producer_id, epoch)
         if error is not ErrorCode.NONE:
-            return [Reply(token, error)]
+            return _answer(error)
         if old.state is _S.ONGOING and old.partitions.issuperset(partitions):
-            return [Reply(token, ErrorCode.NONE)]
+            return _answer(ErrorCode.NONE)
         new = old._replace(
             state=_S.ONGOING,
             previous_producer_id=old.producer_id,
@@ -336,15 +308,15 @@ class Transaction:
             updated_ms=now,
             version=version,
         )
-        return self._transition(new, token)
+        return self._change(new, Reply(ErrorCode.NONE))
 
     def verify(
         self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition belongs to the open transaction (KIP-890). Pending changes do not count: the leader
-        checks again when it appends."""
+        """Whether each partition belongs to the open transaction (KIP-890). Changes that are being appended do not
+        count: the leader checks again when it appends."""
         error = self._check_producer(producer_id, epoch)
-        if error is ErrorCode.NONE and self.state in _PREPARED:
+        if error is ErrorCode.NONE and self.ending:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
@@ -356,13 +328,10 @@ class Transaction:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if epoch == self.metadata.producer_epoch else ErrorCode.PRODUCER_FENCED
 
-    def end(
-        self, token: Token, producer_id: int, epoch: int, committed: bool, version: int, fresh: int, now: int
-    ) -> list[Effect]:
+    def end(self, producer_id: int, epoch: int, committed: bool, version: int, fresh: int, now: int) -> Decision:
         """EndTxn.
 
         Args:
-            token: of the request.
             producer_id: of the producer.
             epoch: its epoch.
             committed: whether to commit.
@@ -371,65 +340,56 @@ class Transaction:
             now: the time.
         """
         if version < SERVER_VERSION:
-            return self._end_classic(token, producer_id, epoch, committed, now)
-        return self._end_with_epoch(token, producer_id, epoch, committed, fresh, now)
+            return self._end_classic(producer_id, epoch, committed, now)
+        return self._end_with_epoch(producer_id, epoch, committed, fresh, now)
 
-    def _end_classic(self, token: Token, producer_id: int, epoch: int, committed: bool, now: int) -> list[Effect]:
+    def _end_classic(self, producer_id: int, epoch: int, committed: bool, now: int) -> Decision:
         error = self._check_producer(producer_id, epoch)
-        if error is ErrorCode.NONE and self.changing:
-            error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is not ErrorCode.NONE:
-            return [Reply(token, error)]
+            return _answer(error)
+        if self.ending:
+            return _WAIT
         if self.state is _S.ONGOING:
-            return self._decide(token, committed, Cause.CLIENT, 0, NONE, now)
+            return self._decide(committed, Cause.CLIENT, 0, NONE, now, Reply(ErrorCode.NONE))
         if self.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
-            return [Reply(token, ErrorCode.NONE)]  # The request is repeated: its first answer was lost.
-        return self._refuse(token, committed)
+            return _answer(ErrorCode.NONE)  # The request is repeated: its first answer was lost.
+        return self._refuse(committed)
 
-    def _end_with_epoch(
-        self, token: Token, producer_id: int, epoch: int, committed: bool, fresh: int, now: int
-    ) -> list[Effect]:
+    def _end_with_epoch(self, producer_id: int, epoch: int, committed: bool, fresh: int, now: int) -> Decision:
         """EndTxn of version 2. The epoch says which transaction is meant: the current one, or the one before if the
         request is repeated; an older request is fenced, so that it cannot end the next transaction."""
         old = self.metadata
-        if self.changing:
-            return [Reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)]
+        if self.ending:
+            return _WAIT
         complete = old.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
         rotated = producer_id == old.previous_producer_id and epoch == MAX_EPOCH - 1 and old.producer_epoch == 0
         if (producer_id != old.producer_id and not rotated) or old.state is _S.DEAD:
-            return [Reply(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
+            return _answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         repeated = complete and (rotated or epoch + 1 == old.producer_epoch)
         if not repeated and (epoch != old.producer_epoch or producer_id != old.producer_id):
-            return [Reply(token, ErrorCode.PRODUCER_FENCED)]
+            return _answer(ErrorCode.PRODUCER_FENCED)
         if repeated:
             if old.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
-                return [Reply(token, ErrorCode.NONE, old.producer_id, old.producer_epoch)]
-            return self._refuse(token, committed)
+                return Decision(response=Reply(ErrorCode.NONE, old.producer_id, old.producer_epoch))
+            return self._refuse(committed)
         if committed and old.state is not _S.ONGOING:
-            return self._refuse(token, committed)
+            return self._refuse(committed)
         if exhausted(old.producer_epoch) and fresh == NONE:
-            return [NeedProducerId()]
+            return NEED_PRODUCER_ID
         rotate_to = fresh if exhausted(old.producer_epoch) else NONE
-        return self._decide(token, committed, Cause.CLIENT, SERVER_VERSION, rotate_to, now)
+        return self._decide(committed, Cause.CLIENT, SERVER_VERSION, rotate_to, now)
 
-    def _refuse(self, token: Token, committed: bool) -> list[Effect]:
+    def _refuse(self, committed: bool) -> Decision:
         asked = "commit" if committed else "abort"
         error = ErrorCode.INVALID_TXN_STATE
-        return [Refused(asked, self.state, error), Reply(token, error)]
+        return Decision(response=Reply(error), events=(Refused(asked, self.state, error),))
 
     # Decisions
 
     def _decide(
-        self,
-        token: Token | None,
-        committed: bool,
-        cause: Cause,
-        version: int,
-        rotate_to: int,
-        now: int,
-        answer: ErrorCode = ErrorCode.NONE,
-    ) -> list[Effect]:
-        """Write the decision. In version 2 that takes the next epoch."""
+        self, committed: bool, cause: Cause, version: int, rotate_to: int, now: int, response: Reply | None = None
+    ) -> Decision:
+        """Write the decision. In version 2 that takes the next epoch, which is the answer if there is no other one."""
         old = self.metadata
         new = old._replace(
             state=_S.PREPARE_COMMIT if committed else _S.PREPARE_ABORT,
@@ -442,28 +402,31 @@ class Transaction:
         )
         if version >= SERVER_VERSION:
             new = new._replace(producer_epoch=min(old.producer_epoch + 1, MAX_EPOCH), last_epoch=old.producer_epoch)
-        ended = Ended(committed, cause, old) if old.state is _S.ONGOING else None
-        return self._transition(new, token, answer, ended)
+        if response is None:
+            after = _completed(new, now)
+            response = Reply(ErrorCode.NONE, after.producer_id, after.producer_epoch)
+        ended = (Ended(committed, cause, old),) if old.state is _S.ONGOING else ()
+        return self._change(new, response, (*ended, _markers_of(new)))
 
-    def _fence(self, token: Token | None, cause: Cause, fresh: int, now: int) -> list[Effect]:
+    def _fence(self, cause: Cause, fresh: int, now: int) -> Decision:
         """Abort the open transaction with a new epoch, so that its producer can do nothing any more."""
         epoch = self.metadata.producer_epoch
         if exhausted(epoch) and fresh == NONE:
-            return [NeedProducerId()]
+            return NEED_PRODUCER_ID
         rotate_to = fresh if exhausted(epoch) else NONE
-        answer = ErrorCode.CONCURRENT_TRANSACTIONS
-        return self._decide(token, False, cause, SERVER_VERSION, rotate_to, now, answer)
+        response = Reply(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._decide(False, cause, SERVER_VERSION, rotate_to, now, response)
 
     def overdue(self, open_ms: int) -> bool:
         """Whether a transaction that has been open for `open_ms` has been open for longer than its timeout."""
-        return self.state is _S.ONGOING and self._pending is None and self.timeout_ms < open_ms
+        return self.state is _S.ONGOING and self.timeout_ms < open_ms
 
     @property
     def timeout_ms(self) -> int:
         """How long a transaction may be open."""
         return self.metadata.timeout_ms
 
-    def abort_overdue(self, open_ms: int, fresh: int, now: int) -> list[Effect]:
+    def abort_overdue(self, open_ms: int, fresh: int, now: int) -> Decision:
         """Abort the transaction if its timeout is over (KIP-588).
 
         Args:
@@ -471,96 +434,48 @@ class Transaction:
             fresh: a producer id that was never used; -1 if there is none at hand.
             now: the time.
         """
-        return self._fence(None, Cause.TIMEOUT, fresh, now) if self.overdue(open_ms) else []
+        return self._fence(Cause.TIMEOUT, fresh, now) if self.overdue(open_ms) else _NOTHING
 
-    def expire(self, unused_ms: int, now: int) -> list[Effect]:
+    def expire(self, unused_ms: int, now: int) -> Decision:
         """Delete the transactional id if it has not been used for `unused_ms`."""
-        if self.state in IDLE and self._pending is None and self.metadata.updated_ms <= now - unused_ms:
-            return self._transition(self.metadata._replace(state=_S.DEAD), None)
-        return []
+        if self.state in IDLE and self.metadata.updated_ms <= now - unused_ms:
+            return Decision(records=(None,))
+        return _NOTHING
 
-    # Results
+    # The end of a transaction
 
-    def resume(self) -> list[Effect]:
+    def resume(self) -> Decision:
         """After a replay: continue to write the markers of a decided transaction."""
-        return self._send_markers() if self.state in _PREPARED else []
+        return Decision(events=(_markers_of(self.metadata),)) if self.ending else _NOTHING
 
-    def persisted(self, ticket: int, error: ErrorCode) -> list[Effect]:
-        """The result of an append. One of an older change is ignored."""
-        new = self._pending
-        if new is None or ticket != self._ticket:
-            return []
-        token, answer, ended = self._after
-        self._pending, self._after = None, _NOTHING_AFTER
-        if error is not ErrorCode.NONE:
-            return self._not_persisted(new, token, error)
-        self.metadata = new
-        effects: list[Effect] = []
-        if ended is not None:
-            effects.append(ended)
-        if token is not None:
-            effects.append(self._answer(token, answer))
-        if new.state in _PREPARED:
-            effects += self._send_markers()
-        elif new.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
-            effects.append(Completed())
-        return effects
-
-    def _not_persisted(self, new: Metadata, token: Token | None, error: ErrorCode) -> list[Effect]:
-        if new.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
-            return [RetryPersist()]
-        return [] if token is None else [Reply(token, _APPEND_ERRORS.get(error, error))]
-
-    def _answer(self, token: Token, answer: ErrorCode) -> Reply:
-        new = self.metadata
-        if answer is not ErrorCode.NONE or new.state is _S.ONGOING:
-            return Reply(token, answer)
-        if new.state in _PREPARED:
-            if new.version < SERVER_VERSION:
-                return Reply(token, answer)
-            new = _completed(new, new.updated_ms)
-        return Reply(token, answer, new.producer_id, new.producer_epoch)
-
-    def _send_markers(self) -> list[Effect]:
+    def markers_written(self, partitions: Collection[TopicPartition], now: int) -> Decision:
+        """Markers are written, or their partitions do not exist any more. After the last one the transaction ends."""
         own = self.metadata
-        if not own.partitions:
-            return self.complete(own.updated_ms)
-        committed = own.state is _S.PREPARE_COMMIT
-        return [SendMarkers(own.producer_id, own.producer_epoch, committed, own.partitions, own.version)]
+        if not self.ending:
+            return _NOTHING
+        self.unmarked = self.unmarked.difference(partitions)
+        if self.unmarked:
+            return _NOTHING
+        return self._change(_completed(own, now), None, (Completed(),))
 
-    def markers_written(self, partitions: Collection[TopicPartition], now: int) -> list[Effect]:
-        """Markers are written, or their partitions do not exist any more."""
-        own = self.metadata
-        if own.state not in _PREPARED:
-            return []
-        # Not a change of state: the record of the decision keeps all partitions, and a marker may be written twice.
-        self.metadata = own._replace(partitions=own.partitions.difference(partitions))
-        return self.complete(now)
-
-    def complete(self, now: int) -> list[Effect]:
-        """Write the end of the transaction, once all markers are written."""
-        own = self.metadata
-        if own.state not in _PREPARED or own.partitions or self._pending is not None:
-            return []
-        return self._transition(_completed(own, now), None)
-
-    def _transition(
-        self,
-        new: Metadata,
-        token: Token | None,
-        answer: ErrorCode = ErrorCode.NONE,
-        ended: Ended | None = None,
-    ) -> list[Effect]:
-        """Begin a change: the record is appended, and the state is the new one when it is in the log.
+    def _change(self, new: Metadata, response: Reply | None, events: Sequence[Event] = ()) -> Decision:
+        """Decide on a new state.
 
         Raises:
             IllegalTransition: a bug.
         """
-        if self._pending is not None or new.state not in TRANSITIONS[self.state]:
+        if new.state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"{self.transactional_id!r}: from {self.state.value} to {new.state.value}")
-        self._ticket += 1
-        self._pending, self._after = new, (token, answer, ended)
-        return [Persist(self._ticket, None if new.state is _S.DEAD else new)]
+        return Decision((new,), response, events)
+
+
+def _answer(error: ErrorCode) -> Decision:
+    return Decision(response=Reply(error))
+
+
+def _markers_of(decided: Metadata) -> SendMarkers:
+    committed = decided.state is _S.PREPARE_COMMIT
+    return SendMarkers(decided.producer_id, decided.producer_epoch, committed, decided.partitions, decided.version)
 
 
 def _completed(own: Metadata, now: int) -> Metadata:

@@ -236,10 +236,10 @@ async def test_a_transaction_that_the_coordinator_has_lost_is_not_committed_with
     broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of ``__transaction_state`` is cut off: the coordinator knows of no open transaction."""
-    transactions = broker.services.transactions
+    transactions = broker.services.transactions.runtime
     index = transactions.partition_for("id")
     async with producing(broker) as lost:
-        known = transactions._log.end_offset(index)
+        known = transactions._topic_log.end_offset(index)
         await lost.write(b"lost")
         replay = TransactionReplay.apply
 

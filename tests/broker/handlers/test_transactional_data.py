@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_protocol.messages.list_offsets import (

@@ -15,8 +15,9 @@ from typing import Any, Final
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import ProducerState
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
-from barnabas_broker.transactions.transaction import SERVER_VERSION, Reply
+from barnabas_broker.transactions.records import TransactionReplay
+from barnabas_broker.transactions.service import TransactionCoordinator
+from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Metadata, Reply
 from barnabas_protocol.codec import encode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -28,7 +29,7 @@ from barnabas_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas_protocol.records import read_header
+from barnabas_protocol.records import build_batch, decode_records, read_header
 from barnabas_protocol.schema import Request
 from tests.broker.groups.memory import Done, MemoryLog
 from tests.broker.transactions.support import MemoryEvents
@@ -173,6 +174,7 @@ class World:
         transactions: those of all clients.
         replicated: the batches of each partition of ``__transaction_state`` that a new leader has in any case.
         moves: how often the coordinator has moved or returned.
+        found: the first problem that was found during the faults.
     """
 
     def __init__(self, seed: int) -> None:
@@ -184,6 +186,7 @@ class World:
         self.coordinator = NODES[0]
         self.epoch = 0
         self.moves = 0
+        self.found: str | None = None
         self.lives = dict.fromkeys(NODES, 0)
         self.partitions = [Partition(self.chance.choice(NODES)) for _ in range(PARTITIONS)]
         self.transactions: list[ClientTransaction] = []
@@ -285,13 +288,14 @@ class World:
         # What it has from an earlier leader epoch goes first, as in `CoordinatorPartitions`: a partition that waits for
         # its turn must not be coordinated with an old state.
         for index in range(STATE_PARTITIONS):
-            broker.unload(index)
+            broker.runtime.unload(index)
         for index in range(STATE_PARTITIONS):
-            await broker.load(index, epoch)
+            await broker.runtime.load(index, epoch)
 
     async def move(self) -> None:
-        """The coordinator moves: its broker crashes and returns, or goes on as a zombie for a while."""
+        """The coordinator moves: its broker crashes and returns, goes on as a zombie for a while, or leads again."""
         self.moves += 1
+        self.compare()
         old, broker = self.coordinator, self.brokers[self.coordinator]
         crash = self.chance.random() < 0.6
         self.epoch += 1
@@ -302,7 +306,7 @@ class World:
             self.spawn(broker.close())
             self.brokers[old] = self._start(old)
             await asyncio.sleep(self.short())
-        self.coordinator = self.chance.choice(NODES if crash else [node for node in NODES if node != old])
+        self.coordinator = self.chance.choice(NODES)
         self._truncate()
         for each in self.brokers.values():
             each.markers.leaders_changed()
@@ -321,11 +325,30 @@ class World:
         """A zombie learns that it coordinates no more."""
         if self.coordinator != node:
             for index in range(STATE_PARTITIONS):
-                self.brokers[node].unload(index)
+                self.brokers[node].runtime.unload(index)
+
+    def compare(self) -> None:
+        """What the coordinator has in memory is what a replay of the log gives, and a replay after compaction."""
+        for index, batches in self.log.batches.items():
+            runtime = self.brokers[self.coordinator].runtime
+            home = runtime.partitions.get(index)
+            if home is None or home.loading or home.leader_epoch != self.epoch:
+                continue
+            if runtime.writer.unsettled(index) or any(each.append for each in home.hosted.values()):
+                continue
+            memory = {name: hosted.machine.metadata for name, hosted in home.hosted.items()}
+            memory = {name: metadata._replace(last_epoch=NONE) for name, metadata in memory.items()}
+            records = [record for batch in batches for record in decode_records(batch)]
+            last = {record.key: (record.key, record.value, (), 0) for record in records}
+            compacted = build_batch(last.values()) if last else b""
+            for what, stored in (("the log", b"".join(batches)), ("the compacted log", bytes(compacted))):
+                if memory != (there := replayed(stored)):
+                    self.found = self.found or f"memory is not what {what} says: {memory} {there}"
 
     async def disturb(self) -> None:
         while not self.calm:
             await asyncio.sleep(self.chance.uniform(0.05, 4))
+            self.compare()
             if self.happens(0.5):
                 await self.move()
             else:
@@ -452,11 +475,22 @@ class World:
             found = "a client is refused for ever"
         else:
             await asyncio.sleep(CALM)
-            found = next(self.problems(), None)
+            self.compare()
+            found = self.found or next(self.problems(), None)
         for broker in self.brokers.values():
             await broker.close()
         if found is not None:
             raise Violation(f"seed {self.seed}: {found}")
+
+
+def replayed(data: bytes) -> dict[str, Metadata]:
+    """The transactional ids in a log."""
+    problems: list[str] = []
+    replay = TransactionReplay(lambda offset, reason: problems.append(reason), 0)
+    for _ in replay.feed(data):
+        pass
+    assert not problems
+    return {name: machine.metadata for name, machine in replay.transactions.items()}
 
 
 class ClientTransaction:

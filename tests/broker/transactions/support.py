@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.transactions.transaction import Reply
 from barnabas_explain.transactions import EventRecord, decode_event
 from barnabas_protocol.codec import decode, decode_correlation_id, encode, encode_response
@@ -150,7 +150,7 @@ class Coordinator:
 
     async def load(self, epoch: int = 0) -> None:
         for index in range(4):
-            await self.transactions.load(index, epoch)
+            await self.transactions.runtime.load(index, epoch)
 
     async def restart(self) -> None:
         """Another coordinator takes over, with the log."""

@@ -121,4 +121,5 @@ def test_the_last_record_of_each_id_counts() -> None:
     restamp(batch, 0, 0, 0)
     for _ in replay.feed(bytes(batch)):
         pass
-    assert (replay.transactions, reports, replay.next_offset) == ({"a": later}, [4], 6)
+    found = {name: machine.metadata for name, machine in replay.transactions.items()}
+    assert (found, reports, replay.next_offset) == ({"a": later}, [4], 6)

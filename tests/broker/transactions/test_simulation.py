@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.coordinators.result import Result
+from barnabas_broker.coordinators.runtime import HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import ProducerState
 from barnabas_broker.transactions.markers import Marker, MarkerSender
-from barnabas_broker.transactions.transaction import Effect, Transaction
+from barnabas_broker.transactions.transaction import Decision, Transaction
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.transactions.simulation import Violation, run_seed
 from tests.sampling import slow_but_each
@@ -51,7 +53,7 @@ def test_a_seed_replays() -> None:
 
 def new_coordinators_do_not_resume(patch: pytest.MonkeyPatch) -> None:
     """What was decided and not ended is forgotten by the next coordinator."""
-    patch.setattr(Transaction, "resume", lambda self: [])
+    patch.setattr(Transaction, "resume", lambda self: Decision())
 
 
 def decisions_are_not_awaited(patch: pytest.MonkeyPatch) -> None:
@@ -73,8 +75,8 @@ def the_first_marker_ends_all_partitions(patch: pytest.MonkeyPatch) -> None:
     """A transaction is complete when one partition has its marker: the next one begins too early."""
     written = Transaction.markers_written
 
-    def wrong(self: Transaction, partitions: Collection[TopicPartition], now_ms: int) -> list[Effect]:
-        return written(self, self.metadata.partitions, now_ms)
+    def wrong(self: Transaction, partitions: Collection[TopicPartition], now_ms: int) -> Decision:
+        return written(self, self.unmarked, now_ms)
 
     patch.setattr(Transaction, "markers_written", wrong)
 
@@ -88,8 +90,8 @@ def new_producers_do_not_abort(patch: pytest.MonkeyPatch) -> None:
     """The records of a crashed client become a part of the next client's transaction."""
     init = Transaction.init_producer_id
 
-    def wrong(self: Transaction, *args: Any) -> list[Effect]:
-        if self.metadata.partitions and not self.changing:
+    def wrong(self: Transaction, *args: Any) -> Decision:
+        if self.metadata.partitions and not self.ending:
             self.metadata = self.metadata._replace(partitions=frozenset(), state=type(self.state).COMPLETE_ABORT)
         return init(self, *args)
 
@@ -112,6 +114,71 @@ def timeouts_do_not_abort(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transaction, "overdue", lambda self, open_ms: False)
 
 
+AnyRuntime = Runtime[Any, Any, Any]
+
+
+def decisions_are_applied_before_they_are_appended(patch: pytest.MonkeyPatch) -> None:
+    """An append that fails has changed the state."""
+    right = Runtime._carry_out
+
+    def wrong(self: AnyRuntime, hosted: Any, result: Result[Any, Any, Any], *others: Any) -> None:
+        for record in result.records:
+            hosted.machine.apply(record)
+        right(self, hosted, result, *others)
+
+    patch.setattr(Runtime, "_carry_out", wrong)
+
+
+def requests_are_answered_before_their_records_are_durable(patch: pytest.MonkeyPatch) -> None:
+    right = Runtime._carry_out
+
+    def wrong(self: AnyRuntime, hosted: Any, result: Any, respond: Callable[[Any], None] | None, retry: Any) -> None:
+        if respond is not None and result.records and result.response is not None:
+            respond(result.response)
+            respond = None
+        right(self, hosted, result, respond, retry)
+
+    patch.setattr(Runtime, "_carry_out", wrong)
+
+
+def requests_survive_an_unload(patch: pytest.MonkeyPatch) -> None:
+    """A machine from before an unload goes on to decide."""
+
+    def unload(self: AnyRuntime, index: int) -> None:
+        self.partitions.pop(index, None)
+
+    def serves(self: AnyRuntime, home: HostedPartition[Any]) -> bool:
+        return home.index in self.partitions
+
+    patch.setattr(Runtime, "unload", unload)
+    patch.setattr(Runtime, "_serves", serves)
+
+
+def an_append_that_takes_long_has_failed(patch: pytest.MonkeyPatch) -> None:
+    """What becomes durable later is in the log and not in memory."""
+    right = Runtime._appended
+
+    def wrong(self: AnyRuntime, hosted: Any, append: Any, error: ErrorCode) -> None:
+        late = hosted.append is not append
+        if not late:
+            right(
+                self, hosted, append, ErrorCode.NOT_ENOUGH_REPLICAS if error is ErrorCode.REQUEST_TIMED_OUT else error
+            )
+
+    patch.setattr(Runtime, "_appended", wrong)
+
+
+def changes_of_an_id_overlap(patch: pytest.MonkeyPatch) -> None:
+    """A request is decided although the result of the one before is not known yet."""
+    right = Runtime._take
+
+    def wrong(self: AnyRuntime, hosted: Any, request: Any) -> None:
+        hosted.append = None
+        right(self, hosted, request)
+
+    patch.setattr(Runtime, "_take", wrong)
+
+
 @pytest.mark.parametrize(
     "bug",
     slow_but_each(
@@ -125,6 +192,11 @@ def timeouts_do_not_abort(patch: pytest.MonkeyPatch) -> None:
             new_producers_do_not_abort,
             aborts_commit,
             timeouts_do_not_abort,
+            decisions_are_applied_before_they_are_appended,
+            requests_are_answered_before_their_records_are_durable,
+            requests_survive_an_unload,
+            an_append_that_takes_long_has_failed,
+            changes_of_an_id_overlap,
         ],
     ),
 )

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Self
 
+from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, Persist, Reply, Token
+from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, join_error, sync_error
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import (

@@ -39,6 +39,7 @@ from itertools import chain
 from math import inf
 from typing import Final, NamedTuple, Self
 
+from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.group import reason_of
 from barnabas_broker.groups.classic.members import protocols_of
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, NewTargets, Target, target_record
@@ -59,7 +60,7 @@ from barnabas_broker.groups.consumer.members import (
 from barnabas_broker.groups.consumer.regex import MAX_NAMES, MAX_REGEXES, Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Effect, PersistRecords, Reply, Token
+from barnabas_broker.groups.effects import Caller, Effect, PersistRecords, Reply, Token
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.steps import Steps, finish
 from barnabas_explain.catalog import (

@@ -9,6 +9,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
+from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.writer import Producer
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import NONE
@@ -24,7 +25,7 @@ from barnabas_broker.groups.coordinator.responses import (
     fetch_response,
     requested_groups,
 )
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction, TransactionalCommit
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, each
@@ -262,9 +263,11 @@ class OffsetService:
             for name, index, committed in commits:
                 offsets.commit(name, index, committed)
             hosted.group.recorded = True
-        else:
-            if error != ErrorCode.REQUEST_TIMED_OUT:
-                self._forget_if_new(hosted)
+        elif error != ErrorCode.REQUEST_TIMED_OUT:
+            self._forget_if_new(hosted)
+        if future.done():
+            return  # It was answered when the append had taken too long.
+        if error != NONE:
             code = _append_error(error)
             self._refused(request, caller, code)
             for topic in response.topics:
@@ -324,9 +327,9 @@ class OffsetService:
         future: Future[TxnOffsetCommitResponse] = hosted_groups.loop.create_future()
 
         def answer(error: ErrorCode) -> None:
-            if error != NONE:
-                self._refused(request, caller, error)
             if not future.done():
+                if error != NONE:
+                    self._refused(request, caller, error)
                 known = _verification_error(error, version)
                 future.set_result(response if error == NONE else _failed(response, known, version))
 

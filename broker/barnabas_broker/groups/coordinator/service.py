@@ -37,6 +37,7 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.writer import BATCH_BYTES
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -71,7 +72,7 @@ from barnabas_broker.groups.coordinator.inspection import (
 from barnabas_broker.groups.coordinator.loading import PartitionLoader
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
-from barnabas_broker.groups.effects import APPEND_ERRORS, Caller, Reply
+from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event

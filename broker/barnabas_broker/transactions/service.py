@@ -1,4 +1,7 @@
-"""The transaction coordinator: finds the machine of a transactional id, carries out its effects, keeps time. A shell.
+"""The transaction coordinator: requests about transactions, their markers, timeouts and events. A shell.
+
+The machine of each transactional id decides; :mod:`~barnabas_broker.coordinators.runtime` finds it, appends what it
+decides, and loads and unloads partitions.
 
 Source: Kafka's ``TransactionCoordinator``, ``TransactionStateManager`` and ``AddPartitionsToTxnManager``.
 """
@@ -8,12 +11,9 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
-from barnabas_broker.backoff import jittered
-from barnabas_broker.clock import Handle
-from barnabas_broker.config import Config, Key
+from barnabas_broker.config import Config
 from barnabas_broker.config.keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,
     REQUEST_TIMEOUT_MS,
@@ -23,10 +23,9 @@ from barnabas_broker.config.keys import (
     TRANSACTION_STATE_LOG_NUM_PARTITIONS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
-from barnabas_broker.coordinators.loading import replay_partition, report_failure
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
-from barnabas_broker.coordinators.timers import Timers
-from barnabas_broker.coordinators.writer import Writer
+from barnabas_broker.coordinators.replay import Report
+from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime
 from barnabas_broker.folded import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
@@ -35,17 +34,16 @@ from barnabas_broker.transactions.markers import Marker, MarkerSender, partition
 from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
+    NEED_PRODUCER_ID,
     NONE,
     SERVER_VERSION,
     Completed,
-    Effect,
+    Decision,
     Ended,
+    Event,
     Metadata,
-    NeedProducerId,
-    Persist,
     Refused,
     Reply,
-    RetryPersist,
     SendMarkers,
     Transaction,
     TransactionState,
@@ -53,9 +51,8 @@ from barnabas_broker.transactions.transaction import (
 )
 from barnabas_explain.transactions import Cause, EventRecord, encode_event, ended_event, slow_event
 from barnabas_protocol.codec import decode_response
-from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC, partition_for
+from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -67,85 +64,53 @@ from barnabas_protocol.wire import MAX_STRING
 
 log = logger("transactions")
 
-#: Seconds until the end of a transaction is appended again.
-_RETRY_SECONDS: Final = (0.5, 10.0)
 #: Transactional ids that are restored in one turn of the event loop, and those that may be written in one.
 _STEP: Final = 1_000
 _WRITTEN_STEP: Final = 100
-#: Requests about one transactional id that wait at a time.
-_MOST_HELD: Final = 100
 #: The version of AddPartitionsToTxn between brokers.
 _ADD_VERSION: Final = 5
 #: The part of its timeout after which an open transaction is worth a warning, and the least time in ms.
 _LONG: Final = 0.5
 _LONG_MS: Final = 10_000
 
-#: A call of a machine, with a fresh producer id or -1.
-Step = Callable[["HostedTransaction", int], list[Effect]]
+#: Asks a machine, with a fresh producer id or -1.
+Decide = Callable[["HostedTransaction", int], Decision]
 
 
-class HostedPartition:
-    """A partition of ``__transaction_state`` that this broker leads.
+class TransactionPartition(HostedPartition["HostedTransaction"]):
+    """A partition of ``__transaction_state`` that this broker leads; its leader epoch is the coordinator epoch of its
+    markers.
 
     Attributes:
-        index: its number.
-        leader_epoch: the leader epoch for which it was loaded: the coordinator epoch of its markers.
-        loading: whether its replay is still running.
-        transactions: its transactional ids.
-        open: those whose transaction is open.
+        open: its transactional ids whose transaction is open.
     """
 
-    __slots__ = ("index", "leader_epoch", "loading", "open", "transactions")
+    __slots__ = ("open",)
 
     def __init__(self, index: int, leader_epoch: int) -> None:
-        self.index = index
-        self.leader_epoch = leader_epoch
-        self.loading = True
-        self.transactions: dict[str, HostedTransaction] = {}
+        super().__init__(index, leader_epoch)
         self.open: dict[str, HostedTransaction] = {}
 
 
-class HostedTransaction:
+class HostedTransaction(Hosted[Transaction, TransactionPartition]):
     """A transactional id that this broker coordinates.
 
     Attributes:
-        home: its partition.
-        machine: its state machine.
         opened: when the open transaction began, in seconds on the monotonic clock.
         connection: the number of the connection on which the producer has begun, extended or ended a transaction last;
             0 if it is not known.
-        client: who used it last, for the log; "" after the coordinator has moved.
+        client: the client that used it last, for the log; "" after the coordinator has moved.
         warned: whether the open transaction was reported as slow.
-        held: requests that wait until the change that is under way is done, in their order, by their answers; None if
-            there are none.
-        failures: how often the end of its transaction could not be written, in a row.
     """
 
-    __slots__ = ("client", "connection", "failures", "held", "home", "machine", "opened", "warned")
+    __slots__ = ("client", "connection", "opened", "warned")
 
-    def __init__(self, home: HostedPartition, machine: Transaction) -> None:
-        self.home = home
-        self.machine = machine
+    def __init__(self, home: TransactionPartition, machine: Transaction) -> None:
+        super().__init__(machine.transactional_id, home, machine)
         self.opened = 0.0
         self.connection = 0
         self.client = ""
         self.warned = False
-        self.failures = 0
-        self.held: dict[Future[Reply], HeldRequest] | None = None
-
-
-class HeldRequest(NamedTuple):
-    """A request that came while the last transaction was being ended.
-
-    Attributes:
-        step: the call of the machine.
-        until: seconds on the monotonic clock; then it is answered CONCURRENT_TRANSACTIONS.
-        timer: for that time.
-    """
-
-    step: Step
-    until: float
-    timer: asyncio.TimerHandle
 
 
 class TransactionMetrics:
@@ -182,10 +147,14 @@ class TransactionCoordinator:
         scheduler: the timers of `now`; those of the event loop if None.
 
     Attributes:
-        partitions: the partitions of ``__transaction_state`` that are loaded or being loaded.
-        metrics: what has happened.
+        runtime: the partitions of ``__transaction_state`` that this broker leads, and their transactional ids.
+        metrics: counters.
         markers: sends the markers.
     """
+
+    what = "transactions"
+    ids = "transactional_ids"
+    busy = Reply(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def __init__(
         self,
@@ -203,10 +172,8 @@ class TransactionCoordinator:
         scheduler: Scheduler | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._scheduler: Scheduler = self._loop if scheduler is None else scheduler
         self._config = config
         self._node_id = node_id
-        self._log = topic_log
         self._leader = leader
         self._next_producer_id = next_producer_id
         self._events = events
@@ -214,15 +181,24 @@ class TransactionCoordinator:
         self._unwritten: list[EventRecord] = []
         self._now = now
         self._wall_ms = wall_ms
-        self._partition_count = config[TRANSACTION_STATE_LOG_NUM_PARTITIONS]
-        self._timers = Timers(self._scheduler, now)
         #: Seconds that an append and a request to another broker may take.
         self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
-        self._writer = Writer(TRANSACTIONS_TOPIC, topic_log, self._loop, self._timers, now, wall_ms, self._timeout)
+        self.runtime: Runtime[TransactionPartition, HostedTransaction, Reply] = Runtime(
+            TRANSACTIONS_TOPIC,
+            config[TRANSACTION_STATE_LOG_NUM_PARTITIONS],
+            self,
+            topic_log,
+            log,
+            self._loop,
+            self._loop if scheduler is None else scheduler,
+            now,
+            wall_ms,
+            timeout=self._timeout,
+            patience=config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000,
+        )
         self.markers = MarkerSender(node_id, leader, write, peers, self._timeout)
         #: Questions to the coordinators on other brokers.
         self._questions = LeaderRequests(leader, peers, self._timeout)
-        self.partitions: dict[int, HostedPartition] = {}
         self.metrics = TransactionMetrics()
         #: Logs markers that are not written.
         self.refused_markers = Folded(
@@ -231,64 +207,42 @@ class TransactionCoordinator:
         self._lines = FoldedLines(now, "client_id")
         #: Calls that wait for a producer id or for another broker.
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The transactional ids with requests that are held.
-        self._holding: set[HostedTransaction] = set()
-        self._closed = False
-        self._backoff = jittered(*_RETRY_SECONDS, seed=f"transactions {node_id}")
-        self._handles: dict[str, Handle] = {}
-        self._every(TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS, self._check_open)
-        self._every(TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS, self._expire)
+        interval = config[TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS] / 1000
+        self.runtime.regularly(interval, self._check_open)
+        interval = config[TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS] / 1000
+        self.runtime.regularly(interval, self._expire)
 
     # Which transactional ids there are
 
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of ``__transaction_state`` that a transactional id belongs to."""
-        return partition_for(transactional_id, self._partition_count)
-
     def topics_changed(self, partitions: Mapping[str, int]) -> None:
         """Set the number of partitions of new and changed topics; leaders may have changed, too."""
-        self._partition_count = partitions.get(TRANSACTIONS_TOPIC, self._partition_count)
+        if TRANSACTIONS_TOPIC in partitions:
+            self.runtime.resized(partitions[TRANSACTIONS_TOPIC])
         self.markers.leaders_changed()
         self._questions.leaders_changed()
-
-    def _home(self, transactional_id: str) -> HostedPartition:
-        """The partition of a transactional id that this broker coordinates.
-
-        Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        if self._closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        home = self.partitions.get(self.partition_for(transactional_id))
-        if home is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if home.loading:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return home
-
-    def _wanted(self, hosted: HostedTransaction) -> bool:
-        """Whether this broker still coordinates a transactional id, as it did when `hosted` was made."""
-        return self.partitions.get(hosted.home.index) is hosted.home
-
-    @property
-    def open(self) -> int:
-        """The number of open transactions."""
-        return sum(len(home.open) for home in self.partitions.values())
-
-    @property
-    def oldest_ms(self) -> int:
-        """For how many ms the oldest open transaction has been open; 0 if none is."""
-        ages = (self._open_ms(hosted) for home in self.partitions.values() for hosted in home.open.values())
-        return max(ages, default=0)
-
-    def _open_ms(self, hosted: HostedTransaction) -> int:
-        """For how many ms an open transaction has been open."""
-        return round((self._now() - hosted.opened) * 1000)
 
     @property
     def transactional_ids(self) -> int:
         """The number of transactional ids that this broker coordinates."""
-        return sum(len(home.transactions) for home in self.partitions.values())
+        return self.runtime.count
+
+    @property
+    def open(self) -> int:
+        """The number of open transactions."""
+        return sum(len(home.open) for home in self.runtime.partitions.values())
+
+    @property
+    def oldest_ms(self) -> int:
+        """For how many ms the oldest open transaction has been open; 0 if none is."""
+        return max(map(self._open_ms, self._all_open()), default=0)
+
+    def _all_open(self) -> list[HostedTransaction]:
+        """The transactional ids whose transaction is open."""
+        return [hosted for home in self.runtime.partitions.values() for hosted in home.open.values()]
+
+    def _open_ms(self, hosted: HostedTransaction) -> int:
+        """For how many ms an open transaction has been open."""
+        return round((self._now() - hosted.opened) * 1000)
 
     # Requests
 
@@ -307,30 +261,30 @@ class TransactionCoordinator:
         reply: Future[Reply] = self._loop.create_future()
         # A longer id does not fit into a record's key.
         if not transactional_id or len(transactional_id.encode()) > MAX_STRING:
-            return _failed(reply, ErrorCode.INVALID_REQUEST)
+            return _fail(reply, ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config[TRANSACTION_MAX_TIMEOUT_MS]:
-            return _failed(reply, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return _fail(reply, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
-        def step(hosted: HostedTransaction, fresh: int) -> list[Effect]:
-            effects = hosted.machine.init_producer_id(reply, timeout_ms, expected, fresh, self._wall_ms())
-            if isinstance(effects[0], Persist):
+        def decide(hosted: HostedTransaction, fresh: int) -> Decision:
+            decision = hosted.machine.init_producer_id(timeout_ms, expected, fresh, self._wall_ms())
+            if decision.records:
                 # Not the newest one: another program may take over on a connection that it has had for long.
                 hosted.connection = connection
-            return effects
+            return decision
 
         def begin(fresh: int) -> None:
-            home = self._home(transactional_id)
-            hosted = home.transactions.get(transactional_id)
+            home = self.runtime.home(transactional_id)
+            hosted = home.hosted.get(transactional_id)
             if hosted is None and fresh == NONE:
                 self._with_producer_id(reply, begin)
                 return
             if hosted is None:
                 metadata = fresh_metadata(fresh, timeout_ms, self._wall_ms())
                 hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
-                home.transactions[transactional_id] = hosted
+                home.hosted[transactional_id] = hosted
                 fresh = NONE
             hosted.client = client
-            self._take(hosted, reply, step, fresh)
+            self.runtime.ask(hosted, self._step(decide, fresh, reply, begin), partial(_answer, reply))
 
         self._guard(reply, begin)
         return reply
@@ -361,8 +315,8 @@ class TransactionCoordinator:
             client,
             connection,
             version,
-            lambda hosted, reply, fresh: hosted.machine.add_partitions(
-                reply, producer_id, epoch, partitions, version, self._wall_ms()
+            lambda hosted, fresh: hosted.machine.add_partitions(
+                producer_id, epoch, partitions, version, self._wall_ms()
             ),
         )
 
@@ -392,9 +346,7 @@ class TransactionCoordinator:
             client,
             connection,
             version,
-            lambda hosted, reply, fresh: hosted.machine.end(
-                reply, producer_id, epoch, committed, version, fresh, self._wall_ms()
-            ),
+            lambda hosted, fresh: hosted.machine.end(producer_id, epoch, committed, version, fresh, self._wall_ms()),
         )
 
     def verify_here(
@@ -404,7 +356,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         try:
-            hosted = self._home(transactional_id).transactions.get(transactional_id)
+            hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
         if hosted is None:
@@ -419,10 +371,11 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        hosted = self._home(transactional_id).transactions.get(transactional_id)
+        hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
         if hosted is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return hosted.machine.metadata
+        # Partitions that have their marker are not a part of it any more.
+        return hosted.machine.metadata._replace(partitions=hosted.machine.unmarked)
 
     def listed(self) -> Iterator[Transaction]:
         """All transactional ids that this broker coordinates. They may change while the caller goes through them.
@@ -430,13 +383,7 @@ class TransactionCoordinator:
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
         """
-        if self._closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if any(home.loading for home in self.partitions.values()):
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return (
-            hosted.machine for home in list(self.partitions.values()) for hosted in list(home.transactions.values())
-        )
+        return (hosted.machine for hosted in self.runtime.all())
 
     def _request(
         self,
@@ -444,114 +391,60 @@ class TransactionCoordinator:
         client: str,
         connection: int,
         version: int,
-        call: Callable[[HostedTransaction, Future[Reply], int], list[Effect]],
+        decide: Decide,
     ) -> Future[Reply]:
-        """Call the machine of a transactional id that must exist."""
+        """Ask the machine of a transactional id that must exist."""
         reply: Future[Reply] = self._loop.create_future()
         if not transactional_id:
-            return _failed(reply, ErrorCode.INVALID_REQUEST)
+            return _fail(reply, ErrorCode.INVALID_REQUEST)
 
-        def step(hosted: HostedTransaction, fresh: int) -> list[Effect]:
+        def decide_in_time(hosted: HostedTransaction, fresh: int) -> Decision:
             if _is_late(hosted, connection, version):
-                return [Reply(reply, ErrorCode.NETWORK_EXCEPTION)]
-            effects = call(hosted, reply, fresh)
-            first = effects[0]
-            if isinstance(first, Persist) or (isinstance(first, Reply) and first.error is ErrorCode.NONE):
+                return Decision(response=Reply(ErrorCode.NETWORK_EXCEPTION))
+            decision = decide(hosted, fresh)
+            if decision.response is not None and decision.response.error is ErrorCode.NONE:
                 hosted.connection = max(hosted.connection, connection)
-            return effects
+            return decision
 
         def begin(fresh: int) -> None:
-            hosted = self._home(transactional_id).transactions.get(transactional_id)
+            hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
             if hosted is None:
-                _failed(reply, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                _fail(reply, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
                 return
             if client:
                 hosted.client = client
-            self._take(hosted, reply, step, fresh)
+            self.runtime.ask(hosted, self._step(decide_in_time, fresh, reply, begin), partial(_answer, reply))
 
         self._guard(reply, begin)
         return reply
 
-    def _guard(self, reply: Future[Reply], begin: Callable[[int], None], fresh: int = NONE) -> None:
+    def _guard(self, reply: Future[Reply], begin: Callable[[int], None]) -> None:
         """Call `begin`; an error of finding the transactional id is the answer."""
         try:
-            begin(fresh)
+            begin(NONE)
         except KafkaError as error:
-            _failed(reply, error.code)
+            _fail(reply, error.code)
 
-    def _take(
-        self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int, until: float = inf
-    ) -> None:
-        """Take a step of a machine, with a fresh producer id if it needs one, and carry out its effects.
+    def _step(
+        self, decide: Decide, fresh: int, reply: Future[Reply] | None, again: Callable[[int], None]
+    ) -> Callable[[HostedTransaction], Decision]:
+        """A step of a machine, which begins again if it needs a fresh producer id.
 
         Args:
-            hosted: whose machine.
-            reply: the answer of the request; None if there is no request.
-            step: the step.
+            decide: asks the machine.
             fresh: a producer id, or -1.
-            until: when a request that was held before is answered.
+            reply: the answer of the request; None if there is no request.
+            again: gets a fresh producer id, and asks for the step once more.
         """
-        effects = step(hosted, fresh)
-        first = effects[0] if len(effects) == 1 else None
-        if isinstance(first, NeedProducerId):
-            self._with_producer_id(reply, lambda fresh: self._take_if_wanted(hosted, reply, step, fresh, until))
-        elif (
-            reply is not None
-            and isinstance(first, Reply)
-            and first.error is ErrorCode.CONCURRENT_TRANSACTIONS
-            and hosted.machine.changing
-        ):
-            self._hold(hosted, reply, step, until)
-        else:
-            self._act(hosted, effects)
 
-    def _take_if_wanted(
-        self, hosted: HostedTransaction, reply: Future[Reply] | None, step: Step, fresh: int, until: float = inf
-    ) -> None:
-        if self._wanted(hosted):
-            self._take(hosted, reply, step, fresh, until)
-        else:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        def step(hosted: HostedTransaction) -> Decision:
+            decision = decide(hosted, fresh)
+            if decision is not NEED_PRODUCER_ID:
+                return decision
+            self._with_producer_id(reply, again)
+            return Decision()
 
-    # Requests that come while the last transaction is being ended
-
-    def _hold(self, hosted: HostedTransaction, reply: Future[Reply], step: Step, until: float) -> None:
-        """Keep a request until the change is done, which takes some ms. Refused, the client would wait longer: 20 ms,
-        and then more. Apache Kafka holds such requests for as long, but only those of leaders. A client has a few at a
-        time: what is over :data:`_MOST_HELD` is refused at once."""
-        if hosted.held is not None and len(hosted.held) >= _MOST_HELD:
-            _failed(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
-            return
-        now = self._now()
-        until = min(until, now + self._config[ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS] / 1000)
-        timer = self._loop.call_later(max(until - now, 0.0), self._refuse_held, hosted, reply)
-        if hosted.held is None:
-            hosted.held = {}
-            self._holding.add(hosted)
-        hosted.held[reply] = HeldRequest(step, until, timer)
-
-    def _refuse_held(self, hosted: HostedTransaction, reply: Future[Reply]) -> None:
-        """Give up: the change takes long."""
-        held = hosted.held or {}
-        held.pop(reply, None)
-        self._keep_held(hosted, held)
-        _failed(reply, ErrorCode.CONCURRENT_TRANSACTIONS)
-
-    def _keep_held(self, hosted: HostedTransaction, held: dict[Future[Reply], HeldRequest]) -> None:
-        hosted.held = held or None
-        if not held:
-            self._holding.discard(hosted)
-
-    def _release(self, hosted: HostedTransaction) -> None:
-        """Take the steps of requests that were held, until one begins a change: the others wait on."""
-        held, hosted.held = hosted.held or {}, None
-        while held and not (hosted.machine.changing and self._wanted(hosted)):
-            reply = next(iter(held))
-            each = held.pop(reply)
-            each.timer.cancel()
-            if not reply.done():
-                self._guard(reply, partial(self._take_if_wanted, hosted, reply, each.step, until=each.until))
-        self._keep_held(hosted, held)
+        return step
 
     def _with_producer_id(self, reply: Future[Reply] | None, then: Callable[[int], None]) -> None:
         """Get a producer id, then go on."""
@@ -563,7 +456,7 @@ class TransactionCoordinator:
                 if reply is not None:
                     # What Kafka answers when no block of producer ids can be had; it is retriable.
                     found = error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-                    _failed(reply, error.code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                    _fail(reply, error.code if found else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         self._spawn(get())
 
@@ -598,7 +491,7 @@ class TransactionCoordinator:
             TxnOffsetCommit before 4 answer INVALID_TXN_STATE in place of TRANSACTION_ABORTABLE.
         """
         answered: Future[Mapping[TopicPartition, ErrorCode]] = self._loop.create_future()
-        partition = TopicPartition(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
+        partition = TopicPartition(TRANSACTIONS_TOPIC, self.runtime.partition_for(transactional_id))
         leader = self._leader(partition)
         if leader is None or leader < 0:
             answered.set_result(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -652,7 +545,7 @@ class TransactionCoordinator:
             topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
         request = AddPartitionsToTxnRequest(transactions=[asked])
-        home = TopicPartition(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
+        home = TopicPartition(TRANSACTIONS_TOPIC, self.runtime.partition_for(transactional_id))
         try:
             frame = await self._questions.ask(leader, request, _ADD_VERSION, [home])
             if frame is None:
@@ -673,78 +566,45 @@ class TransactionCoordinator:
         }
         return {each: found.get(each, ErrorCode.INVALID_TXN_STATE) for each in partitions}
 
-    # Effects
+    # What follows from decisions
 
-    def _act(self, hosted: HostedTransaction, effects: list[Effect]) -> None:
-        """Carry out the effects of a machine, in their order."""
-        machine = hosted.machine
-        for effect in effects:
-            if isinstance(effect, Reply):
-                if isinstance(effect.token, Future) and not effect.token.done():
-                    effect.token.set_result(effect)
-            elif isinstance(effect, Persist):
-                self._persist(hosted, effect)
-            elif isinstance(effect, SendMarkers):
-                epoch = hosted.home.leader_epoch
-                wanted, written = partial(self._wanted, hosted), partial(self._markers_written, hosted)
-                self.markers.send(Marker(machine.transactional_id, epoch, effect, wanted, written))
-            elif isinstance(effect, Ended):
-                self._ended(hosted, effect)
-            elif isinstance(effect, Completed):
-                log.debug("transaction complete", transactional_id=machine.transactional_id, state=machine.state.value)
-            elif isinstance(effect, RetryPersist):
-                hosted.failures += 1
-                self._loop.call_later(self._backoff.pause_after(hosted.failures), self._complete, hosted)
-            elif isinstance(effect, Refused):
-                self._refused(hosted, effect)
-        if machine.state is TransactionState.ONGOING:
-            if machine.transactional_id not in hosted.home.open:
+    def encode(self, hosted: HostedTransaction, record: Metadata | None) -> tuple[bytes, bytes | None]:
+        """See :class:`~barnabas_broker.coordinators.runtime.Shard`, for this and the methods below."""
+        return transaction_key(hosted.name), None if record is None else transaction_value(record)
+
+    def refusal(self, error: ErrorCode) -> Reply:
+        return Reply(error)
+
+    def publish(self, hosted: HostedTransaction, event: Event) -> None:
+        if isinstance(event, SendMarkers):
+            written = partial(self._markers_written, hosted)
+            if event.partitions:
+                wanted, epoch = partial(self.runtime.wanted, hosted), hosted.home.leader_epoch
+                self.markers.send(Marker(hosted.name, epoch, event, wanted, written))
+            else:
+                written(event.partitions)
+        elif isinstance(event, Ended):
+            self._ended(hosted, event)
+        elif isinstance(event, Completed):
+            log.debug("transaction complete", transactional_id=hosted.name, state=hosted.machine.state.value)
+        else:
+            self._refused(hosted, event)
+
+    def applied(self, hosted: HostedTransaction) -> None:
+        if hosted.machine.state is TransactionState.ONGOING:
+            if hosted.name not in hosted.home.open:
                 hosted.opened = self._now()
-                hosted.home.open[machine.transactional_id] = hosted
-        elif hosted.home.open.pop(machine.transactional_id, None) is not None:
+                hosted.home.open[hosted.name] = hosted
+        elif hosted.home.open.pop(hosted.name, None) is not None:
             hosted.warned = False
-        if hosted.held is not None and not machine.changing:
-            # At once: a request that came in between would be served before older ones, and an EndTxn that was
-            # repeated would end the transaction after the one that it is about.
-            self._release(hosted)
-
-    def _persist(self, hosted: HostedTransaction, effect: Persist) -> None:
-        machine = hosted.machine
-
-        def done(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                hosted.failures = 0
-            self._act(hosted, machine.persisted(effect.ticket, error))
-            if error is not ErrorCode.NONE and self._wanted(hosted):
-                # The log of the partition says so once; clients and this coordinator try again.
-                log.debug(
-                    "transaction state cannot be written",
-                    transactional_id=machine.transactional_id,
-                    state=machine.state.value,
-                    error=error.name,
-                )
-            never_written = machine.metadata.producer_epoch == NONE and not machine.changing
-            if machine.state is TransactionState.DEAD or never_written:
-                transactions = hosted.home.transactions
-                if transactions.get(machine.transactional_id) is hosted:
-                    del transactions[machine.transactional_id]
-
-        key = transaction_key(machine.transactional_id)
-        value = None if effect.metadata is None else transaction_value(effect.metadata)
-        self._writer.add(hosted.home.index, [(key, value)], done)
 
     def _markers_written(self, hosted: HostedTransaction, partitions: Collection[TopicPartition]) -> None:
-        if self._wanted(hosted):
-            self._act(hosted, hosted.machine.markers_written(partitions, self._wall_ms()))
-
-    def _complete(self, hosted: HostedTransaction) -> None:
-        if self._wanted(hosted):
-            self._act(hosted, hosted.machine.complete(self._wall_ms()))
+        self.runtime.insist(hosted, lambda hosted: hosted.machine.markers_written(partitions, self._wall_ms()))
 
     def _ended(self, hosted: HostedTransaction, effect: Ended) -> None:
         self.metrics.ended["commit" if effect.committed else "abort", effect.cause.value] += 1
         if hosted.warned or effect.cause is not Cause.CLIENT:
-            self._publish(ended_event(hosted.machine.transactional_id, effect, hosted.client, self._wall_ms()))
+            self._publish(ended_event(hosted.name, effect, hosted.client, self._wall_ms()))
         if effect.committed:
             return
         facts = self._facts(hosted, effect.before)
@@ -756,7 +616,7 @@ class TransactionCoordinator:
     def _refused(self, hosted: HostedTransaction, effect: Refused) -> None:
         self.metrics.refused[effect.error.name] += 1
         facts: dict[str, Hashable] = {
-            "transactional_id": hosted.machine.transactional_id,
+            "transactional_id": hosted.name,
             "state": effect.state.value,
             "error": effect.error.name,
             "client_id": hosted.client,
@@ -782,7 +642,7 @@ class TransactionCoordinator:
     def _facts(self, hosted: HostedTransaction, metadata: Metadata) -> dict[str, Hashable]:
         """A transaction, for a log line."""
         return {
-            "transactional_id": hosted.machine.transactional_id,
+            "transactional_id": hosted.name,
             "producer_id": metadata.producer_id,
             "producer_epoch": metadata.producer_epoch,
             "client_id": hosted.client,
@@ -793,38 +653,20 @@ class TransactionCoordinator:
 
     # Time
 
-    def _every(self, key: Key[int], work: Callable[[], Iterator[None]]) -> None:
-        """Do `work` again and again, a step at a time, with the interval of a configuration key."""
-        interval = self._config[key] / 1000
-
-        def turn(steps: Iterator[None]) -> None:
-            if self._closed:
-                return
-            if next(steps, steps) is steps:
-                self._handles[key.name] = self._scheduler.call_later(interval, start)
-            else:
-                self._handles[key.name] = self._loop.call_soon(turn, steps)
-
-        def start() -> None:
-            turn(work())
-
-        self._handles[key.name] = self._scheduler.call_later(interval, start)
-
     def _check_open(self) -> Iterator[None]:
         """Abort the transactions whose timeout is over, and report those that have been open for long."""
         self.refused_markers.tick()
         self._lines.tick()
-        opened = [hosted for home in self.partitions.values() for hosted in home.open.values()]
-        for number, hosted in enumerate(opened, 1):
+        for number, hosted in enumerate(self._all_open(), 1):
             machine, open_ms = hosted.machine, self._open_ms(hosted)
-            if not self._wanted(hosted):
+            if not self.runtime.wanted(hosted):
                 pass
             elif machine.overdue(open_ms):
-                self._take(hosted, None, self._abort_overdue, NONE)
+                self._abort_overdue(hosted, NONE)
             elif not hosted.warned and open_ms > max(machine.timeout_ms * _LONG, _LONG_MS):
                 hosted.warned = True
                 self.metrics.slow += 1
-                self._publish(slow_event(machine.transactional_id, machine.metadata, hosted.client, self._wall_ms()))
+                self._publish(slow_event(hosted.name, machine.metadata, hosted.client, self._wall_ms()))
                 log.warning(
                     "transaction is open for long: read_committed consumers get no later records of its partitions",
                     **self._facts(hosted, machine.metadata),
@@ -832,131 +674,62 @@ class TransactionCoordinator:
             if not number % _WRITTEN_STEP:
                 yield
 
-    def _abort_overdue(self, hosted: HostedTransaction, fresh: int) -> list[Effect]:
-        return hosted.machine.abort_overdue(self._open_ms(hosted), fresh, self._wall_ms())
+    def _abort_overdue(self, hosted: HostedTransaction, fresh: int) -> None:
+        def decide(hosted: HostedTransaction, fresh: int) -> Decision:
+            return hosted.machine.abort_overdue(self._open_ms(hosted), fresh, self._wall_ms())
+
+        self.runtime.do(hosted, self._step(decide, fresh, None, partial(self._abort_overdue, hosted)))
 
     def _expire(self) -> Iterator[None]:
         """Delete the transactional ids that were not used for ``transactional.id.expiration.ms``."""
         unused = self._config[TRANSACTIONAL_ID_EXPIRATION_MS]
-        for home in list(self.partitions.values()):
-            for number, hosted in enumerate(list(home.transactions.values()), 1):
-                if self._wanted(hosted):
-                    self._act(hosted, hosted.machine.expire(unused, self._wall_ms()))
+        for home in list(self.runtime.partitions.values()):
+            for number, hosted in enumerate(list(home.hosted.values()), 1):
+                self.runtime.do(hosted, lambda hosted: hosted.machine.expire(unused, self._wall_ms()))
                 if not number % _WRITTEN_STEP:
                     yield
             yield
 
     # Partitions
 
-    @property
-    def loaded(self) -> frozenset[int]:
-        """The partitions of ``__transaction_state`` that are loaded."""
-        return frozenset(index for index, home in self.partitions.items() if not home.loading)
+    def partition(self, index: int, leader_epoch: int) -> TransactionPartition:
+        return TransactionPartition(index, leader_epoch)
 
-    async def load(self, index: int, leader_epoch: int) -> None:
-        """Replay a partition, a little at a time, and continue with what was decided.
+    def replay(self, report: Report, start: int) -> TransactionReplay:
+        return TransactionReplay(report, start)
 
-        Meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS. Does nothing if the partition was loaded for the same
-        leader epoch or a newer one. A failure is logged; the partition is then not loaded.
-        """
-        before = self.partitions.get(index)
-        if before is not None:
-            if before.leader_epoch >= leader_epoch:
-                return
-            self.unload(index)
-        home = self.partitions[index] = HostedPartition(index, leader_epoch)
-        started = self._now()
-
-        def wanted() -> bool:
-            return self.partitions.get(index) is home
-
-        try:
-            replay = TransactionReplay(partial(_report_corruption, index), self._log.start_offset(index))
-            if not await replay_partition(self._log, index, replay, wanted):
-                return
-        except Exception as error:
-            # Without its log the partition's transactions cannot be coordinated: clients get NOT_COORDINATOR.
-            report_failure(log, "transactions", index, error)
-            if wanted():
-                del self.partitions[index]
-            return
-        decided = []
-        for number, (transactional_id, metadata) in enumerate(replay.transactions.items(), 1):
-            hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
-            home.transactions[transactional_id] = hosted
-            if metadata.state is TransactionState.ONGOING:
+    def restore(self, home: TransactionPartition, replay: TransactionReplay) -> Iterator[None]:
+        for number, (name, machine) in enumerate(replay.transactions.items(), 1):
+            hosted = home.hosted[name] = HostedTransaction(home, machine)
+            if machine.state is TransactionState.ONGOING:
                 # From here on the time of day does not matter. A start in the future was written by another clock.
-                hosted.opened = self._now() - max(self._wall_ms() - metadata.start_ms, 0) / 1000
-                home.open[transactional_id] = hosted
-            elif hosted.machine.changing:
-                decided.append(hosted)
+                hosted.opened = self._now() - max(self._wall_ms() - machine.metadata.start_ms, 0) / 1000
+                home.open[name] = hosted
             if not number % _STEP:
-                await asyncio.sleep(0)
-                if not wanted():
-                    return
-        home.loading = False
-        # Fifty empty partitions are not worth fifty lines.
-        report = log.info if replay.records else log.debug
-        report(
-            "loaded transactions",
-            partition=index,
-            leader_epoch=leader_epoch,
-            transactional_ids=len(home.transactions),
-            decided=len(decided),
-            records=replay.records,
-            took=seconds(self._now() - started),
-        )
-        # Clients may use the other ids meanwhile; these answer CONCURRENT_TRANSACTIONS until their markers are written.
+                yield
+
+    def resume(self, home: TransactionPartition) -> Iterator[None]:
+        # Clients may use the other ids meanwhile; these wait until their markers are written.
+        decided = [hosted for hosted in home.hosted.values() if hosted.machine.ending]
         for number, hosted in enumerate(decided, 1):
-            self._act(hosted, hosted.machine.resume())
+            self.runtime.do(hosted, lambda hosted: hosted.machine.resume())
             if not number % _WRITTEN_STEP:
-                await asyncio.sleep(0)
-                if not wanted():
-                    return
+                yield
 
-    def unload(self, index: int) -> None:
-        """Stop to coordinate a partition's transactions: requests that wait fail with NOT_COORDINATOR."""
-        home = self.partitions.pop(index, None)
-        if home is None:
-            return
-        # All requests that wait for the log wait for the writer.
-        self._writer.drop(index, ErrorCode.NOT_COORDINATOR)
-        for hosted in [each for each in self._holding if each.home is home]:
-            self._release(hosted)
-        report = log.info if home.transactions else log.debug
-        report("unloaded transactions", partition=index, transactional_ids=len(home.transactions))
-        self._free(home)
-
-    def _free(self, home: HostedPartition) -> None:
-        """Free the memory of a partition that is unloaded, a little at a time: a million objects take long."""
-        for transactions in (home.open, home.transactions):
-            for _ in range(min(_STEP, len(transactions))):
-                transactions.popitem()
-        if home.transactions:
-            self._loop.call_soon(self._free, home)
+    def unloaded(self, home: TransactionPartition) -> None:
+        home.open.clear()
 
     async def close(self) -> None:
         """Append what was collected, answer all requests, and stop."""
-        self._closed = True
-        for handle in self._handles.values():
-            handle.cancel()
+        closed = self.runtime.close()
         await self.markers.close()
-        self._writer.flush()
+        await closed
         self._write_events()
-        settled: Future[None] = self._loop.create_future()
-        self._writer.when_settled(self.partitions, partial(settled.set_result, None))
-        await asyncio.wait([settled], timeout=_CLOSE_TIMEOUT)
-        for index in list(self.partitions):
-            self.unload(index)
-        self._timers.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-
-#: Seconds that a stop waits for appends.
-_CLOSE_TIMEOUT: Final = 5.0
 
 _ABORTED: Final = {
     Cause.CLIENT: "transaction aborted by its client",
@@ -965,9 +738,14 @@ _ABORTED: Final = {
 }
 
 
-def _failed(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
+def _answer(reply: Future[Reply], answer: Reply) -> None:
     if not reply.done():
-        reply.set_result(Reply(reply, error))
+        reply.set_result(answer)
+
+
+def _fail(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
+    """Answer a request with an error."""
+    _answer(reply, Reply(error))
     return reply
 
 
@@ -990,7 +768,3 @@ def _known(code: int) -> ErrorCode:
 def _for_producers(code: ErrorCode) -> ErrorCode:
     """The code in Produce and TxnOffsetCommit, whose clients expect the older name of a fence."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-
-
-def _report_corruption(partition: int, offset: int, reason: str) -> None:
-    log.error(f"corrupt record in {TRANSACTIONS_TOPIC} skipped", partition=partition, offset=offset, reason=reason)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.transactions.coordinator import HostedTransaction
-from barnabas_broker.transactions.transaction import Effect, Reply, Transaction
+from barnabas_broker.transactions.service import HostedTransaction
+from barnabas_broker.transactions.transaction import Decision, Reply, Transaction
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -65,7 +65,7 @@ async def test_requests_that_cannot_be_right(coordinator: Coordinator) -> None:
     assert (await coordinator.init("x" * 40_000)).error is E.INVALID_REQUEST
     for timeout in (0, -1, 900_001):
         assert (await coordinator.init(timeout_ms=timeout)).error is E.INVALID_TRANSACTION_TIMEOUT
-    nobody = Reply(None, E.NONE, 1, 1)
+    nobody = Reply(E.NONE, 1, 1)
     assert await coordinator.add(nobody, name="") is E.INVALID_REQUEST
     assert await coordinator.add(nobody) is E.INVALID_PRODUCER_ID_MAPPING
     assert (await coordinator.end(nobody, name="")).error is E.INVALID_REQUEST
@@ -229,7 +229,7 @@ async def test_an_id_that_is_not_used_takes_little_memory_until_it_expires(
             coordinator.transactions.init_producer_id(f"id-{number:08d}", 1000, None, "")
             if not number % 100:
                 await asyncio.sleep(0)
-        await until(lambda: all(not each.machine.changing for each in hosted(coordinator)))
+        await until(lambda: all(each.append is None for each in hosted(coordinator)))
         if replayed:
             await coordinator.restart()
         written = sum(len(batch) for batches in coordinator.log.batches.values() for batch in batches)
@@ -248,7 +248,7 @@ async def test_an_id_that_is_not_used_takes_little_memory_until_it_expires(
 
 
 def hosted(coordinator: Coordinator) -> list[HostedTransaction]:
-    return [one for home in coordinator.transactions.partitions.values() for one in home.transactions.values()]
+    return [one for home in coordinator.transactions.runtime.partitions.values() for one in home.hosted.values()]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -286,7 +286,7 @@ async def test_requests_that_wait_for_the_log_fail_when_the_partition_moves(coor
     coordinator.log.hold = True
     waiting = coordinator.transactions.add_partitions("id", who.producer_id, 0, [T0], 0, "")
     await asyncio.sleep(0)
-    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    coordinator.transactions.runtime.unload(coordinator.transactions.runtime.partition_for("id"))
     assert (await waiting).error is E.NOT_COORDINATOR
     coordinator.log.release()
     assert (await coordinator.init()).error is E.NOT_COORDINATOR
@@ -298,7 +298,7 @@ async def test_markers_of_a_partition_that_has_moved_are_left_to_its_new_coordin
     coordinator.brokers.fail = [E.NOT_LEADER_OR_FOLLOWER]
     await coordinator.end(who)
     await until(lambda: not coordinator.brokers.fail)
-    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    coordinator.transactions.runtime.unload(coordinator.transactions.runtime.partition_for("id"))
     coordinator.transactions.topics_changed({"t": 2, TRANSACTIONS_TOPIC: 4})
     assert coordinator.transactions.markers.pending == 0
     assert coordinator.brokers.written == []
@@ -307,7 +307,7 @@ async def test_markers_of_a_partition_that_has_moved_are_left_to_its_new_coordin
 async def test_the_end_that_cannot_be_written_is_tried_again(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator.transactions, "_backoff", Backoff(0.001, 0.001))
+    monkeypatch.setattr(coordinator.transactions.runtime, "_backoff", Backoff(0.001, 0.001))
     who = await coordinator.init()
     await coordinator.add(who)
     coordinator.brokers.release.clear()
@@ -388,7 +388,7 @@ async def test_requests_wait_for_the_markers_of_the_last_transaction(coordinator
     assert (await ending).error is E.NONE, "in their order: it ends the transaction that was just begun"
     new = await beginning
     assert (new.error, new.producer_epoch) == (E.NONE, 1)
-    assert not coordinator.transactions._holding
+    assert not coordinator.transactions.runtime._waiting
     assert [partition for _, partition, *_ in coordinator.brokers.written] == [T0, T1]
 
 
@@ -398,7 +398,7 @@ async def test_requests_do_not_wait_for_long() -> None:
     who = await ended(coordinator)
     async with asyncio.timeout(60):
         assert await coordinator.add(who) is E.CONCURRENT_TRANSACTIONS
-    assert not coordinator.transactions._holding
+    assert not coordinator.transactions.runtime._waiting
     coordinator.brokers.release.set()
     assert await coordinator.settled() == "CompleteCommit"
     assert await coordinator.add(who) is E.NONE
@@ -412,7 +412,7 @@ async def test_each_of_many_requests_about_one_id_is_decided_once(monkeypatch: p
     await coordinator.init()
     decide, decided = Transaction.init_producer_id, 0
 
-    def counted(self: Transaction, *given: Any) -> list[Effect]:
+    def counted(self: Transaction, *given: Any) -> Decision:
         nonlocal decided
         decided += 1
         return decide(self, *given)
@@ -426,7 +426,7 @@ async def test_each_of_many_requests_about_one_id_is_decided_once(monkeypatch: p
     assert done == list(range(1, len(done) + 1)), "in their order"
     assert done
     assert {each.error for each in answers} == {E.NONE, E.CONCURRENT_TRANSACTIONS}
-    assert not coordinator.transactions._holding
+    assert not coordinator.transactions.runtime._waiting
     await coordinator.transactions.close()
 
 
@@ -434,7 +434,7 @@ async def test_requests_that_wait_for_markers_fail_when_the_partition_moves(coor
     who = await ended(coordinator)
     adding = coordinator.transactions.add_partitions("id", who.producer_id, who.producer_epoch, [T1], 0, "client")
     await asyncio.sleep(0)
-    coordinator.transactions.unload(coordinator.transactions.partition_for("id"))
+    coordinator.transactions.runtime.unload(coordinator.transactions.runtime.partition_for("id"))
     assert adding.done() and (await adding).error is E.NOT_COORDINATOR
     coordinator.brokers.release.set()
 
@@ -449,7 +449,7 @@ def answer(code: ErrorCode, name: str = "id") -> AddPartitionsToTxnResponse:
 async def test_requests_to_other_brokers_take_request_timeout_ms() -> None:
     coordinator = Coordinator(request_timeout_ms="1234")
     await coordinator.load()
-    home = T0._replace(topic=TRANSACTIONS_TOPIC, partition=coordinator.transactions.partition_for("other"))
+    home = T0._replace(topic=TRANSACTIONS_TOPIC, partition=coordinator.transactions.runtime.partition_for("other"))
     coordinator.brokers.leaders = {T0: 2, home: 2}
     coordinator.brokers.answers = [answer(E.NONE, "other")]
     who = await coordinator.init()
@@ -463,7 +463,7 @@ async def test_requests_to_other_brokers_take_request_timeout_ms() -> None:
 
 @pytest.mark.parametrize("add", [True, False])
 async def test_verification_on_another_broker(coordinator: Coordinator, add: bool) -> None:
-    home = coordinator.transactions.partition_for("id")
+    home = coordinator.transactions.runtime.partition_for("id")
     brokers, verify = coordinator.brokers, coordinator.transactions.verify
     where = T0._replace(topic=TRANSACTIONS_TOPIC, partition=home)
     brokers.leaders[where] = 2
@@ -489,7 +489,7 @@ async def test_verification_on_another_broker(coordinator: Coordinator, add: boo
 async def test_a_question_to_a_former_coordinator_is_given_up(coordinator: Coordinator, add: bool) -> None:
     """It may be cut off: a Produce with a transaction would wait for request.timeout.ms."""
     brokers, transactions = coordinator.brokers, coordinator.transactions
-    where = T0._replace(topic=TRANSACTIONS_TOPIC, partition=transactions.partition_for("id"))
+    where = T0._replace(topic=TRANSACTIONS_TOPIC, partition=transactions.runtime.partition_for("id"))
     brokers.leaders[where] = 2
     brokers.release.clear()
     verified = transactions.verify("id", 5, 6, [T0], add=add)
@@ -525,7 +525,7 @@ async def test_corrupt_records_are_reported_and_skipped(caplog: pytest.LogCaptur
     coordinator.log.put(0, build_batch([(b"\x00\x00\x00\x01a", b"rubbish", (), 0)]))
     await coordinator.load()
     assert "corrupt record in __transaction_state" in caplog.text
-    assert coordinator.transactions.loaded == {0, 1, 2, 3}
+    assert coordinator.transactions.runtime.loaded == {0, 1, 2, 3}
     await coordinator.transactions.close()
 
 
