@@ -5,9 +5,8 @@ of place. ACLs are part of the cluster's metadata; without an authorizer they ar
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
@@ -21,7 +20,7 @@ from barnabas_broker.security.audit import Change
 from barnabas_broker.security.bindings import AclBinding, AclFilter, read_binding, read_filter
 from barnabas_broker.security.principals import ANONYMOUS
 from barnabas_broker.server.refusals import SASL
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps
 from barnabas_protocol.acls import AclOperation, AclPatternType
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -46,9 +45,18 @@ T = TypeVar("T")
 
 #: Bindings that are stored in one step.
 _BATCH: Final = 1_000
+#: Bindings that are compared with a filter in one step.
+_COMPARED: Final = 100
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
 _AGAIN: Final = "SaslAuthenticate request received after successful authentication"
+
+
+class _Found(NamedTuple):
+    """What a filter of DeleteAcls has found, or why it is refused."""
+
+    error: KafkaError | None
+    bindings: list[AclBinding]
 
 
 def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
@@ -142,13 +150,11 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Answer DeleteAcls: the bindings that each filter finds are deleted. All filters see the same bindings."""
+    lane = context.services.lane
     refusal = _refusal(context, acls.ALTER)
-    present = list(context.services.cluster.image.acls)
-    results = await context.services.lane.enqueue(each(request.filters, partial(_found, present, refusal)))
-    response = DeleteAclsResponse(throttle_time_ms=0, filter_results=[])
+    results, found = await lane.enqueue(_found(request.filters, list(context.services.cluster.image.acls), refusal))
     errors: dict[AclBinding, KafkaError] = {}
-    found = dict.fromkeys(binding for _, matching in results for binding in matching)
-    for bindings in _batches(list(found)):
+    for bindings in _batches(found):
 
         def decide(image: Image, bindings: list[AclBinding] = bindings) -> tuple[Sequence[Event], list[AclDeleted]]:
             events = controller.delete_acls(image, bindings)
@@ -161,20 +167,8 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
         else:
             for event in deleted:
                 context.changed(Change.ACL_DELETED, acl=str(event.binding))
-    for wrong, matching in results:
-        response.filter_results.append(
-            DeleteAclsFilterResult(
-                error_code=ErrorCode.NONE if wrong is None else wrong.code,
-                error_message=None if wrong is None else wrong.message,
-                matching_acls=[
-                    _deleted(binding, errors.get(binding))
-                    for binding in matching
-                    if context.version > 0 or binding.pattern_type is AclPatternType.LITERAL
-                ],
-            )
-        )
-        await asyncio.sleep(0)
-    return response
+    answers = await lane.enqueue(_filter_results(results, errors, context.version))
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=answers)
 
 
 def _check_switched_on(context: RequestContext) -> None:
@@ -227,16 +221,61 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def _found(
-    present: Sequence[AclBinding], refusal: KafkaError | None, asked: DeleteAclsFilter
-) -> tuple[KafkaError | None, list[AclBinding]]:
-    """The bindings that a filter finds, or why it is refused."""
-    if refusal is not None:
-        return refusal, []
-    try:
-        wanted = _filter(asked)
-    except KafkaError as error:
-        return error.with_traceback(None), []
-    return None, [binding for binding in present if wanted.matches(binding)]
+    filters: Sequence[DeleteAclsFilter], present: Sequence[AclBinding], refusal: KafkaError | None
+) -> Steps[tuple[list[_Found], list[AclBinding]]]:
+    """What each filter finds, and all of that. Filters that are equal, or find nothing, share one result."""
+    refused, nothing = _Found(refusal, []), _Found(None, [])
+    known: dict[AclFilter, _Found] = {}
+    results: list[_Found] = []
+    found: dict[AclBinding, None] = {}
+    for asked in filters:
+        yield
+        if refusal is not None:
+            results.append(refused)
+            continue
+        try:
+            wanted = _filter(asked)
+        except KafkaError as error:
+            results.append(_Found(error.with_traceback(None), []))
+            continue
+        result = known.get(wanted)
+        if result is None:
+            matching = []
+            for number, binding in enumerate(present, 1):
+                if wanted.matches(binding):
+                    matching.append(binding)
+                    found[binding] = None
+                if not number % _COMPARED:
+                    yield
+            result = nothing
+            if matching:
+                result = known[wanted] = _Found(None, matching)
+        results.append(result)
+    return results, list(found)
+
+
+def _filter_results(
+    results: Sequence[_Found], errors: Mapping[AclBinding, KafkaError], version: int
+) -> Steps[list[DeleteAclsFilterResult]]:
+    """The answers to filters; those to filters that have found the same are one object."""
+    made: dict[int, DeleteAclsFilterResult] = {}
+    answers = []
+    for result in results:
+        yield
+        answer = made.get(id(result))
+        if answer is None:
+            error = result.error
+            answer = made[id(result)] = DeleteAclsFilterResult(
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+                matching_acls=[],
+            )
+            for binding in result.bindings:
+                if version > 0 or binding.pattern_type is AclPatternType.LITERAL:
+                    answer.matching_acls.append(_deleted(binding, errors.get(binding)))
+                yield
+        answers.append(answer)
+    return answers
 
 
 def _deleted(binding: AclBinding, error: KafkaError | None) -> DeleteAclsMatchingAcl:
