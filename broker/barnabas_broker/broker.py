@@ -92,7 +92,6 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
-from barnabas_broker.handlers.lane import Lane, Work
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
 from barnabas_broker.handlers.table import TableError, join
 from barnabas_broker.http.hosts import AllowedHosts
@@ -134,6 +133,7 @@ from barnabas_broker.server.sasl import (
     sasl_settings,
 )
 from barnabas_broker.server.server import BACKLOG, SocketServer
+from barnabas_broker.slicer import Account, Slicer, Work
 from barnabas_broker.sockets import bind
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.checkpoints import new_id
@@ -355,15 +355,16 @@ class BrokerServer:
 
         if config[EVENT_LOOP_WATCHDOG_MS]:
             stack.callback(Watchdog(config[EVENT_LOOP_WATCHDOG_MS] / 1000).stop)
-        lane = Lane(time.monotonic)
+        slicer = Slicer(time.monotonic, time.thread_time)
+        own_work = Account()
         scram_users = ScramDirectory(lambda: cluster.image.users)
 
         async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
             """Write the markers of this broker's coordinator to partitions that this broker leads."""
             timeout = config[REQUEST_TIMEOUT_MS] / 1000
-            answer = lane.run(
-                write_markers(replicas, groups, clock.wall_ms(), request, timeout, transactions.refused_markers)
-            )
+            refused_markers = transactions.refused_markers
+            steps = write_markers(replicas, groups, clock.wall_ms(), request, timeout, refused_markers)
+            answer = slicer.run(steps, own_work)
             if isinstance(answer, Work):
                 answer = await answer
             return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
@@ -415,7 +416,7 @@ class BrokerServer:
             transaction_partitions=transaction_partitions,
             wall_ms=clock.wall_ms,
             regexes=regexes,
-            lane=lane,
+            slicer=slicer,
             responses=responses,
             api_versions=[api_version(routes[key]) for key in sorted(routes)],
             refusals=refusals,
@@ -427,13 +428,20 @@ class BrokerServer:
         )
         dispatch = Dispatch(services, routes)
         stack.callback(dispatch.close)
-        stack.callback(lane.close)
+        stack.callback(slicer.close)
 
         def identified(peer: Peer) -> None:
             audit.logged_in(peer.principal, peer.host, peer.listener, "certificate")
 
         server = SocketServer(
-            config, wrap_dispatcher(dispatch), time.monotonic, refusals, responses, connection_quotas, identified
+            config,
+            wrap_dispatcher(dispatch),
+            time.monotonic,
+            refusals,
+            responses,
+            connection_quotas,
+            slicer,
+            identified,
         )
 
         def limit(image: Image, events: Sequence[Event]) -> None:

@@ -1,6 +1,6 @@
 """Work that may be interrupted: generators that yield after each element. Pure.
 
-:class:`barnabas_broker.handlers.lane.Lane` runs them a slice at a time, so that no request holds the event loop.
+:class:`barnabas_broker.slicer.Slicer` runs them a slice at a time, so that no request holds the event loop.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator

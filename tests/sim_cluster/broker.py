@@ -18,7 +18,6 @@ from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.handlers.table import join
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.quotas.clients import ClientQuotas
@@ -30,6 +29,7 @@ from barnabas_broker.replication.retreat import Retreat
 from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
+from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
@@ -362,7 +362,7 @@ class Running:
         cluster.subscribe(replicas.image_changed)
         sessions = FetchSessionCache(100, 10_000, lambda: node.world.chance.randrange(1, 2**31))
         nothing = cast(Any, None)
-        lane = Lane(now)
+        slicer = Slicer(now)
         services = Services(
             config,
             node_id,
@@ -377,7 +377,7 @@ class Running:
             now=now,
             wall_ms=node.wall_ms,
             regexes=nothing,
-            lane=lane,
+            slicer=slicer,
             responses=Budget(-1),
             api_versions=[],
             refusals=nothing,

@@ -349,10 +349,10 @@ async def _alter_each(
 ) -> list[_Result]:
     """Change each resource on its own; one that is named more than once is refused."""
     results: list[_Result] = []
-    lane = context.services.lane
-    found, repeated = await lane.enqueue(by_key(resources, _key))
+    slicer = context.services.slicer
+    found, repeated = await slicer.enqueue(by_key(resources, _key), context.peer)
     once = (each for key, each in found.items() if key not in repeated)
-    refusals = await lane.enqueue(_refusals(context, acls.ALTER_CONFIGS, once))
+    refusals = await slicer.enqueue(_refusals(context, acls.ALTER_CONFIGS, once), context.peer)
     for resource in resources:
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
         resource_type, name = resource.resource_type, resource.resource_name

@@ -9,8 +9,7 @@ from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.groups import call, handler_for, take_out_groups
-from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import extended, stepwise
+from barnabas_broker.handlers.stepwise import Handled, extended, stepwise
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.steps import Steps, each

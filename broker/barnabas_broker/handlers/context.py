@@ -9,7 +9,6 @@ from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.handlers.lane import Lane
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.manager import ReplicaManager
@@ -22,6 +21,7 @@ from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Feature, Refusals
+from barnabas_broker.slicer import Slicer
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ class Services:
         now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
         regexes: matches names with the regular expressions of clients.
-        lane: runs what takes long, a slice at a time.
+        slicer: runs what takes long, a slice in each turn of the event loop.
         responses: counts the bytes of responses that are not sent.
         api_versions: what ApiVersions answers, in ascending order of the keys.
         refusals: warns about what is not served.
@@ -70,7 +70,7 @@ class Services:
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     regexes: RegexSearch
-    lane: Lane
+    slicer: Slicer
     responses: Budget
     api_versions: list[ApiVersion]
     refusals: Refusals

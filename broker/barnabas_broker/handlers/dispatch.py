@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
-from barnabas_broker.handlers.lane import Handled
+from barnabas_broker.handlers.stepwise import Handled
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement

@@ -18,7 +18,6 @@ from barnabas_broker.cluster.image import Image
 from barnabas_broker.config.keys import FETCH_MAX_BYTES
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Work
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.quotas.clients import milliseconds
@@ -27,6 +26,7 @@ from barnabas_broker.replication.sessions import CachedPartition, FetchContext, 
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.budget import Reserved
+from barnabas_broker.slicer import Work
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.transaction_index import InOffsetOrder
@@ -71,7 +71,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
 async def _when_loaded(context: RequestContext, reading: "_Reading") -> FetchResponse:
     """Read when the data is in the page cache; there is data then, so the fetch need not wait for more."""
     await asyncio.wait(reading.loading)
-    return await context.services.lane.enqueue(reading.read_again())
+    return await context.services.slicer.enqueue(reading.read_again(), context.peer)
 
 
 class _Reading:
@@ -292,7 +292,7 @@ class _Reading:
             if answered.done():
                 return
             try:
-                response = services.lane.run(self.read_again())
+                response = services.slicer.run(self.read_again(), self._context.peer)
                 if isinstance(response, Work):
                     response.add_done_callback(read)
                 else:

@@ -21,8 +21,7 @@ from barnabas_broker.groups.errors import join_error, sync_error
 from barnabas_broker.handlers.authorization import take_out, topic_of
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import extended, stepwise
+from barnabas_broker.handlers.stepwise import Handled, extended, respond, stepwise
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
@@ -87,7 +86,7 @@ def handler_for(method: Method) -> Handler:
 
     def handle(context: RequestContext, request: Any) -> Handled:
         handled = method(_coordinator(context), request, context.version, _caller(context))
-        return handled if isinstance(handled, _ANSWERS) else context.services.lane.respond(handled, context.peer)
+        return handled if isinstance(handled, _ANSWERS) else respond(context, handled)
 
     return handle
 

@@ -56,7 +56,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     kind = ElectionType(request.election_type)
     asked = None
     if request.topic_partitions is not None:
-        asked = await context.services.lane.enqueue(_partitions(request.topic_partitions))
+        asked = await context.services.slicer.enqueue(_partitions(request.topic_partitions), context.peer)
     answers: dict[tuple[str, int], ErrorCode] = {}
     try:
         turns = [None] if asked is None else [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
@@ -72,7 +72,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     for name, index in elected:
         context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
         await asyncio.sleep(0)
-    return await context.services.lane.enqueue(_elected(answers))
+    return await context.services.slicer.enqueue(_elected(answers), context.peer)
 
 
 def _elect(
@@ -85,9 +85,9 @@ async def _not_elected(
     context: RequestContext, request: ElectLeadersRequest, error: KafkaError
 ) -> ElectLeadersResponse:
     """The response with an error for all, and for each partition that the request names."""
-    lane = context.services.lane
-    asked = await lane.enqueue(_partitions(request.topic_partitions or ()))
-    response = await lane.enqueue(_elected(dict.fromkeys(asked, error.code)))
+    slicer = context.services.slicer
+    asked = await slicer.enqueue(_partitions(request.topic_partitions or ()), context.peer)
+    response = await slicer.enqueue(_elected(dict.fromkeys(asked, error.code)), context.peer)
     response.error_code = error.code if context.version >= _FIRST_WITH_ERROR else ErrorCode.NONE
     return response
 
@@ -132,7 +132,7 @@ async def handle_alter_partition_reassignments(
     try:
         context.require_on_cluster(acls.ALTER)
     except KafkaError as error:
-        refused = await context.services.lane.enqueue(_not_reassigned(request, error))
+        refused = await context.services.slicer.enqueue(_not_reassigned(request, error), context.peer)
         return AlterPartitionReassignmentsResponse(
             error_code=error.code, error_message=error.message, responses=refused
         )

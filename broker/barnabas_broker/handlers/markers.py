@@ -15,8 +15,7 @@ from barnabas_broker.folded import Folded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import extended, stepwise
+from barnabas_broker.handlers.stepwise import Handled, extended, stepwise
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.manager import ReplicaManager

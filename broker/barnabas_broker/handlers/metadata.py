@@ -118,7 +118,7 @@ async def _create_and_answer(
 ) -> MetadataResponse:
     failed = await create_automatically(context, missing)
     codes = {**refused, **{name: error.code for name, error in failed.items()}}
-    return await context.services.lane.enqueue(_answer(context, request, codes))
+    return await context.services.slicer.enqueue(_answer(context, request, codes), context.peer)
 
 
 def _answer(
@@ -281,13 +281,14 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         context.warn_not_served(SHARE_GROUPS)
     topics = context.services.cluster.image.topics
     missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
-    lane = context.services.lane
-    refusals = await lane.enqueue(_refusals(context, request.key_type, keys))
+    slicer = context.services.slicer
+    refusals = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
     if missing and len(refusals) < len(set(keys)):
         await create_automatically(context, missing)
         for partitions in (context.services.group_partitions, context.services.transaction_partitions):
             partitions.reconcile()  # or the client's next request may come before this broker has noticed
-    found = await lane.enqueue(each(keys, partial(_coordinator, context, request.key_type, refusals)))
+    steps = each(keys, partial(_coordinator, context, request.key_type, refusals))
+    found = await slicer.enqueue(steps, context.peer)
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found

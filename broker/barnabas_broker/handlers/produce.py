@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Handled
+from barnabas_broker.handlers.stepwise import Handled, respond
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.security import acls
@@ -136,7 +136,7 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
         steps = _append_allowed(context, request)
     else:
         steps = _append_all(context, request, refusal, _NOTHING, {})
-    return context.services.lane.respond(steps, context.peer)
+    return respond(context, steps)
 
 
 def _may_be_refused(context: RequestContext, request: Produce) -> bool:
@@ -316,7 +316,8 @@ async def _verify_and_append(
         verified[each.partition] = _verification_error(code, context.version)
         if code in _FINAL:
             each.producers.not_verified(each.producer_id, each.verification)
-    return await context.services.lane.enqueue(_append_all(context, request, None, refused, verified))
+    steps = _append_all(context, request, None, refused, verified)
+    return await context.services.slicer.enqueue(steps, context.peer)
 
 
 def _verification_error(code: ErrorCode, version: int) -> KafkaError:

@@ -150,9 +150,10 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Answer DeleteAcls: the bindings that each filter finds are deleted. All filters see the same bindings."""
-    lane = context.services.lane
+    slicer = context.services.slicer
     refusal = _refusal(context, acls.ALTER)
-    results, found = await lane.enqueue(_found(request.filters, list(context.services.cluster.image.acls), refusal))
+    present = list(context.services.cluster.image.acls)
+    results, found = await slicer.enqueue(_found(request.filters, present, refusal), context.peer)
     errors: dict[AclBinding, KafkaError] = {}
     for bindings in _batches(found):
 
@@ -167,7 +168,7 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
         else:
             for event in deleted:
                 context.changed(Change.ACL_DELETED, acl=str(event.binding))
-    answers = await lane.enqueue(_filter_results(results, errors, context.version))
+    answers = await slicer.enqueue(_filter_results(results, errors, context.version), context.peer)
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=answers)
 
 

@@ -1,15 +1,24 @@
-"""Handlers that work step by step. See :mod:`barnabas_broker.handlers.lane`."""
+"""Handlers that work step by step, so that a request does not hold the event loop.
+
+A handler that does something for each element of a request is a generator: it yields between two elements and returns
+the response, or an awaitable of it. :func:`stepwise` makes a handler of it: the broker's
+:class:`~barnabas_broker.slicer.Slicer` runs its steps. Until they have ended, its connection starts no further request:
+requests take effect in the order in which they were sent, as in Kafka.
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from barnabas_broker.handlers.context import RequestContext
-from barnabas_broker.handlers.lane import Handled, Lane
+from barnabas_broker.slicer import Work
 from barnabas_broker.steps import Steps
 from barnabas_protocol.schema import Response
 
 Q = TypeVar("Q")
+
+#: What a handler returns: the response, an awaitable of it, or None where the client asked for no response.
+Handled = Response | Awaitable[Response | None] | None
 
 
 def stepwise(handler: Callable[[RequestContext, Q], Steps[Handled]]) -> Callable[[RequestContext, Q], Handled]:
@@ -17,9 +26,34 @@ def stepwise(handler: Callable[[RequestContext, Q], Steps[Handled]]) -> Callable
 
     @wraps(handler)
     def handle(context: RequestContext, request: Q) -> Handled:
-        return context.services.lane.respond(handler(context, request), context.peer)
+        return respond(context, handler(context, request))
 
     return handle
+
+
+def respond(context: RequestContext, steps: Steps[Handled]) -> Handled:
+    """Run a handler's steps: at once as far as the budget of the turn goes, the rest in later turns.
+
+    Returns:
+        The response, None if the client asked for none, or an awaitable of these. The client's connection starts no
+        other request until the steps have ended.
+
+    Raises:
+        Exception: what the steps raised at once.
+    """
+    handled = context.services.slicer.run(steps, context.peer)
+    if not isinstance(handled, Work):
+        return handled
+    context.peer.hold(handled)
+    return _response(handled)
+
+
+async def _response(work: Work[Handled]) -> Response | None:
+    try:
+        handled = await work
+    finally:
+        del work  # the traceback of an error has this frame: a reference cycle with the whole request
+    return handled if isinstance(handled, Response | None) else await handled
 
 
 def extended(context: RequestContext, handled: Handled, extend: Callable[[Any], Steps[None]]) -> Steps[Handled]:
@@ -29,14 +63,14 @@ def extended(context: RequestContext, handled: Handled, extend: Callable[[Any], 
     if isinstance(handled, Response):
         yield from extend(handled)
         return handled
-    return _extended_later(context.services.lane, handled, extend)
+    return _extended_later(context, handled, extend)
 
 
 async def _extended_later(
-    lane: Lane, handled: Awaitable[Response | None], extend: Callable[[Any], Steps[None]]
+    context: RequestContext, handled: Awaitable[Response | None], extend: Callable[[Any], Steps[None]]
 ) -> Response | None:
     response = await handled
-    extending = lane.run(extend(response))
+    extending = context.services.slicer.run(extend(response), context.peer)
     if extending is not None:
         await extending
     return response

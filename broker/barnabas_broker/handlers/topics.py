@@ -326,11 +326,11 @@ def _automatic_topic(config: Config, image: Image, name: str, taken: controller.
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Answer CreateTopics, each topic on its own."""
     services = context.services
-    lane = services.lane
+    slicer = services.slicer
     quota = context.mutation_quota(_STRICT_CREATE)
-    asked, repeated = await lane.enqueue(by_key(request.topics, lambda topic: topic.name))
+    asked, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
     once = (name for name in asked if name not in repeated)
-    refused = await lane.enqueue(split(context, once, acls.CREATE, unless=acls.CREATE))
+    refused = await slicer.enqueue(split(context, once, acls.CREATE, unless=acls.CREATE), context.peer)
     shown = _ShownConfigs(services.config)
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, _Create] = {}
@@ -480,16 +480,16 @@ def _config_row(config: TopicConfig, name: str) -> CreatableTopicConfigs:
 
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Answer DeleteTopics, each topic on its own."""
-    lane = context.services.lane
+    slicer = context.services.slicer
     given: Iterable[DeleteTopicState] = request.topics
     if context.version < 6:
         given = (DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
     responses: dict[_Named, DeletableTopicResult] = {}
     wanted: dict[_Named, DeleteTopicState] = {}
     quota = context.mutation_quota(_STRICT_DELETE)
-    asked, repeated = await lane.enqueue(by_key(given, lambda one: (one.name, one.topic_id)))
+    asked, repeated = await slicer.enqueue(by_key(given, lambda one: (one.name, one.topic_id)), context.peer)
     once = [one for named, one in asked.items() if named not in repeated]
-    hidden, kept = await lane.enqueue(_may_not_delete(context, once))
+    hidden, kept = await slicer.enqueue(_may_not_delete(context, once), context.peer)
     for named, topic in asked.items():
         if named in repeated:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
@@ -626,11 +626,13 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Answer CreatePartitions, each topic on its own."""
-    lane = context.services.lane
+    slicer = context.services.slicer
     results: list[CreatePartitionsTopicResult] = []
     quota = context.mutation_quota(_STRICT_GROW)
-    topics, repeated = await lane.enqueue(by_key(request.topics, lambda topic: topic.name))
-    refused = await lane.enqueue(split(context, (name for name in topics if name not in repeated), acls.ALTER))
+    topics, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
+    refused = await slicer.enqueue(
+        split(context, (name for name in topics if name not in repeated), acls.ALTER), context.peer
+    )
     for topic in topics.values():
         code, message = ErrorCode.NONE, None
         try:

@@ -16,8 +16,7 @@ from typing import Final
 from barnabas_broker.handlers.authorization import split, take_out
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.regexes import InvalidRegexError, TooSlowError
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.security import acls
@@ -218,7 +217,7 @@ async def _added(
         if isinstance(outcome, asyncio.Future):
             error = _in_time(await outcome).error
             outcome = dict.fromkeys(partitions, _code(error, context.version, _OTHERS_KNOW_FENCED))
-        adding = context.services.lane.run(_added_to(transactional_id, outcome))
+        adding = context.services.slicer.run(_added_to(transactional_id, outcome), context.peer)
         results.append(adding if isinstance(adding, AddPartitionsToTxnResult) else await adding)
         if not number % _STEP:
             await asyncio.sleep(0)

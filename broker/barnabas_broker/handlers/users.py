@@ -16,8 +16,7 @@ from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.users import Users
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.lane import Handled
-from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change

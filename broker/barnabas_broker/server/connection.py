@@ -3,6 +3,10 @@
 A connection may pipeline. Each request is handed to the dispatcher when its turn comes. A response that is not ready
 yet keeps its place in the queue, and the responses after it wait. Responses that are ready leave in one ``writelines``.
 
+The time of the event loop is shared: once the budget of its turn is over, requests that have arrived and large
+responses wait for a later turn, in which the connection that has used least comes first
+(:mod:`barnabas_broker.slicer`).
+
 Backpressure: no further request is started while the transport's write buffer is over its mark, while
 :data:`MAX_IN_FLIGHT` requests wait for their responses, or while responses of many bytes wait for an earlier one; the
 socket is not read while requests at hand are not started, nor while there is no room for a large request: the bytes of
@@ -35,7 +39,7 @@ from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Princi
 from barnabas_broker.server.acceptor import Place
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
-from barnabas_broker.server.turns import Turns
+from barnabas_broker.slicer import Slicer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer, FrameTooLarge
 from barnabas_protocol.hot import Unread
@@ -53,12 +57,10 @@ WRITE_MARK: Final = 1024 * 1024
 _NEVER_PAUSES: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
 #: Bytes that are read from a file at a time: few enough to be in the processor's cache when they are sent.
 PIECE: Final = 256 * 1024
-#: Bytes of large responses that a connection may send before others get their turn, and those that all connections may
-#: send in one turn of the event loop.
-TURN: Final = 4 * 1024 * 1024
-ALL_TURNS: Final = 16 * 1024 * 1024
 #: The numbers of connections.
 _NUMBERS: Final = itertools.count(1)
+#: Bytes that the kernel copies from a file at a time: less than a slice of the event loop takes.
+STRETCH: Final = 1024 * 1024
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 #: More follows: the kernel need not send a packet for this alone (Linux).
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -160,6 +162,7 @@ class Peer:
         muted: ends the time in which nothing is read, because of a quota; None without. See :meth:`mute`.
         spent: seconds for which its requests held the event loop after their handlers had returned; the dispatcher
             takes them.
+        used: seconds of the event loop that it has had while others waited; the slicer counts them.
         released: called when `works` has become empty, or it is no longer muted. The connection sets it.
     """
 
@@ -174,6 +177,7 @@ class Peer:
         "released",
         "software",
         "spent",
+        "used",
         "works",
     )
 
@@ -187,7 +191,7 @@ class Peer:
         self.cached: Any = None
         self.works: set[asyncio.Future[Any]] = set()
         self.muted: asyncio.TimerHandle | None = None
-        self.spent = 0.0
+        self.spent = self.used = 0.0
         self.released: Callable[[], None] = _nothing
 
     def __str__(self) -> str:
@@ -276,7 +280,7 @@ class ConnectionOwner(Protocol):
         received: the buffer into which all connections read.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
-        turns: shares the event loop's time for large responses among all connections.
+        slicer: shares the event loop's time among all connections.
         direct: counts the second descriptors of sockets.
         closed: logs connections that are closed because of their clients.
         broken: logs connections that are closed because of a failure of the broker.
@@ -292,7 +296,7 @@ class ConnectionOwner(Protocol):
     received: bytearray
     requests: Budget
     responses: Budget
-    turns: Turns
+    slicer: Slicer
     direct: Budget
     closed: Folded
     broken: Folded
@@ -341,6 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         self._login = login
         self._gate: Gate | None = None
         self._dispatch = server.dispatch
+        self._slicer = server.slicer
         self._framer = Framer(server.max_request_bytes, server.received)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[Buffer] = deque()
@@ -362,6 +367,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._reading = True
         self._working = False
+        #: Whether requests or responses wait for a later turn of the event loop.
+        self._queued = False
         self._ending = False
         self._closing = False
 
@@ -375,6 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(name, tuple):
             self.peer = Peer(str(name[0]), int(name[1]), self.peer.listener)
         self.peer.released = self._work
+        self._slicer.join(self.peer)
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
         self.active = self.server.now()
         self.server.admit(self)
@@ -445,7 +453,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self.began is None and self._framer.pending:
             self.began = self.active
-        self._work()
+        self._work(self.active)
 
     def eof_received(self) -> bool:
         self.close()
@@ -473,13 +481,18 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer has to read before it is sent more."""
         return not self._writable
 
-    def _work(self) -> None:
-        """Start the requests at hand while the peer keeps up, and send the responses that are ready, in order."""
+    def _work(self, now: float | None = None) -> None:
+        """Start the requests at hand while the peer keeps up, and send the responses that are ready, in order.
+
+        Args:
+            now: the server's clock, if it was just read.
+        """
         transport = self._transport
         if self._working or transport is None:
             return
         self._working = True
         backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
+        slicer, began = self._slicer, now
         out: list[Buffer | Unread] = []
         size = 0
         try:
@@ -490,9 +503,15 @@ class Connection(asyncio.BufferedProtocol):
                 elif (
                     backlog
                     and self._writable
-                    and not (peer.works or peer.muted or self._unsent or self._ending)
+                    and not (peer.works or peer.muted or self._unsent or self._ending or self._queued)
                     and (not pending or self._may_queue(pending))
                 ):
+                    if now is None:
+                        now = slicer.now()
+                    if now >= slicer.until and slicer.over(now):
+                        self._queue(0.0 if began is None else now - began)
+                        continue
+                    now = None
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -644,18 +663,30 @@ class Connection(asyncio.BufferedProtocol):
             self._count()
             self._work()
 
+    def _queue(self, used: float) -> None:
+        """Let the rest wait for a later turn of the event loop, after `used` seconds of this one."""
+        self._queued = True
+        self._slicer.wait(self.peer, self._take_turn, used)
+
+    def _take_turn(self) -> None:
+        """Go on; the slicer calls it."""
+        self._queued = False
+        self._go_on()
+
     def _pump(self, transport: asyncio.Transport) -> None:
-        """Send what is unsent for as long as the peer keeps up and no other connection has to wait for long."""
-        unsent, turns, left = self._unsent, self.server.turns, TURN
+        """Send what is unsent for as long as the peer keeps up and there is time left in this turn."""
+        unsent, slicer = self._unsent, self._slicer
         try:
-            while unsent and self._writable and not transport.is_closing():
-                if left <= 0 or turns.left <= 0:
-                    turns.wait(self._go_on)
+            while unsent and self._writable and not (self._queued or transport.is_closing()):
+                now = slicer.now()
+                if now >= slicer.until and slicer.over(now):
+                    self._queue(0.0)
                     return
                 direct = self._direct_socket(transport)
-                sent = self._pass_on(transport) if direct is None else self._push(direct)
-                left -= sent
-                turns.spend(sent)
+                if direct is None:
+                    self._pass_on(transport)
+                else:
+                    self._push(direct)
         except ConnectionError:
             transport.abort()
         except OSError as error:
@@ -688,8 +719,8 @@ class Connection(asyncio.BufferedProtocol):
             direct.close()
             self.server.direct.give(1)
 
-    def _push(self, direct: socket.socket) -> int:
-        """Write the first unsent part past the transport; how many bytes of it."""
+    def _push(self, direct: socket.socket) -> None:
+        """Write of the first unsent part past the transport."""
         unsent = self._unsent
         part = unsent[0]
         try:
@@ -697,21 +728,20 @@ class Connection(asyncio.BufferedProtocol):
                 sent = direct.send(part, _MORE if len(unsent) > 1 else 0)
                 unsent[0] = memoryview(part)[sent:]
             else:
-                sent = part.send(direct.fileno(), TURN)
+                part.send(direct.fileno(), STRETCH)
         except BlockingIOError:
             self._writable = False
             asyncio.get_running_loop().add_writer(direct.fileno(), self._drained, direct)
-            return 0
+            return
         if not len(unsent[0]):
             unsent.popleft()
-        return sent
 
     def _drained(self, direct: socket.socket) -> None:
         asyncio.get_running_loop().remove_writer(direct.fileno())
         self.resume_writing()
 
-    def _pass_on(self, transport: asyncio.Transport) -> int:
-        """Give the transport the parts in memory and a piece of the next file; how many bytes."""
+    def _pass_on(self, transport: asyncio.Transport) -> None:
+        """Give the transport the parts in memory and a piece of the next file."""
         out: list[Buffer] = []
         size, unsent = 0, self._unsent
         while unsent:
@@ -728,7 +758,6 @@ class Connection(asyncio.BufferedProtocol):
             out.append(part)
             size += len(part)
         _write_lines(transport, out)
-        return size
 
     def _not_kafka(self, error: FrameTooLarge) -> None:
         """Close the connection: its bytes are not frames."""

@@ -24,11 +24,11 @@ from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.acceptor import Acceptor, Evictable, Place, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
-from barnabas_broker.server.connection import ALL_TURNS, Connection, Dispatcher, Login, Peer
+from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeSteps, TlsListener
-from barnabas_broker.server.turns import Turns
 from barnabas_broker.shortages import share_of_descriptors
+from barnabas_broker.slicer import Slicer
 from barnabas_protocol.framing import ROOM
 
 log = logger("server")
@@ -65,6 +65,7 @@ class SocketServer:
         refusals: warns about what is not served.
         responses: counts the bytes of responses that are not sent.
         quotas: the limits of connections.
+        slicer: shares the event loop's time among all connections.
         identified: called with a client whose certificate says who it is.
 
     Attributes:
@@ -77,7 +78,7 @@ class SocketServer:
         received: the buffer into which all connections read.
         requests: counts the bytes of large requests.
         responses: counts the bytes of responses that are not sent.
-        turns: shares the event loop's time for large responses among all connections.
+        slicer: shares the event loop's time among all connections.
         direct: counts the second descriptors of sockets.
         closed: logs connections that are closed because of their clients.
         broken: logs connections that are closed because of a failure of the broker.
@@ -91,6 +92,7 @@ class SocketServer:
         refusals: Refusals,
         responses: Budget,
         quotas: ConnectionQuotas,
+        slicer: Slicer,
         identified: Callable[[Peer], None] = _ignore,
     ) -> None:
         self.identified = identified
@@ -103,7 +105,7 @@ class SocketServer:
         self.received = bytearray(ROOM)
         self.requests = Budget(config[QUEUED_MAX_REQUEST_BYTES])
         self.responses = responses
-        self.turns = Turns(ALL_TURNS)
+        self.slicer = slicer
         self.direct = Budget(share_of_descriptors(*DIRECT))
         self._quotas = quotas
         self._evictable = Evictable()

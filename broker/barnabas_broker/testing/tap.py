@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Route
-from barnabas_broker.handlers.lane import Handled
 from barnabas_broker.handlers.produce import Produce
+from barnabas_broker.handlers.stepwise import Handled
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
 from barnabas_broker.testing.refusals import OF_SESSION, refusal
 from barnabas_broker.testing.requests import SeenRequest

@@ -5,6 +5,7 @@ import gc
 import struct
 import tracemalloc
 import weakref
+from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
 from typing import cast
@@ -18,11 +19,9 @@ from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server import limits
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
-    ALL_TURNS,
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
     PIECE,
-    TURN,
     Answer,
     CloseConnection,
     Connection,
@@ -31,6 +30,7 @@ from barnabas_broker.server.connection import (
 )
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.slicer import QUANTUM, SLICE, Slicer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.wire import Buffer
 
@@ -101,18 +101,22 @@ class InFile:
 
 
 class Script:
-    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with `file`, others as echo."""
+    """Answers frames by their content: b"now..." at once, b"later..." by hand, b"file" with the first of `files` or
+    `file`, others as echo."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
         self.file = InFile(b"")
+        self.files: deque[InFile] = deque()
         self.later: dict[bytes, DeferredResponse] = {}
         self.size = 1
         self.on_give: Callable[[], None] = lambda: None
+        self.on_request: Callable[[], None] = lambda: None
 
     def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:
         data = bytes(frame)
         self.seen.append(data)
+        self.on_request()
         if data.startswith((b"later", b"alone")):
             self.later[data] = DeferredResponse()
             self.later[data].alone = data.startswith(b"alone")
@@ -122,7 +126,7 @@ class Script:
         if data.startswith(b"none"):
             return None
         if data.startswith(b"file"):
-            return [b"<", self.file, b">"]
+            return [b"<", self.files.popleft() if self.files else self.file, b">"]
         if data.startswith(b"close"):
             raise CloseConnection("asked to")
         if data.startswith(b"broken"):
@@ -157,6 +161,7 @@ class Harness:
             Refusals(),
             responses,
             ConnectionQuotas(ConnectionLimits(), Window()),
+            Slicer(lambda: self.clock),
         )
         self.connection, self.transport = self.connect()
 
@@ -164,6 +169,23 @@ class Harness:
         connection, transport = Connection(self.server), Transport()
         connection.connection_made(transport)
         return connection, transport
+
+    def costs(self, seconds: float, requests: bytes = b"") -> None:
+        """Let each request take as long, or those that begin with `requests`."""
+
+        def on_request() -> None:
+            if self.script.seen[-1].startswith(requests):
+                self.clock += seconds
+
+        self.script.on_request = on_request
+
+    def takes(self, transport: Transport, seconds: float) -> None:
+        """Let each write to a transport take as long."""
+
+        def full() -> None:
+            self.clock += seconds
+
+        transport.full = full
 
     def feed(self, data: bytes) -> None:
         feed(self.connection, data)
@@ -276,6 +298,94 @@ async def test_only_so_many_requests_wait_for_their_answers(harness: Harness) ->
     assert harness.transport.reading
 
 
+async def turn() -> None:
+    """Wait for the next turn of the event loop."""
+    await asyncio.sleep(0)
+
+
+async def test_requests_that_do_not_fit_into_a_turn_wait_for_the_next_one(harness: Harness) -> None:
+    harness.costs(SLICE * 0.3)
+    harness.feed(b"".join(frame(b"now%d" % n) for n in range(11)))
+    seen, reading = [len(harness.script.seen)], [harness.transport.reading]
+    while harness.connection.busy:
+        await turn()
+        seen.append(len(harness.script.seen))
+        reading.append(harness.transport.reading)
+    assert reading == [False] * (len(reading) - 1) + [True]
+    assert harness.answered() == b"".join(b"<now%d>" % n for n in range(11))
+    assert seen[0] == 4
+    assert all(after - before <= 4 for before, after in pairwise(seen))
+
+
+async def test_the_requests_of_all_connections_share_a_turn(harness: Harness) -> None:
+    cost = QUANTUM / 5
+    harness.costs(cost)
+    others = [harness.connect() for _ in range(50)]
+    seen = [0]
+    for connection, _ in others:
+        feed(connection, b"".join(frame(b"now%d" % n) for n in range(20)))
+    seen.append(len(harness.script.seen))
+    while any(connection.busy for connection, _ in others):
+        await turn()
+        seen.append(len(harness.script.seen))
+    assert max(after - before for before, after in pairwise(seen)) <= round(SLICE / cost) + 1
+    assert all(transport.written == b"".join(b"<now%d>" % n for n in range(20)) for _, transport in others)
+
+
+async def test_a_quiet_connection_is_answered_in_the_turn_after_its_request_whatever_others_send(
+    harness: Harness,
+) -> None:
+    harness.costs(QUANTUM, b"flood")
+    others = [harness.connect() for _ in range(100)]
+    for connection, _ in others:
+        feed(connection, b"".join(frame(b"flood") for _ in range(100)))
+    while harness.script.seen.count(b"flood") < 200:
+        await turn()
+    for n in range(50):
+        harness.feed(frame(b"quiet%d" % n))
+        await turn()
+        assert harness.answered() == b"<quiet%d>" % n
+    assert all(connection.busy for connection, _ in others)
+    for connection, _ in others:
+        connection.close()
+
+
+async def test_deferred_responses_start_no_more_requests_than_fit_into_a_turn(harness: Harness) -> None:
+    others = [harness.connect() for _ in range(50)]
+    for number, (connection, _) in enumerate(others):
+        feed(connection, frame(b"alone%d" % number) + frame(b"now") * 10)
+    harness.costs(SLICE * 0.3)
+    seen = [len(harness.script.seen)]
+    for deferred in list(harness.script.later.values()):
+        deferred.give([b"."])
+    seen.append(len(harness.script.seen))
+    while any(connection.busy for connection, _ in others):
+        await turn()
+        seen.append(len(harness.script.seen))
+    assert max(after - before for before, after in pairwise(seen)) <= 4
+    assert all(transport.written == b"." + b"<now>" * 10 for _, transport in others)
+
+
+async def test_a_connection_that_is_lost_while_its_requests_wait_starts_none(harness: Harness) -> None:
+    harness.costs(SLICE)
+    other = harness.connect()[0]
+    harness.feed(frame(b"now") * 3)
+    feed(other, frame(b"other") * 3)
+    other.connection_lost(None)
+    while harness.connection.busy:
+        await turn()
+    assert harness.script.seen == [b"now"] * 3
+
+
+async def test_a_stop_drops_requests_that_wait_for_their_turn(harness: Harness) -> None:
+    harness.costs(SLICE)
+    harness.feed(frame(b"now1") + frame(b"now2"))
+    harness.connection.end()
+    await turn()
+    assert harness.answered() == b"<now1>"
+    assert harness.transport.closed
+
+
 async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     harness = Harness(connections_max_idle_ms="10000")
     busy, busy_transport = harness.connect()
@@ -294,6 +404,7 @@ async def test_a_peer_that_reads_nothing_is_given_up_and_a_slow_one_is_not() -> 
     harness.script.file = InFile(DATA)
     harness.transport.full = harness.connection.pause_writing
     harness.feed(frame(b"file"))
+    await asyncio.sleep(0)
     harness.clock = 10.5
     harness.connection.resume_writing()
     harness.clock = 20.0
@@ -380,28 +491,33 @@ async def test_no_request_is_started_while_the_peer_takes_it(harness: Harness) -
 
 async def test_a_large_response_does_not_hold_up_other_connections(harness: Harness) -> None:
     harness.script.file = InFile(DATA + DATA)
+    harness.takes(harness.transport, SLICE / 4)
     harness.feed(frame(b"file") + frame(b"now"))
-    assert len(harness.transport.written) == TURN
-    for _ in range(3):
+    assert len(harness.transport.written) == 4 * PIECE
+    for _ in range(100):
         await asyncio.sleep(0)
     assert harness.answered() == b"<" + DATA + DATA + b"><now>"
 
 
 async def test_a_flood_of_large_responses_is_sent_a_little_in_each_turn(harness: Harness) -> None:
     others = [harness.connect() for _ in range(20)]
-    for connection, _ in others:
-        harness.script.file = InFile(DATA)
+    for connection, transport in others:
+        harness.script.files.append(InFile(DATA))
+        harness.takes(transport, QUANTUM)
         feed(connection, frame(b"file"))
-    sent, turns = [sum(len(transport.written) for _, transport in others)], 0
+    sent, turns, asked = [sum(len(transport.written) for _, transport in others)], 0, 0
     while any(connection.busy for connection, _ in others):
         await asyncio.sleep(0)
         sent.append(sum(len(transport.written) for _, transport in others))
         turns += 1
-        harness.feed(frame(b"now"))
-        assert harness.answered() == b"<now>"
+        if turns % 2:
+            harness.feed(frame(b"now"))
+            asked += 1
         assert turns < 1000
+    assert turns - 2 * asked <= 1
+    assert harness.answered() == b"<now>" * asked
     steps = [after - before for before, after in pairwise([0, *sent])]
-    assert max(steps) <= ALL_TURNS + PIECE
+    assert max(steps) <= (SLICE / QUANTUM + 1) * PIECE
     assert all(transport.written == b"<" + DATA + b">" for _, transport in others)
 
 

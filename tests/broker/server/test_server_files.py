@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage.files import RealFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile
 from barnabas_protocol.wire import Buffer
@@ -38,8 +40,8 @@ class Broker:
         with path.open("wb") as file:
             for n in range(SIZE // 100):
                 file.write(b"%0100d" % n)
-        quotas = ConnectionQuotas(ConnectionLimits(), Window())
-        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0, Refusals(), Budget(-1), quotas)
+        quotas, slicer = ConnectionQuotas(ConnectionLimits(), Window()), Slicer(time.monotonic)
+        self.server = SocketServer(Config(BROKER_KEYS, {}), self, lambda: 0.0, Refusals(), Budget(-1), quotas, slicer)
         self.parts: list[FileSlice] = []
 
     def __call__(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse | None:

@@ -1,0 +1,255 @@
+"""Shares the event loop among all clients: one budget of a few milliseconds in each turn, for whatever takes longer.
+
+What waits for its turn is a job of a client: the steps of a long request (:meth:`Slicer.run`), or a connection whose
+requests or responses did not fit into a turn (:meth:`Slicer.wait`). Each turn of the event loop gives all jobs together
+:data:`SLICE` seconds, a :data:`QUANTUM` at a time, always to the client that has used least: start-time fair queueing.
+So a flood of many connections takes no more of a turn than one connection, and the heartbeat of a quiet client is
+answered before the flood goes on.
+
+While there is time left in a turn, requests are carried out as they arrive: no job, no timer. The first reading of a
+clock after the budget is over asks (:meth:`Slicer.over`) whether the loop has turned meanwhile.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol, TypeVar
+
+from barnabas_broker.steps import Steps
+
+T = TypeVar("T")
+
+#: Seconds that all jobs together get in a turn of the event loop.
+SLICE: Final = 0.005
+#: Seconds that a client gets before the next one.
+QUANTUM: Final = 0.0005
+
+
+class Client(Protocol):
+    """Whose jobs share their time.
+
+    Attributes:
+        used: seconds of the event loop that it has had while others waited, on the slicer's scale.
+        spent: seconds for which its steps held the loop; the owner of the client takes them.
+    """
+
+    used: float
+    spent: float
+
+
+class Account:
+    """A client that is no connection, such as the broker itself."""
+
+    def __init__(self) -> None:
+        self.used = self.spent = 0.0
+
+
+class Work(asyncio.Future[T]):
+    """The result of steps that did not end at once. Cancelling it ends them."""
+
+    def __init__(self, steps: Steps[T]) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self.steps = steps
+
+    def close(self) -> None:
+        """Do no further step."""
+        self.steps.close()
+        self.cancel()
+
+
+#: Does a part of what waits; it is queued again if there is more.
+Job = Callable[[], None]
+
+
+class Slicer:
+    """Gives turns of the event loop to jobs.
+
+    Args:
+        now: a monotonic clock, in seconds.
+        processor: seconds for which this thread had a processor, by which clients are charged: a client must not pay
+            for the time in which another thread or program had it. None for `now`.
+
+    Attributes:
+        now: the clock.
+        until: when what runs now has to end. After that, :meth:`over` tells whether it is a new turn already.
+    """
+
+    def __init__(self, now: Callable[[], float], processor: Callable[[], float] | None = None) -> None:
+        self.now = now
+        self._processor = processor or now
+        self.until = 0.0
+        #: Clients whose jobs wait, by what they have used; and their jobs, those of the client that runs included.
+        self._heap: list[tuple[float, int, Client]] = []
+        self._jobs: dict[Client, deque[Job | Work[Any]]] = {}
+        self._count = 0
+        #: What the client that runs had used when it began. While nothing waits, it follows the clock, so that clients
+        #: that have been quiet are before those that come now.
+        self._reached = 0.0
+        self._idle_since = 0.0
+        #: Seconds that coroutines have taken since the last turn.
+        self._taken = 0.0
+        #: Whether the budget is that of this turn, because the next one will begin another.
+        self._scheduled = False
+
+    def join(self, client: Client) -> None:
+        """Let a new client wait behind those who have been quiet: it has used a quantum."""
+        if not self._jobs:
+            self._idled()
+        client.used = self._reached + QUANTUM
+
+    def over(self, now: float) -> bool:
+        """Whether the budget of this turn is used up, for a clock that has passed :attr:`until`."""
+        if self._scheduled:
+            return True
+        self._begin(now)
+        self._schedule()
+        return False
+
+    def took(self, client: Client, seconds: float) -> None:
+        """Count what a coroutine has taken beside the jobs."""
+        client.used = max(client.used, self._reached - QUANTUM) + seconds
+        client.spent += seconds
+        self._taken += seconds
+
+    def wait(self, client: Client, job: Job, used: float = 0.0) -> None:
+        """Call `job` when it is the client's turn, once.
+
+        Args:
+            client: whose job it is.
+            job: works until :attr:`until`, and waits again if there is more.
+            used: seconds that it has had in this turn; a slice at most counts, the rest had other programs.
+        """
+        self._add(client, job, min(used, SLICE))
+
+    def run(self, steps: Steps[T], client: Client) -> "T | Work[T]":
+        """Run `steps`: at once as far as this turn's budget goes; the rest in later turns.
+
+        Returns:
+            The result, or a future of it.
+
+        Raises:
+            Exception: what `steps` raised before the budget was over.
+        """
+        # As _do, written out: every Produce and Fetch takes this path, and most end with the first step.
+        try:
+            next(steps)
+            now = self.now
+            if (at := now()) < self.until or not self.over(at):
+                while now() < self.until:
+                    next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        return self.enqueue(steps, client)
+
+    def enqueue(self, steps: Steps[T], client: Client) -> "Work[T]":
+        """Run `steps` when it is the client's turn. Cancelling the future ends them."""
+        work = Work(steps)
+        self._add(client, work, 0.0)
+        return work
+
+    def close(self) -> None:
+        """End all that waits for its turn: futures are cancelled."""
+        waiting = [job for jobs in self._jobs.values() for job in jobs]
+        self._jobs.clear()
+        self._heap.clear()
+        for job in waiting:
+            if isinstance(job, Work):
+                job.close()
+
+    def _add(self, client: Client, job: Job | Work[Any], used: float) -> None:
+        jobs = self._jobs.get(client)
+        if jobs is not None:
+            client.used += used
+            jobs.append(job)
+            return
+        if not self._jobs:
+            self._idled()
+        # One that was quiet comes before those whose turn it is, which have used as much as the one that runs.
+        client.used = max(client.used, self._reached - QUANTUM) + used
+        self._jobs[client] = deque((job,))
+        self._push(client)
+        self._schedule()
+
+    def _idled(self) -> None:
+        now = self.now()
+        self._reached += now - self._idle_since
+        self._idle_since = now
+
+    def _push(self, client: Client) -> None:
+        self._count += 1
+        heappush(self._heap, (client.used, self._count, client))
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _begin(self, now: float) -> None:
+        # One quantum in any case: what coroutines take must not end all other work.
+        self.until = now + max(SLICE - self._taken, QUANTUM)
+        self._taken = 0.0
+
+    def _turn(self) -> None:
+        now = self.now()
+        self._begin(now)
+        end = self.until
+        try:
+            while self._heap and now < end:
+                now = self._serve(now, end)
+        finally:
+            self.until = end
+            self._scheduled = False
+            if self._heap:
+                self._schedule()
+            else:
+                self._idle_since = now
+
+    def _serve(self, now: float, end: float) -> float:
+        """Do the jobs of the next client for a quantum; when that was over."""
+        used, _, client = heappop(self._heap)
+        self._reached = max(self._reached, used)
+        self.until = until = min(now + QUANTUM, end)
+        jobs, processor = self._jobs[client], self._processor
+        began = before = processor()
+        try:
+            while jobs and now < until:
+                steps = self._do(jobs)
+                now, used = self.now(), processor()
+                if steps:
+                    client.spent += used - before
+                before = used
+        finally:
+            client.used += before - began
+            if jobs:
+                self._push(client)
+            else:
+                self._jobs.pop(client, None)
+        return now
+
+    def _do(self, jobs: deque[Job | Work[Any]]) -> bool:
+        """Do the first of a client's jobs for a quantum; whether it has steps."""
+        work = jobs.popleft()
+        if not isinstance(work, Work):
+            work()
+            return False
+        steps = work.steps
+        try:
+            if work.done():
+                work.close()
+            else:
+                next(steps)
+                now = self.now
+                while now() < self.until:
+                    next(steps)
+                jobs.append(work)
+        except StopIteration as stop:
+            if not work.done():  # cancelled by its last step: other work continues
+                work.set_result(stop.value)
+        except Exception as error:
+            if not work.done():
+                work.set_exception(error)
+        finally:
+            del steps, work  # the traceback of an error has this frame: a reference cycle with the whole request
+        return True

@@ -1,0 +1,141 @@
+"""Small requests with large answers, pipelined over many connections: they hold the loop no longer than one does."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config.keys import STANDARD_AUTHORIZER
+from barnabas_protocol.codec import encode_request
+from barnabas_protocol.messages.api_versions import ApiVersionsRequest
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.list_groups import ListGroupsRequest
+from barnabas_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas_protocol.messages.metadata import MetadataRequest
+from barnabas_protocol.schema import Request
+from tests.broker.conftest import StartBroker
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, collector, watched
+from tests.sampling import slow_except
+from tests.wire import Wire
+
+__all__ = ["collector"]
+
+pytestmark = pytest.mark.broad
+
+PARTITIONS = 500
+#: Requests that each connection sends at once.
+PIPELINED = 50
+#: Turns of the loop until a heartbeat is answered: to read it, until its connection has its turn, to read the answer.
+TURNS = 8
+#: Turns between two heartbeats.
+QUIET = 30
+
+REQUESTS: dict[str, tuple[Callable[[], Request], int]] = {
+    "Metadata": (lambda: MetadataRequest(topics=None), 12),
+    "DescribeConfigs": (
+        lambda: DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)]
+        ),
+        4,
+    ),
+    "DescribeTopicPartitions": (lambda: DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]), 0),
+    "DescribeLogDirs": (lambda: DescribeLogDirsRequest(topics=None), 4),
+    "ElectLeaders": (lambda: ElectLeadersRequest(topic_partitions=None), 2),
+    "ListOffsets": (
+        lambda: ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name="t", partitions=[ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(50)]
+                )
+            ],
+        ),
+        7,
+    ),
+    "FindCoordinator": (lambda: FindCoordinatorRequest(coordinator_keys=[f"group-{n}" for n in range(20)]), 4),
+    "ListGroups": (lambda: ListGroupsRequest(states_filter=[], types_filter=[]), 5),
+    "ApiVersions": (lambda: ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3),
+    "Heartbeat": (lambda: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4),
+}
+
+
+@pytest.fixture(params=["", STANDARD_AUTHORIZER], ids=["all may do everything", "authorizer"])
+async def broker(start_broker: StartBroker, request: pytest.FixtureRequest) -> BrokerServer:
+    settings = {"authorizer_class_name": request.param, "super_users": "User:ANONYMOUS"} if request.param else {}
+    return await start_broker(**settings)
+
+
+@pytest.fixture
+async def topic(broker: BrokerServer) -> None:
+    topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[])
+    async with await Wire.connect(broker.port) as wire:
+        created = await wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7, CreateTopicsResponse)
+        assert [each.error_code for each in created.topics] == [0]
+
+
+async def flood(port: int, frame: bytes, size: int, connections: int, requests: int) -> tuple[float, int]:
+    """Send requests over many connections, and a heartbeat now and then over another one.
+
+    Returns:
+        How long the loop was held, in seconds of processor time, and for how many of its turns a heartbeat waited.
+    """
+    beat = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "beat")
+    async with AsyncExitStack() as stack:
+        other = await stack.enter_async_context(await Wire.connect(port))
+        other.writer.write(beat)
+        await other.frame()  # the broker has accepted the connection
+        wires = [await stack.enter_async_context(await Wire.connect(port)) for _ in range(connections)]
+
+        async def one(wire: Wire) -> None:
+            wire.writer.write(frame * requests)
+            left = requests * size
+            while left:
+                data = await wire.reader.read(1 << 20)
+                assert data
+                left -= len(data)
+
+        held = await stack.enter_async_context(watched())
+        flooding = asyncio.gather(*map(one, wires))
+        slowest = 0
+        while not flooding.done():
+            other.writer.write(beat)
+            answer = asyncio.ensure_future(other.frame())
+            turns = 0
+            while not answer.done():
+                await asyncio.sleep(0)
+                turns += 1
+            slowest = max(slowest, turns)
+            for _ in range(QUIET):
+                await asyncio.sleep(0)
+        await flooding
+        return held(), slowest
+
+
+@pytest.mark.parametrize(("name", "connections"), slow_except(
+    [(name, connections) for name in REQUESTS for connections in (1, 20, 100)],
+    ("DescribeConfigs", 20), ("FindCoordinator", 20),
+))  # fmt: skip
+@pytest.mark.usefixtures("topic")
+async def test_pipelined_requests_of_many_connections_do_not_hold_the_loop(
+    broker: BrokerServer, name: str, connections: int
+) -> None:
+    make, version = REQUESTS[name]
+    frame = encode_request(make(), version, 1, "test")
+    async with await Wire.connect(broker.port) as wire:
+        wire.writer.write(frame)
+        size = 4 + len(await wire.frame())
+    requests = PIPELINED if connections < 100 else PIPELINED // 2
+    holds: list[float] = []
+    while len(holds) < ATTEMPTS and min(holds, default=HELD) >= HELD:
+        held, turns = await flood(broker.port, frame, size, connections, requests)
+        holds.append(held)
+        assert turns <= TURNS
+    assert min(holds) < HELD, f"{name}: {[round(each * 1000) for each in holds]} ms"
