@@ -3,11 +3,14 @@
 What waits for its turn is a job of a client: the steps of a long request (:meth:`Slicer.run`), or a connection whose
 requests or responses did not fit into a turn (:meth:`Slicer.wait`). Each turn of the event loop gives all jobs together
 :data:`SLICE` seconds, a :data:`QUANTUM` at a time, always to the client that has used least: start-time fair queueing.
-So a flood of many connections takes no more of a turn than one connection, and the heartbeat of a quiet client is
-answered before the flood goes on.
+So a flood of many connections takes no more of a turn than one connection.
 
-While there is time left in a turn, requests are carried out as they arrive: no job, no timer. The first reading of a
-clock after the budget is over asks (:meth:`Slicer.over`) whether the loop has turned meanwhile.
+A quiet client, of which a single request waits and which has used no more than its share and a :data:`CREDIT` of late,
+comes before all that send more: its heartbeat is answered at the beginning of the next turn, whatever others have sent.
+Only other quiet clients, in the order in which they came, are before it: `n` of them delay it for `n` single requests.
+
+While there is time left in a turn, requests are carried out as they arrive: no job, no timer. A callback for the next
+turn, which costs one more look at the sockets, is only scheduled once those of a turn have taken a quantum.
 """
 
 import asyncio
@@ -24,6 +27,9 @@ T = TypeVar("T")
 SLICE: Final = 0.005
 #: Seconds that a client gets before the next one.
 QUANTUM: Final = 0.0005
+#: Seconds that a client may use with single requests before it has to wait as those with many do: some hundred
+#: heartbeats, as many as there are while a flood has its first turn.
+CREDIT: Final = SLICE
 
 
 class Client(Protocol):
@@ -89,6 +95,8 @@ class Slicer:
         self._idle_since = 0.0
         #: Seconds that coroutines have taken since the last turn.
         self._taken = 0.0
+        #: Seconds that requests have taken at once since the last turn that was scheduled.
+        self._done = 0.0
         #: Whether the budget is that of this turn, because the next one will begin another.
         self._scheduled = False
 
@@ -97,6 +105,19 @@ class Slicer:
         if not self._jobs:
             self._idled()
         client.used = self._reached + QUANTUM
+
+    def starts(self, now: float) -> bool:
+        """Whether a connection may start the first of the requests that it has. It states the time with :meth:`did`."""
+        if self._scheduled:
+            return now < self.until
+        self._begin(now)
+        return True
+
+    def did(self, seconds: float) -> None:
+        """Count the time of requests that a connection has started."""
+        self._done += seconds
+        if self._done > QUANTUM:
+            self._schedule()
 
     def over(self, now: float) -> bool:
         """Whether the budget of this turn is used up, for a clock that has passed :attr:`until`."""
@@ -112,15 +133,16 @@ class Slicer:
         client.spent += seconds
         self._taken += seconds
 
-    def wait(self, client: Client, job: Job, used: float = 0.0) -> None:
+    def wait(self, client: Client, job: Job, used: float = 0.0, *, quiet: bool = False) -> None:
         """Call `job` when it is the client's turn, once.
 
         Args:
             client: whose job it is.
-            job: works until :attr:`until`, and waits again if there is more.
+            job: does one piece of work in any case, goes on until :attr:`until`, and waits again if there is more.
             used: seconds that it has had in this turn; a slice at most counts, the rest had other programs.
+            quiet: the job is a single request that has just arrived.
         """
-        self._add(client, job, min(used, SLICE))
+        self._add(client, job, min(used, SLICE), quiet=quiet)
 
     def run(self, steps: Steps[T], client: Client) -> "T | Work[T]":
         """Run `steps`: at once as far as this turn's budget goes; the rest in later turns.
@@ -136,7 +158,8 @@ class Slicer:
             next(steps)
             now = self.now
             if (at := now()) < self.until or not self.over(at):
-                while now() < self.until:
+                until = self.until
+                while now() < until:
                     next(steps)
         except StopIteration as stop:
             result: T = stop.value
@@ -146,7 +169,7 @@ class Slicer:
     def enqueue(self, steps: Steps[T], client: Client) -> "Work[T]":
         """Run `steps` when it is the client's turn. Cancelling the future ends them."""
         work = Work(steps)
-        self._add(client, work, 0.0)
+        self._add(client, work, 0.0, quiet=False)
         return work
 
     def close(self) -> None:
@@ -158,7 +181,7 @@ class Slicer:
             if isinstance(job, Work):
                 job.close()
 
-    def _add(self, client: Client, job: Job | Work[Any], used: float) -> None:
+    def _add(self, client: Client, job: Job | Work[Any], used: float, *, quiet: bool) -> None:
         jobs = self._jobs.get(client)
         if jobs is not None:
             client.used += used
@@ -166,8 +189,8 @@ class Slicer:
             return
         if not self._jobs:
             self._idled()
-        # One that was quiet comes before those whose turn it is, which have used as much as the one that runs.
-        client.used = max(client.used, self._reached - QUANTUM) + used
+        # All that are not quiet have used as much as the one that runs, or more.
+        client.used = max(client.used, self._reached - CREDIT if quiet else self._reached) + used
         self._jobs[client] = deque((job,))
         self._push(client)
         self._schedule()
@@ -187,9 +210,11 @@ class Slicer:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _begin(self, now: float) -> None:
-        # One quantum in any case: what coroutines take must not end all other work.
-        self.until = now + max(SLICE - self._taken, QUANTUM)
-        self._taken = 0.0
+        self.until = now + SLICE
+        if self._taken:
+            # One quantum in any case: what coroutines take must not end all other work.
+            self.until = now + max(SLICE - self._taken, QUANTUM)
+            self._taken = 0.0
 
     def _turn(self) -> None:
         now = self.now()
@@ -201,6 +226,7 @@ class Slicer:
         finally:
             self.until = end
             self._scheduled = False
+            self._done = 0.0
             if self._heap:
                 self._schedule()
             else:

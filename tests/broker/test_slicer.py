@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from barnabas_broker.handlers.stepwise import _response
-from barnabas_broker.slicer import QUANTUM, SLICE, Account, Slicer, Work
+from barnabas_broker.slicer import CREDIT, QUANTUM, SLICE, Account, Slicer, Work
 
 
 class Clock:
@@ -202,7 +202,7 @@ async def test_a_quiet_client_comes_before_a_flood() -> None:
             nonlocal answered
             answered = True
 
-        slicer.wait(quiet, answer)
+        slicer.wait(quiet, answer, quiet=True)
         while not answered:
             await turn()
         waited.append(clock.time - asked)
@@ -221,9 +221,61 @@ async def test_a_quiet_client_comes_before_those_that_have_come_after_it() -> No
     for each in flood:
         slicer.join(each)
         slicer.wait(each, lambda: seen.append("flood"))
-    slicer.wait(quiet, lambda: seen.append("quiet"))
+    slicer.wait(quiet, lambda: seen.append("quiet"), quiet=True)
     await turn()
     assert seen == ["quiet"] + ["flood"] * 100
+
+
+async def test_a_single_request_comes_before_many_of_clients_that_have_been_as_quiet() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    clients, seen = [Account() for _ in range(101)], list[str]()
+    for each in clients:
+        slicer.join(each)
+    clock.worked(SLICE)
+    for each in clients[1:]:
+        slicer.wait(each, lambda: seen.append("many"))
+    slicer.wait(clients[0], lambda: seen.append("single"), quiet=True)
+    await turn()
+    assert seen == ["single"] + ["many"] * 100
+
+
+async def test_single_requests_come_first_while_those_with_many_have_their_first_turn() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    quiet = Account()
+    slicer.join(quiet)
+    clock.worked(SLICE)
+    flood = [Flood(slicer, clock, 10, QUANTUM * 3) for _ in range(100)]
+    for each in flood:
+        each.start()
+    for _ in range(5):
+        waiting = [0]
+        slicer.wait(quiet, lambda: clock.worked(QUANTUM), quiet=True)
+        slicer.wait(quiet, waiting.clear, quiet=True)
+        await turn()
+        assert not waiting
+    assert not all(each.done for each in flood)
+    for each in flood:
+        each.left = 0
+
+
+async def test_single_requests_do_not_keep_a_client_with_many_out() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    flood = Flood(slicer, clock, 10_000, QUANTUM / 5)
+    flood.start()
+    others = [Account() for _ in range(20)]
+    for each in others:
+        slicer.join(each)
+    for _ in range(100):
+        for each in others:
+            if each not in slicer._jobs:
+                slicer.wait(each, lambda: clock.worked(QUANTUM / 2), quiet=True)
+        await turn()
+    used = (clock.time - 1000) / 21
+    assert abs(flood.done * QUANTUM / 5 - used) <= CREDIT + 3 * QUANTUM, "it has its share"
+    flood.left = 0
 
 
 async def test_clients_that_are_always_new_do_not_keep_others_out() -> None:

@@ -481,18 +481,19 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer has to read before it is sent more."""
         return not self._writable
 
-    def _work(self, now: float | None = None) -> None:
+    def _work(self, now: float | None = None, *, granted: bool = False) -> None:
         """Start the requests at hand while the peer keeps up, and send the responses that are ready, in order.
 
         Args:
-            now: the server's clock, if it was just read.
+            now: the server's clock, if bytes have just arrived.
+            granted: start one request without a look at the clock: it is the connection's turn.
         """
         transport = self._transport
         if self._working or transport is None:
             return
         self._working = True
         backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
-        slicer, began = self._slicer, now
+        slicer, began, arrived = self._slicer, None, now is not None
         out: list[Buffer | Unread] = []
         size = 0
         try:
@@ -506,12 +507,16 @@ class Connection(asyncio.BufferedProtocol):
                     and not (peer.works or peer.muted or self._unsent or self._ending or self._queued)
                     and (not pending or self._may_queue(pending))
                 ):
-                    if now is None:
+                    if began is None:
+                        began = slicer.now() if now is None else now
+                        if not (granted or slicer.starts(began)):
+                            self._queue(0.0, quiet=arrived and len(backlog) == 1)
+                            continue
+                    else:
                         now = slicer.now()
-                    if now >= slicer.until and slicer.over(now):
-                        self._queue(0.0 if began is None else now - began)
-                        continue
-                    now = None
+                        if now >= slicer.until:
+                            self._queue(now - began)
+                            continue
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -550,6 +555,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._working = False
+            if began is not None:
+                slicer.did(slicer.now() - began)
         if self._ready or self._sending or self._counted:
             self._count()
         if self._ending:
@@ -657,29 +664,41 @@ class Connection(asyncio.BufferedProtocol):
         if not self._writable:
             self._sending += in_memory
 
-    def _go_on(self) -> None:
+    def _go_on(self, *, granted: bool = False) -> None:
         if self._transport is not None:
-            self._pump(self._transport)
+            sending = bool(self._unsent)
+            if sending:
+                began = self._slicer.now()
+                self._pump(self._transport, granted=granted or self._slicer.starts(began))
+                self._slicer.did(self._slicer.now() - began)
+            else:
+                self._pump(self._transport)
             self._count()
-            self._work()
+            self._work(granted=granted and not sending)
 
-    def _queue(self, used: float) -> None:
+    def _queue(self, used: float, *, quiet: bool = False) -> None:
         """Let the rest wait for a later turn of the event loop, after `used` seconds of this one."""
         self._queued = True
-        self._slicer.wait(self.peer, self._take_turn, used)
+        self._slicer.wait(self.peer, self._take_turn, used, quiet=quiet)
 
     def _take_turn(self) -> None:
-        """Go on; the slicer calls it."""
+        """Go on with one piece at least, however long this thread had no processor; the slicer calls it."""
         self._queued = False
-        self._go_on()
+        self._go_on(granted=True)
 
-    def _pump(self, transport: asyncio.Transport) -> None:
-        """Send what is unsent for as long as the peer keeps up and there is time left in this turn."""
+    def _pump(self, transport: asyncio.Transport, *, granted: bool = False) -> None:
+        """Send what is unsent for as long as the peer keeps up and there is time left in this turn.
+
+        Args:
+            transport: of the connection.
+            granted: send one piece without a look at the clock.
+        """
         unsent, slicer = self._unsent, self._slicer
         try:
             while unsent and self._writable and not (self._queued or transport.is_closing()):
-                now = slicer.now()
-                if now >= slicer.until and slicer.over(now):
+                if granted:
+                    granted = False
+                elif slicer.now() >= slicer.until:
                     self._queue(0.0)
                     return
                 direct = self._direct_socket(transport)

@@ -350,6 +350,21 @@ async def test_a_quiet_connection_is_answered_in_the_turn_after_its_request_what
         connection.close()
 
 
+async def test_a_connection_whose_turn_it_is_starts_a_request_however_late_it_is(harness: Harness) -> None:
+    """Its thread may have had no processor since the turn began, again and again."""
+    ticking = iter(range(10**9))
+    harness.server.slicer = slicer = Slicer(lambda: 1.0 * next(ticking))
+    connection, transport = harness.connect()
+    feed(connection, frame(b"now1") + frame(b"now2"))
+    turns = 0
+    while connection.busy:
+        await turn()
+        turns += 1
+        assert turns <= 3
+    assert transport.written == b"<now1><now2>"
+    assert slicer.until < slicer.now()
+
+
 async def test_deferred_responses_start_no_more_requests_than_fit_into_a_turn(harness: Harness) -> None:
     others = [harness.connect() for _ in range(50)]
     for number, (connection, _) in enumerate(others):
