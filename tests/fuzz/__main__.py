@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 
 import uvloop
 
@@ -18,7 +19,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http.process import resident_bytes
-from tests.fuzz.attack import TOPICS, Attack, stored
+from tests.fuzz.attack import AUTHORIZER, TOPICS, Attack, stored
 
 #: Seconds that a request may hold the event loop.
 HELD = 0.05
@@ -26,9 +27,9 @@ HELD = 0.05
 GARBAGE = 1
 
 
-async def _attack(requests: int, seed: int) -> int:
+async def _attack(requests: int, seed: int, authorizer: Mapping[str, str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": folder}), port=0)
+        broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": folder, **authorizer}), port=0)
         started = time.monotonic()
         memory: list[int] = []
 
@@ -63,10 +64,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000, help="number of requests")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the requests")
+    parser.add_argument("--authorizer", action="store_true", help="decide for each request what its client may do")
     arguments = parser.parse_args()
     logging.getLogger("barnabas_broker").setLevel(logging.CRITICAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_attack(arguments.requests, arguments.seed))
+        return runner.run(_attack(arguments.requests, arguments.seed, AUTHORIZER if arguments.authorizer else {}))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.collector import collect_all
+from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.slices import joined
@@ -47,6 +48,8 @@ TOPICS: Final = {
     "batches": {"retention.bytes": "10000000", "segment.bytes": "2000000"},
     "keyed": {"cleanup.policy": "compact", "segment.bytes": "2000000"},
 }
+#: The configuration of a broker that decides for each request what its client may do: anything without ACLs.
+AUTHORIZER: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 #: The share of requests that carry a batch.
 BATCHES: Final = 0.25
 #: Bytes of a batch when it is decompressed, more than the attack sends.

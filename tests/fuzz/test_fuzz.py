@@ -10,7 +10,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.registry import APIS, ApiKey
-from tests.fuzz.attack import TOPICS, Attack, stored
+from tests.fuzz.attack import AUTHORIZER, TOPICS, Attack, stored
 from tests.wire import Wire
 
 pytestmark = pytest.mark.broad
@@ -19,11 +19,14 @@ pytestmark = pytest.mark.broad
 HELD = 0.25
 
 
-async def test_odd_and_damaged_requests_hold_nobody_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("keys", [{}, AUTHORIZER], ids=["all may do everything", "with an authorizer"])
+async def test_odd_and_damaged_requests_hold_nobody_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: dict[str, str]
+) -> None:
     caplog.set_level(logging.CRITICAL, "barnabas_broker")
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": str(tmp_path)}), port=0)
+    broker = await BrokerServer.start(Config(BROKER_KEYS, {"log.dirs": str(tmp_path), **keys}), port=0)
     try:
         found = await Attack(broker, seed).run(3_000)
         assert found.requests == 3_000
