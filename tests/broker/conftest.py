@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.clock import Clock
 from barnabas_broker.config import BROKER_KEYS, Config
 from tests.broker.command import StartCommand, start
 from tests.wire import Wire
@@ -20,7 +21,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start a broker with keys like ``num_partitions="2"``; again on the same data after it was stopped."""
     started: list[BrokerServer] = []
 
-    async def start(**settings: str) -> BrokerServer:
+    async def start(*, clock: Clock | None = None, **settings: str) -> BrokerServer:
         given = {
             "log.dir": str(tmp_path / "data"),
             "group.initial.rebalance.delay.ms": "0",
@@ -28,7 +29,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             "transaction.state.log.num.partitions": "4",
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
-        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0)
+        broker = await BrokerServer.start(Config(BROKER_KEYS, given), port=0, clock=clock)
         started.append(broker)
         return broker
 

@@ -111,7 +111,7 @@ def test_the_reference_has_every_option_of_the_pytest_plugin(site: Path) -> None
     text = (site / "docs" / "reference" / "testing.html").read_text("utf-8")
     plugin = (ROOT / "broker" / "barnabas_broker" / "pytest_plugin.py").read_text("utf-8")
     names = re.findall(r'(?:addini|addoption)\(\s*"([\w-]+)"', plugin)
-    assert len(names) == 4
+    assert len(names) == 6
     assert [name for name in names if name not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator's machine decides (Kafka's ``CoordinatorResult``). Pure.
+"""Decision of a coordinator's machine (Kafka's ``CoordinatorResult``). Pure.
 
 A decision changes nothing that is in the log: the runtime appends its records, and the machine applies them when they
 are durable (:mod:`~barnabas_broker.coordinators.runtime`).

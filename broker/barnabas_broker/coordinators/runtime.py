@@ -107,7 +107,7 @@ class HostedPartition(Generic[H]):
 
 
 class Shard(Protocol[P, H_contra, R]):
-    """What a coordinator has to bring, beside its machines.
+    """Parts that a coordinator brings, beside its machines.
 
     Attributes:
         what: the coordinator's state, for the log: "transactions".
@@ -389,7 +389,7 @@ class Runtime(Generic[P, H, R]):
             del hosted_there[hosted.name]
 
     def _follow(self, hosted: H, result: Result[Any, R, Any], respond: Callable[[R], None] | None) -> None:
-        """What follows from a decision whose records are durable and applied."""
+        """Publish and answer a decision whose records are durable and applied."""
         if respond is not None and result.response is not None:
             respond(result.response)
         for event in result.events:

@@ -53,7 +53,7 @@ _AGAIN: Final = "SaslAuthenticate request received after successful authenticati
 
 
 class _Found(NamedTuple):
-    """What a filter of DeleteAcls has found, or why it is refused."""
+    """ACLs that a filter of DeleteAcls has found, or the reason why it is refused."""
 
     error: KafkaError | None
     bindings: list[AclBinding]
@@ -224,7 +224,7 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 def _found(
     filters: Sequence[DeleteAclsFilter], present: Sequence[AclBinding], refusal: KafkaError | None
 ) -> Steps[tuple[list[_Found], list[AclBinding]]]:
-    """What each filter finds, and all of that. Filters that are equal, or find nothing, share one result."""
+    """Find the ACLs of each filter, and all of them. Filters that are equal, or find nothing, share one result."""
     refused, nothing = _Found(refusal, []), _Found(None, [])
     known: dict[AclFilter, _Found] = {}
     results: list[_Found] = []

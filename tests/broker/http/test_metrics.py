@@ -11,10 +11,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_broker import broker as broker_module
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.clock import wall_ms
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -383,22 +382,21 @@ async def test_transactions(wire: Wire, http: Http) -> None:
 
 
 async def test_a_slow_transaction_has_a_metric_an_event_and_a_log_line(
-    start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start_broker: StartBroker, http: Http, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ahead = 0
-    monkeypatch.setattr(broker_module, "wall_ms", lambda: wall_ms() + ahead)
-    broker = await start_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms="20")
+    clock = AdvancingClock()
+    broker = await start_broker(clock=clock, transaction_abort_timed_out_transaction_cleanup_interval_ms="20")
     async with await Wire.connect(broker.port) as wire:
         who = await open_transaction(wire)
         assert at((await scrape(http))[1], "barnabas_transactions_slow_total") == 0
-        ahead = 31_000
+        clock.advance(31)
         async with asyncio.timeout(PATIENCE):
             while not (records := await events_of_transactions(http)):
                 pass
     assert at((await scrape(http))[1], "barnabas_transactions_slow_total") == 1
     (event,) = records
     assert (event["type"], event["producer_id"], event["client_id"]) == ("transaction_slow", who.producer_id, "test")
-    assert event["partitions"] == {"t": [0]} and event["open_ms"] >= 31_000
+    assert event["partitions"] == {"t": [0]} and event["open_ms"] >= 30_000
     (line,) = [one.getMessage() for one in caplog.records if "transaction is open for long" in one.getMessage()]
     assert re.search(r"client_id=.?test.*partitions=.?t-0", line)
 
