@@ -1,6 +1,5 @@
 """What may not be given: a stock configuration of Apache Kafka, and each way to ask for what the broker does not do."""
 
-import argparse
 import os
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, p
 from barnabas_broker.config.checks import broker_listeners, check_config
 from barnabas_broker.config.keys import ADVERTISED_LISTENERS, LISTENERS, LOG_DIRS, NODE_ID
 from barnabas_broker.config.unserved import UNSERVED
+from tests.broker.config.flags import flags
 from tests.lots import in_lots
 
 #: The keys and values that all three stock files of Apache Kafka 4.3 have (config/*.properties).
@@ -185,10 +185,8 @@ def test_listeners_for_controllers_only_are_refused() -> None:
 
 def started(file: Path | None = None, *given: str, data_dir: str | None = None, node_id: str | None = None) -> Config:
     """The configuration of ``broker --config FILE --set GIVEN ... --data-dir DIR --node-id N``."""
-    flags = {"config": None if file is None else str(file), "set": list(given), "data_dir": data_dir}
-    read, _ = read_config(
-        argparse.Namespace(**flags, node_id=node_id, cluster=None, advertise=None, http_token_file=None)
-    )
+    config_file = None if file is None else str(file)
+    read, _ = read_config(flags(config=config_file, set=list(given), data_dir=data_dir, node_id=node_id))
     return read
 
 
@@ -237,9 +235,7 @@ def test_the_environment_is_checked_but_other_programs_variables_are_left_alone(
         monkeypatch.delenv(name)
     for name in ("OPTS", "HEAP_OPTS", "PORT", "SERVICE_HOST", "BOOTSTRAP_SERVERS", "BROKER", "LOG4J_OPTS", "VERSION"):
         monkeypatch.setenv(f"KAFKA_{name}", "x")
-    arguments = argparse.Namespace(
-        config=None, set=[], data_dir=None, node_id=None, cluster=None, advertise=None, http_token_file=None
-    )
+    arguments = flags()
     assert read_config(arguments)[1] == []
     monkeypatch.setenv("KAFKA_NUM_PARTITION", "3")
     monkeypatch.setenv("KAFKA_ZOOKEEPER_CONNECT", "zookeeper:2181")

@@ -1,6 +1,5 @@
 """Configuration: layers, Kafka's notations, and errors that name key and value."""
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from barnabas_broker.config.keys import (
     RETENTION_MS,
     SEGMENT_BYTES,
 )
+from tests.broker.config.flags import flags
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
@@ -171,21 +171,6 @@ def test_a_groups_value_is_used_within_bounds_that_changed_later() -> None:
     broker = Config(BROKER_KEYS, {"group.consumer.min.session.timeout.ms": "52000"})
     group = GroupConfig(broker, {"consumer.session.timeout.ms": "50000"})
     assert (group[CONSUMER_SESSION_TIMEOUT_MS], group.bounded(CONSUMER_SESSION_TIMEOUT_MS)) == (50_000, 52_000)
-
-
-def flags(**given: object) -> argparse.Namespace:
-    return argparse.Namespace(
-        **{
-            "config": None,
-            "set": [],
-            "data_dir": None,
-            "node_id": None,
-            "cluster": None,
-            "advertise": None,
-            "http_token_file": None,
-            **given,
-        }
-    )
 
 
 def test_flags_win_over_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

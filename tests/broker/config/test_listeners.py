@@ -1,6 +1,5 @@
 """Several listeners: valid and invalid keys, and the address advertised to the clients of each listener."""
 
-import argparse
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from barnabas_protocol.messages.describe_configs import (
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.config.flags import flags
 from tests.broker.conftest import StartBroker
 from tests.wire import Wire
 
@@ -157,10 +157,7 @@ def test_listeners_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("KAFKA_ADVERTISED_LISTENERS", "PLAINTEXT://localhost:9092,INTERNAL://broker1:19092")
     monkeypatch.setenv("KAFKA_INTER_BROKER_LISTENER_NAME", "INTERNAL")
     monkeypatch.setenv("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT")
-    flags = argparse.Namespace(
-        config=None, set=[], data_dir=None, node_id=None, cluster=None, advertise=None, http_token_file=None
-    )
-    config, unknown = read_config(flags)
+    config, unknown = read_config(flags())
     assert not unknown
     assert [each.name for each in config[LISTENERS]] == ["PLAINTEXT", "INTERNAL"]
     assert config[ADVERTISED_LISTENERS][1] == Listener("INTERNAL", "broker1", 19092)
