@@ -93,8 +93,6 @@ class Slicer:
         #: that have been quiet are before those that come now.
         self._reached = 0.0
         self._idle_since = 0.0
-        #: Seconds that coroutines have taken since the last turn.
-        self._taken = 0.0
         #: Seconds that requests have taken at once since the last turn that was scheduled.
         self._done = 0.0
         #: Whether the budget is that of this turn, because the next one will begin another.
@@ -126,12 +124,6 @@ class Slicer:
         self._begin(now)
         self._schedule()
         return False
-
-    def took(self, client: Client, seconds: float) -> None:
-        """Count what a coroutine has taken beside the jobs."""
-        client.used = max(client.used, self._reached - QUANTUM) + seconds
-        client.spent += seconds
-        self._taken += seconds
 
     def wait(self, client: Client, job: Job, used: float = 0.0, *, quiet: bool = False) -> None:
         """Call `job` when it is the client's turn, once.
@@ -211,10 +203,6 @@ class Slicer:
 
     def _begin(self, now: float) -> None:
         self.until = now + SLICE
-        if self._taken:
-            # One quantum in any case: what coroutines take must not end all other work.
-            self.until = now + max(SLICE - self._taken, QUANTUM)
-            self._taken = 0.0
 
     def _turn(self) -> None:
         now = self.now()

@@ -296,21 +296,6 @@ async def test_clients_that_are_always_new_do_not_keep_others_out() -> None:
     old.left = 0
 
 
-async def test_coroutines_take_from_the_budget_and_leave_a_quantum() -> None:
-    clock = Clock()
-    slicer = Slicer(clock)
-    flood = Flood(slicer, clock, 10_000, QUANTUM / 2)
-    flood.start()
-    await turn()
-    before = flood.done
-    slicer.took(Account(), SLICE * 3)
-    await turn()
-    assert flood.done - before == 2
-    await turn()
-    assert flood.done - before == 2 + 2 * SLICE / QUANTUM
-    flood.left = 0
-
-
 async def test_a_job_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     slicer = Slicer(Clock())
     seen: list[int] = []

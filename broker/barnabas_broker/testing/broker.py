@@ -1,6 +1,5 @@
 """A broker that a test starts, stops and inspects."""
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -10,13 +9,13 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.clock import BrokerClock
 from barnabas_broker.testing.faults import Faults
 from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, Command, HostLink, call, refuse_in_loop
+from barnabas_broker.testing.managed import Managed
 from barnabas_broker.testing.process import ProcessLink, tail
 from barnabas_broker.testing.records import Given, StoredRecord, given_records, stored_records
 from barnabas_broker.testing.requests import SeenRequest
@@ -37,7 +36,7 @@ _MOST_REQUESTS: Final = 2_000
 _LOG: Final = "broker.log"
 
 
-class Broker:
+class Broker(Managed):
     """A real broker, for a test. As a context manager, sync or async, it is started and closed.
 
     Args:
@@ -103,24 +102,6 @@ class Broker:
         return f"<Broker {self._host}:{self._port} ({mode}, {'running' if self.running else 'stopped'})>"
 
     # Start and stop
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
 
     def start(self) -> None:
         """Start it, if it does not run; after a stop with the same port and data as before.

@@ -1,15 +1,14 @@
 """Several brokers that form a cluster, which a test starts, kills and inspects."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.broker import Broker, config_text
 from barnabas_broker.testing.etcd import EtcdProcess
 from barnabas_broker.testing.link import CALL_SECONDS, START_SECONDS, refuse_in_loop
+from barnabas_broker.testing.managed import Managed
 
 #: Most replicas of a topic that does not say how many it has.
 _MOST_REPLICAS: Final = 3
@@ -17,7 +16,7 @@ _MOST_REPLICAS: Final = 3
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
-class Cluster:
+class Cluster(Managed):
     """Real brokers that form a cluster, each a process of its own, with an etcd of their own. As a context manager,
     sync or async, it is started and closed.
 
@@ -53,24 +52,6 @@ class Cluster:
         return f"<Cluster of {self._count} brokers, {len(self.running)} running>"
 
     # Start and stop
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
 
     def start(self) -> None:
         """Start the brokers that do not run, and wait until every replica is in sync.
