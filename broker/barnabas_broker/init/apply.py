@@ -277,11 +277,16 @@ class _Initializing:
             self.done.append(f"topic {topic.name}: {', '.join(changed)} set")
 
     async def _hosted(self, topic: str) -> None:
-        """Wait until the logs of a new topic have been made."""
+        """Wait until the logs of a new topic have been made.
+
+        Raises:
+            BrokerError: they were not made in time.
+        """
         for _ in range(_MOST_LOOKS):
             if not self._broker.services.replicas.creating(topic):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
+        raise BrokerError(f"topic {topic}: its logs were not made within {_MOST_LOOKS * _LOOK_SECONDS:g} s")
 
     async def _write(self, topic: DeclaredTopic) -> None:
         """Write the records of a topic, if it has never had any."""
