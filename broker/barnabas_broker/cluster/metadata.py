@@ -81,6 +81,11 @@ class ClusterMetadata:
         """Call `listener` with the new image and the events after each change."""
         self._listeners.append(listener)
 
+    def feed(self, listener: Listener) -> None:
+        """Call `listener` now, with the image as if all of it were new, and after each change."""
+        listener(self.image, self.image.snapshot())
+        self.subscribe(listener)
+
     async def change(self, decide: Callable[[Image], tuple[Sequence[Event], T]], *, as_controller: bool = False) -> T:
         """Decide on the current image, store the events and apply them. Decide again if another broker was first.
 

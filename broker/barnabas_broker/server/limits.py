@@ -1,9 +1,11 @@
 """The limits of connections of a configuration, at the start and when they are changed while the broker runs."""
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 
+from barnabas_broker.cluster.image import BrokerConfigured, Event, Image
+from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config, ConfigError, ConfigSource
 from barnabas_broker.config.keys import (
     INTER_BROKER_LISTENER_NAME,
@@ -12,8 +14,11 @@ from barnabas_broker.config.keys import (
     MAX_CONNECTIONS_PER_IP,
     MAX_CONNECTIONS_PER_IP_OVERRIDES,
 )
+from barnabas_broker.logs import logger
 from barnabas_broker.quotas.connections import ConnectionLimits, ListenerLimits, canonical
 from barnabas_broker.shortages import most_descriptors
+
+log = logger("broker")
 
 _OVERRIDES = MAX_CONNECTIONS_PER_IP_OVERRIDES
 
@@ -102,3 +107,26 @@ def _resolved(text: str) -> Mapping[str, int]:
             raise ConfigError(f"{_OVERRIDES.name}: {host!r} is not found: {error}") from None
         overrides |= {canonical(str(address[0])): count for *_, address in found}
     return overrides
+
+
+def follow_limits(
+    cluster: ClusterMetadata, config: Config, node_id: int, limits: Limits, take: Callable[[ConnectionLimits], None]
+) -> None:
+    """Take the limits of connections, now and after each change at run time.
+
+    Args:
+        cluster: the cluster image.
+        config: the broker's configuration, which has followed the image already.
+        node_id: the broker's id.
+        limits: reads the limits.
+        take: called with them.
+    """
+
+    def change(image: Image, events: Sequence[Event]) -> None:
+        if any(isinstance(event, BrokerConfigured) and event.name in ("", str(node_id)) for event in events):
+            try:
+                take(limits.of(config))
+            except ConfigError as error:
+                log.error("limits of connections not changed, the earlier ones stay", reason=str(error))
+
+    cluster.feed(change)
