@@ -470,7 +470,7 @@ class _Parts(NamedTuple):
     Attributes:
         listeners: the bound listeners.
         http: the bound port of metrics and health; None if they are not served.
-        endpoint: what answers there.
+        endpoint: answers requests there.
         stores: the data directory, and the metadata.
         coordinators: of groups and transactions.
         security: how this broker logs in to the others.

@@ -51,7 +51,7 @@ class HttpPort(NamedTuple):
         return port
 
     def endpoint(self, view: View, audit: Audit) -> Any:
-        """What answers requests, once it is started."""
+        """The endpoint, which answers requests once it is started."""
         return self.endpoint_class(view, self.listener, self.hosts, self.login, self.tls, audit.wrong_token, self.most)
 
     def reload_certificate(self) -> None:
