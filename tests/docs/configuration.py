@@ -87,7 +87,13 @@ def render() -> str:
     lines += _own(GROUP_KEYS.values())
     lines += ["", "## Refused", "", "The broker does not start if one of these has another value than Kafka's default."]
     lines += _unserved(refused=True)
-    lines += ["", "## Without effect", "", "The broker starts, and a warning names the key."]
+    lines += [
+        "",
+        "## Without effect",
+        "",
+        "The broker starts, and a warning names the key. Those that are dynamic in Kafka can also be set at run time:"
+        " they are stored and listed, and have no effect.",
+    ]
     lines += _unserved(refused=False)
     lines += ["", "### Others", "", "| key | why it has no effect |", "|---|---|"]
     lines += [_row([f"`{name}`", f"removed from Apache Kafka: {why}"]) for name, why in REMOVED.items()]

@@ -17,7 +17,7 @@ from tests.protocol.reference import EXACT, load, snake
 #: The APIs of Kafka 4.3.1 that are not declared, by reason.
 NOT_DECLARED = {
     "between brokers and controllers only, or of Kafka before 4.0": """
-        LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown Vote BeginQuorumEpoch EndQuorumEpoch DescribeQuorum
+        LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown Vote BeginQuorumEpoch EndQuorumEpoch
         AlterPartition Envelope FetchSnapshot BrokerRegistration BrokerHeartbeat UnregisterBroker AllocateProducerIds
         ControllerRegistration AssignReplicasToDirs AddRaftVoter RemoveRaftVoter UpdateRaftVoter""",
     "share groups (KIP-932)": """
@@ -27,7 +27,6 @@ NOT_DECLARED = {
     "Kafka Streams groups (KIP-1071)": "StreamsGroupHeartbeat StreamsGroupDescribe",
     "delegation tokens (KIP-48)": """
         CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken""",
-    "feature levels (KIP-584)": "UpdateFeatures",
     "client metrics (KIP-714)": "GetTelemetrySubscriptions PushTelemetry",
 }
 

@@ -25,5 +25,6 @@ def follow_configuration(cluster: ClusterMetadata, config: Config, node_id: int,
             if mine and (before or config.dynamic):
                 changed(compare=compare)
 
+    config.set_dynamic({}, {})
     configure(cluster.image, cluster.image.snapshot(), compare=False)
     cluster.subscribe(configure)

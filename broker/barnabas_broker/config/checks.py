@@ -25,7 +25,7 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, Listener, prefix_of
 from barnabas_broker.config.properties import Config
-from barnabas_broker.config.unserved import PREFIXES, UNSERVED, without_effect
+from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, PREFIXES, UNSERVED, DynamicKey, without_effect
 from barnabas_protocol.suggestions import did_you_mean, nearest
 
 _ANYWHERE: Final = ("0.0.0.0", "::", "")
@@ -78,7 +78,7 @@ def is_for_broker(name: str) -> bool:
 
 
 def known_key(name: str) -> Key[Any] | None:
-    """The key with this name, which may be given for one listener; None if there is none."""
+    """The served key with this name, which may be given for one listener; None if there is none."""
     return BROKER_KEYS.get(name) or BROKER_KEYS.get(_key_of_listener(name) or "")
 
 
@@ -88,6 +88,15 @@ def dynamic_key_of_listener(name: str, listeners: Iterable[str]) -> Key[Any] | N
         key = name.removeprefix(prefix_of(each))
         if key != name and key in DYNAMIC_LISTENER_KEYS:
             return BROKER_KEYS[key]
+    return None
+
+
+def dynamic_unserved(name: str, listeners: Iterable[str]) -> DynamicKey | None:
+    """The key without effect that may be changed at run time, for one of these listeners also; None if it may not."""
+    for prefix in ("", *map(prefix_of, listeners)):
+        found = DYNAMIC_UNSERVED.get(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if found is not None and (found.per_broker or not prefix):
+            return found
     return None
 
 

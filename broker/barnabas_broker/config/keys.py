@@ -153,6 +153,23 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def plain(of_type: ConfigType) -> Callable[[str], Any]:
+    """A parser that accepts every value of a type."""
+    whole = {ConfigType.SHORT: SHORT_MAX, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+    if of_type in whole:
+        return _integer(-whole[of_type] - 1, whole[of_type])
+    if of_type is ConfigType.BOOLEAN:
+        return _boolean
+    return _number if of_type is ConfigType.DOUBLE else str
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+
+
 def _mode(text: str) -> str:
     try:
         mode = int(text, 8)
@@ -170,10 +187,7 @@ def _boolean(text: str) -> bool:
 
 
 def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("not a number") from None
+    value = _number(text)
     if not 0 <= value <= 1:
         raise ValueError("must be from 0 to 1")
     return value

@@ -18,6 +18,7 @@ from barnabas_broker.config.keys import (
     CONSUMER_SESSION_TIMEOUT_MS,
     GROUP_KEYS,
     LISTENER_KEYS,
+    MIN_INSYNC_REPLICAS,
     ConfigError,
     Key,
 )
@@ -109,8 +110,14 @@ class Config:
         self._values.clear()
 
     def set_dynamic(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> None:
-        """Replace the values that were set at run time; every value must have been checked before."""
-        self.dynamic, self.dynamic_default = dynamic, dynamic_default
+        """Replace the values that were set at run time; every value must have been checked before.
+
+        ``min.insync.replicas`` always is a value for all brokers, as in Kafka with eligible leader replicas (KIP-966):
+        that of before the start, unless another one was set.
+        """
+        key = MIN_INSYNC_REPLICAS
+        given = self.given.get(key.name, str(key.default))
+        self.dynamic, self.dynamic_default = dynamic, {key.name: given, **dynamic_default}
         self._values.clear()
 
 
@@ -124,7 +131,7 @@ class TopicConfig:
     __slots__ = ("_values", "broker", "overrides")
 
     #: What has the overrides, for messages, and their source.
-    OWNER: ClassVar[str] = "a topic"
+    OWNER: ClassVar[str] = "topic"
     SOURCE: ClassVar[ConfigSource] = ConfigSource.DYNAMIC_TOPIC_CONFIG
 
     def __init__(self, broker: Config, overrides: Mapping[str, str], keys: Mapping[str, Key[Any]]) -> None:
@@ -133,7 +140,8 @@ class TopicConfig:
         self._values: dict[str, Any] = {}
         for name, text in overrides.items():
             if name not in keys:
-                raise ConfigError(f"{name}: {self.OWNER} has no such configuration{did_you_mean(name, keys)}")
+                # Kafka's text: clients look for it.
+                raise ConfigError(f"Unknown {self.OWNER} config name: {name}{did_you_mean(name, keys)}")
             self._values[name] = keys[name].read(text)
 
     def __getitem__(self, key: Key[T]) -> T:
@@ -160,7 +168,7 @@ class GroupConfig(TopicConfig):
 
     __slots__ = ()
 
-    OWNER: ClassVar[str] = "a group"
+    OWNER: ClassVar[str] = "group"
     SOURCE: ClassVar[ConfigSource] = ConfigSource.DYNAMIC_GROUP_CONFIG
 
     def __init__(self, broker: Config, overrides: Mapping[str, str]) -> None:

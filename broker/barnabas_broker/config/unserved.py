@@ -5,7 +5,9 @@ than the operator counts on, such as checking what clients may do; a refused key
 which asks for nothing.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from barnabas_broker.config.keys import ConfigType, Key, plain
 
 
 class Unserved(NamedTuple):
@@ -402,6 +404,140 @@ PREFIXES: Final[dict[str, str]] = {
     "rlmm.config.": "tiered storage is not served",
     "rsm.config.": "tiered storage is not served",
     "zookeeper.": "there is no ZooKeeper; brokers coordinate through etcd (cluster.url)",
+}
+
+
+class DynamicKey(NamedTuple):
+    """A key without effect that clients may set while the broker runs, as in Apache Kafka.
+
+    Attributes:
+        key: its name, type and default; checks its values.
+        per_broker: whether it is set for one broker, and not for all brokers at once.
+    """
+
+    key: Key[Any]
+    per_broker: bool
+
+
+def _dynamic(of_type: ConfigType, names: str, *, per_broker: bool) -> dict[str, DynamicKey]:
+    """Keys of one type, a name per line."""
+    found = {}
+    for unserved in (UNSERVED[name] for name in names.split()):
+        parse = plain(of_type)
+        default = parse(unserved.default) if unserved.default else None
+        doc = f"{unserved.doc} No effect: {unserved.why}."
+        found[unserved.name] = DynamicKey(Key(unserved.name, of_type, default, parse, doc), per_broker)
+    return found
+
+
+#: The keys without effect that are dynamic in Apache Kafka.
+DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
+    **_dynamic(
+        ConfigType.BOOLEAN,
+        """
+        follower.fetch.last.tiered.offset.enable
+        log.preallocate
+        transaction.partition.verification.enable
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.DOUBLE,
+        """
+        log.cleaner.io.buffer.load.factor
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.INT,
+        """
+        background.threads
+        compression.gzip.level
+        compression.lz4.level
+        compression.zstd.level
+        group.coordinator.cached.buffer.max.bytes
+        group.share.assignment.interval.ms
+        group.streams.assignment.interval.ms
+        log.cleaner.io.buffer.size
+        log.cleaner.threads
+        num.io.threads
+        num.network.threads
+        num.recovery.threads.per.data.dir
+        num.replica.fetchers
+        remote.fetch.max.wait.ms
+        remote.log.manager.copier.thread.pool.size
+        remote.log.manager.expiration.thread.pool.size
+        remote.log.manager.follower.thread.pool.size
+        remote.log.reader.threads
+        share.coordinator.cached.buffer.max.bytes
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.LIST,
+        """
+        metric.reporters
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.LONG,
+        """
+        log.cleaner.dedupe.buffer.size
+        log.local.retention.bytes
+        log.local.retention.ms
+        log.roll.jitter.ms
+        remote.list.offsets.request.timeout.ms
+        remote.log.index.file.cache.total.size.bytes
+        remote.log.manager.copy.max.bytes.per.second
+        remote.log.manager.fetch.max.bytes.per.second
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.DOUBLE,
+        """
+        sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor
+        sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter
+        """,
+        per_broker=True,
+    ),
+    **_dynamic(
+        ConfigType.LIST,
+        """
+        sasl.kerberos.principal.to.local.rules
+        """,
+        per_broker=True,
+    ),
+    **_dynamic(
+        ConfigType.LONG,
+        """
+        sasl.kerberos.min.time.before.relogin
+        """,
+        per_broker=True,
+    ),
+    **_dynamic(
+        ConfigType.SHORT,
+        """
+        sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds
+        """,
+        per_broker=True,
+    ),
+    **_dynamic(
+        ConfigType.STRING,
+        """
+        sasl.kerberos.kinit.cmd
+        sasl.kerberos.service.name
+        ssl.keymanager.algorithm
+        ssl.provider
+        ssl.secure.random.implementation
+        ssl.trustmanager.algorithm
+        """,
+        per_broker=True,
+    ),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.transactions.transaction import SERVER_VERSION
+from barnabas_broker.handlers.features import FEATURES
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -17,8 +17,6 @@ from barnabas_protocol.registry import ApiKey
 
 #: What a client may call its software and version (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-#: The features (KIP-584): groups of the consumer protocol (KIP-848), and an epoch for each transaction (KIP-890).
-_FEATURES: Final = {"group.version": 1, "transaction.version": SERVER_VERSION}
 
 
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -33,14 +31,14 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         api_keys=context.services.api_versions,
         # Clients before version 4 cannot read a feature that begins at version 0.
         supported_features=(
-            [SupportedFeatureKey(name=name, max_version=version) for name, version in _FEATURES.items()]
+            [SupportedFeatureKey(name=name, max_version=version) for name, version in FEATURES.items()]
             if context.version >= 4
             else []
         ),
         finalized_features_epoch=0,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=version, min_version_level=version)
-            for name, version in _FEATURES.items()
+            for name, version in FEATURES.items()
         ],
     )
 

@@ -22,7 +22,7 @@ from barnabas_broker.config import (
     TopicConfig,
     show,
 )
-from barnabas_broker.config.checks import dynamic_key_of_listener, known_key
+from barnabas_broker.config.checks import dynamic_key_of_listener, dynamic_unserved, known_key
 from barnabas_broker.config.keys import (
     CERTIFICATE_KEYS,
     CONNECTION_KEYS,
@@ -31,11 +31,13 @@ from barnabas_broker.config.keys import (
     DYNAMIC_LISTENER_KEYS,
     LISTENERS,
 )
+from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, UNSERVED, DynamicKey, without_effect
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topics import check_stays_compacted, check_topic_configs
+from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
 from barnabas_broker.security.audit import Change
@@ -66,6 +68,8 @@ from barnabas_protocol.messages.list_config_resources import (
 )
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.suggestions import did_you_mean
+
+log = logger("configs")
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
@@ -150,7 +154,7 @@ def _describe(
             _check_broker(services, resource.resource_name)
             rows = _rows(BROKER_KEYS.values(), services.config, services.config.explain, request, context.version)
             rows = _as_brokers(services.config, resource.resource_name, rows)
-            rows += _rows_of_listeners(services.config, resource.resource_name, request)
+            rows += _rows_set_at_run_time(services.config, resource.resource_name, request)
         elif resource.resource_type == _GROUP:
             group = _group_config(services, resource.resource_name)
             rows = _rows(GROUP_KEYS.values(), services.config, group.explain, request, context.version)
@@ -232,25 +236,25 @@ def _as_brokers(
     return rows
 
 
-def _rows_of_listeners(
+def _rows_set_at_run_time(
     config: Config, broker: str, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
-    """The configuration set at run time for single listeners: of all brokers (""), or of this one."""
+    """The configuration set at run time for single listeners, and keys without effect: of all brokers (""), or of this
+    one."""
     set_for = [(config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG)] if broker else []
     set_for.append((config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG))
     rows = []
     for name in dict.fromkeys(name for values, _ in set_for for name in values):
-        key = _dynamic_key_of_listener(config, name)
+        unserved = _dynamic_unserved(config, name)
+        key = _dynamic_key_of_listener(config, name) if unserved is None else unserved.key
         if key is None:
             continue
-        layers = [(name, values[name], source) for values, source in set_for if name in values]
-        layers += [(key.name, values[key.name], source) for values, source in set_for if key.name in values]
+        names = tuple(dict.fromkeys((name, key.name)))
+        layers = [(each, values[each], source) for each in names for values, source in set_for if each in values]
         text, first = layers[0][1], layers[0][2]
         if broker:
             layers += [
-                (each, config.given[each], ConfigSource.STATIC_BROKER_CONFIG)
-                for each in (name, key.name)
-                if each in config.given
+                (each, config.given[each], ConfigSource.STATIC_BROKER_CONFIG) for each in names if each in config.given
             ]
             layers.append((key.name, show(key.default) or "", ConfigSource.DEFAULT_CONFIG))
         synonyms = [
@@ -458,6 +462,8 @@ async def _alter(
         return error.code, error.message or None
     if not validate_only:
         _audit(resource_type, name, before, after, context)
+        if resource_type == _BROKER:
+            _warn_without_effect(services.config, before, after)
     return ErrorCode.NONE, None
 
 
@@ -510,10 +516,15 @@ def _check_group_configs(config: Config, values: Mapping[str, str]) -> None:
 
 
 def _instead(name: str) -> str:
-    """The remedy in the error for a broker key that is not dynamic."""
+    """The remedy or the reason in the error for a broker key that is not dynamic."""
     if name in BROKER_KEYS:
         return "set it and restart"
-    return f"no such configuration key{did_you_mean(name, BROKER_KEYS)}"
+    if name in UNSERVED and UNSERVED[name].refused:
+        return UNSERVED[name].why
+    why = without_effect(name)
+    if why is not None:
+        return f"it has no effect, {why}"
+    return f"no such configuration key{did_you_mean(name, [*BROKER_KEYS, *DYNAMIC_UNSERVED])}"
 
 
 def _check_broker_configs(services: Services, broker: str, values: Mapping[str, str]) -> None:
@@ -548,11 +559,13 @@ def _check_broker_key(config: Config, broker: str, name: str, text: str) -> None
         value = config.keys[name].read(text)
         key = config.keys[name]
     else:
-        found = _dynamic_key_of_listener(config, name)
+        unserved = _dynamic_unserved(config, name)
+        found = _dynamic_key_of_listener(config, name) if unserved is None else unserved.key
         if found is None:
             raise ConfigError(_not_dynamic(name))
         key = found
-        if not broker and key.name not in CONNECTION_LISTENER_KEYS:
+        for_all = key.name in CONNECTION_LISTENER_KEYS if unserved is None else not unserved.per_broker
+        if not broker and not for_all:
             raise ConfigError(
                 f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
             )
@@ -567,6 +580,21 @@ def _check_broker_key(config: Config, broker: str, name: str, text: str) -> None
 
 def _dynamic_key_of_listener(config: Config, name: str) -> Key[Any] | None:
     return dynamic_key_of_listener(name, (each.name for each in config[LISTENERS]))
+
+
+def _dynamic_unserved(config: Config, name: str) -> DynamicKey | None:
+    return dynamic_unserved(name, (each.name for each in config[LISTENERS]))
+
+
+def _warn_without_effect(config: Config, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Name the keys without effect that have a new value: one line for all with the same reason, as at the start."""
+    ignored: dict[str, list[str]] = {}
+    for name, value in after.items():
+        unserved = _dynamic_unserved(config, name)
+        if unserved is not None and before.get(name) != value:
+            ignored.setdefault(UNSERVED[unserved.key.name].why, []).append(name)
+    for why, names in ignored.items():
+        log.warning(f"{', '.join(names)}: no effect, {why}")
 
 
 def _not_dynamic(name: str) -> str:

@@ -13,6 +13,7 @@ from barnabas_broker.handlers import (
     configs,
     consumer_groups,
     descriptions,
+    features,
     fetch,
     groups,
     leaders,
@@ -47,6 +48,7 @@ MODULES: Final = (
     users,
     quotas,
     markers,
+    features,
     api_versions,
 )
 

@@ -107,7 +107,7 @@ def check_topic_configs(config: Config, overrides: Mapping[str, str | None]) -> 
     try:
         TopicConfig(config, given, TOPIC_KEYS)
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value or unknown topic config name: {error}") from error
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     return given
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_broker.config import BROKER_KEYS, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS
-from barnabas_broker.config.unserved import REMOVED, UNSERVED
+from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, REMOVED, UNSERVED
 from tests.interop.kafka_server import run_tool
 from tests.lots import in_lots
 
@@ -105,6 +105,19 @@ def test_keys_that_are_not_served_have_kafkas_default() -> None:
 def test_what_is_dynamic_is_dynamic_in_kafka() -> None:
     kafka = kafka_keys()
     assert [name for name in sorted(DYNAMIC_KEYS) if kafka[name].scope != "cluster-wide"] == []
+
+
+def test_keys_without_effect_are_dynamic_as_in_kafka() -> None:
+    scopes = {"cluster-wide": False, "per-broker": True}
+    theirs = {
+        name: (key.type, key.default, scopes[key.scope])
+        for name, key in kafka_keys().items()
+        if key.scope in scopes and name in UNSERVED and not UNSERVED[name].refused
+    }
+    assert {
+        name: (found.key.type.name, show(found.key.default) or "", found.per_broker)
+        for name, found in DYNAMIC_UNSERVED.items()
+    } == theirs
 
 
 def test_each_key_says_what_it_does() -> None:

@@ -187,6 +187,71 @@ async def test_a_brokers_configuration_is_described_and_changed(wire: Wire) -> N
     assert (await row(wire, TOPIC, "t", "retention.ms")).value == "77"
 
 
+async def test_a_key_without_effect_is_kept_and_named_in_the_log(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    assert await alter(wire, BROKER, "", ("num.io.threads", SET, "9")) == ErrorCode.NONE
+    assert await alter(wire, BROKER, "1", ("num.io.threads", SET, "10")) == ErrorCode.NONE
+    assert await alter(wire, BROKER, "1", ("num.io.threads", SET, "10")) == ErrorCode.NONE
+    lines = [line for line in caplog.text.splitlines() if "num.io.threads: no effect, " in line]
+    assert len(lines) == 2  # not for the value that it has already
+    one = await row(wire, BROKER, "1", "num.io.threads")
+    assert (one.value, one.config_source) == ("10", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [(s.value, s.source) for s in one.synonyms] == [
+        ("10", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("8", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert "No effect: " in (one.documentation or "")
+    assert (await row(wire, BROKER, "", "num.io.threads")).value == "9"
+    assert await alter(wire, BROKER, "1", ("num.io.threads", DELETE, None)) == ErrorCode.NONE
+    assert (await row(wire, BROKER, "1", "num.io.threads")).value == "9"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        (TOPIC, "no.such.key", "Unknown topic config name: no.such.key"),
+        (TOPIC, "retention.m", "Unknown topic config name: retention.m, did you mean retention.ms?"),
+        (GROUP, "no.such.key", "Unknown group config name: no.such.key"),
+        (
+            BROKER,
+            "ssl.cipher.suites",
+            "Cannot update these configs dynamically: ssl.cipher.suites; OpenSSL's own choice",
+        ),
+        (
+            BROKER,
+            "kafka.metrics.reporters",
+            "Cannot update these configs dynamically: kafka.metrics.reporters; it has no",
+        ),
+        (BROKER, "num.io.thread", "num.io.thread; no such configuration key, did you mean num.io.threads?"),
+    ],
+)
+async def test_the_error_names_the_key(wire: Wire, kind: int, key: str, text: str) -> None:
+    configs = [IncrementalAlterableConfig(name=key, config_operation=SET, value="1")]
+    name = {TOPIC: "t", GROUP: "g", BROKER: "1"}[kind]
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    response = await wire.ask(request, 1, IncrementalAlterConfigsResponse)
+    assert text in (response.responses[0].error_message or "")
+
+
+async def test_min_insync_replicas_is_a_value_for_all_brokers(
+    start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = str(tmp_path_factory.mktemp("other"))
+    broker = await start_broker(min_insync_replicas="2", log_dir=data)
+    everywhere = ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    async with await Wire.connect(broker.port) as wire:
+        for name in ("1", ""):
+            found = await row(wire, BROKER, name, "min.insync.replicas")
+            assert (found.value, found.config_source) == everywhere
+        assert await alter(wire, BROKER, "", ("min.insync.replicas", SET, "3")) == ErrorCode.NONE
+        assert (await row(wire, BROKER, "1", "min.insync.replicas")).value == "3"
+        assert await alter(wire, BROKER, "", ("min.insync.replicas", DELETE, None)) == ErrorCode.NONE
+        found = await row(wire, BROKER, "1", "min.insync.replicas")
+        assert (found.value, found.config_source) == everywhere
+
+
 async def test_changes_survive_a_restart(start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = str(tmp_path_factory.mktemp("other"))
     first = await start_broker(log_dir=data)

@@ -52,6 +52,11 @@ from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopicRequest
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -105,6 +110,7 @@ from barnabas_protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from barnabas_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sampling import slow_but_each
@@ -424,6 +430,16 @@ REQUESTS: dict[str, Callable[[], Request]] = {
     ),
     "DescribeClientQuotas": lambda: DescribeClientQuotasRequest(
         components=[ComponentData(entity_type=name, match_type=0, match="") for name in _names()], strict=False
+    ),
+    "UpdateFeatures": lambda: UpdateFeaturesRequest(
+        feature_updates=[FeatureUpdateKey(feature="group.version", max_version_level=1) for _ in _names()]
+    ),
+    "DescribeQuorum": lambda: DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopic(
+                topic_name="t", partitions=[DescribeQuorumRequestPartition(partition_index=n) for n in _numbers()]
+            )
+        ]
     ),
     "AlterReplicaLogDirs": lambda: AlterReplicaLogDirsRequest(
         dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=list(_numbers()))])]

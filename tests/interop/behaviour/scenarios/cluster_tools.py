@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
-from tests.interop.behaviour.common import make_topic, produce
+from tests.interop.behaviour.common import make_topic, produce, when
 from tests.interop.behaviour.language import Difference, Family, Scenario, Step, ask, flat, spread
 
 L, A = ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS
 E, R, G = ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
 P, T = ApiKey.DESCRIBE_PRODUCERS, ApiKey.LIST_TRANSACTIONS
+F, Q = ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_QUORUM
 OWN: Final = {"transaction_states.transactional_id": "$group"}
 
 
@@ -44,7 +45,62 @@ def _with(title: str, *steps: Any) -> Scenario:
     return Scenario(title, flat(make_topic(partitions=2), *steps))
 
 
+def _feature(version: int, *changes: tuple[str, int, int]) -> Step:
+    """UpdateFeatures of (feature, level, kind of change), only checked where a version can."""
+    updates = [
+        {"feature": name, "max_version_level": level, **when(version > 0, upgrade_type=kind)}
+        for name, level, kind in changes
+    ]
+    return ask(F, version, timeout_ms=10_000, feature_updates=updates, **when(version > 0, validate_only=True))
+
+
+def _quorum(version: int, *topics: tuple[str, tuple[int, ...]]) -> Step:
+    asked = [
+        {"topic_name": name, "partitions": [{"partition_index": each} for each in partitions]}
+        for name, partitions in topics
+    ]
+    return ask(Q, version, topics=asked)
+
+
 SCENARIOS: Final = (
+    *(
+        Scenario(f"UpdateFeatures v{v}: {what}", (_feature(v, *changes),))
+        for v in (0, 1, 2)
+        for what, changes in {
+            "a feature that does not exist": (("made.up", 1, 1),),
+            "a feature without a name": (("", 1, 1),),
+            "the level that it has": (("group.version", 1, 1),),
+            "a level that does not exist": (("group.version", 2, 1),),
+            "a lower level, as an upgrade": (("group.version", 0, 1),),
+            "a negative level": (("group.version", -3, 1),),
+            "the level that it has, beside a feature that does not exist": (
+                ("transaction.version", 2, 1),
+                ("made.up", 1, 1),
+            ),
+            "two features": (("group.version", 1, 1), ("transaction.version", 2, 1)),
+            "nothing": (),
+        }.items()
+    ),
+    *(
+        Scenario(f"UpdateFeatures v{v}: {what}", (_feature(v, change),))
+        for v in (1, 2)
+        for what, change in {
+            "a lower level": ("group.version", 0, 2),
+            "a lower level, which may lose data": ("group.version", 0, 3),
+            "an invalid kind of change": ("group.version", 1, 9),
+        }.items()
+    ),
+    *(
+        Scenario(f"DescribeQuorum v{v}: {what}", (_quorum(v, *topics),))
+        for v in (0, 1, 2)
+        for what, topics in {
+            "the quorum": (("__cluster_metadata", (0,)),),
+            "another topic": (("$topic", (0,)),),
+            "another partition": (("__cluster_metadata", (1,)),),
+            "another partition, too": (("__cluster_metadata", (0, 1)),),
+            "nothing": (),
+        }.items()
+    ),
     *(_with(f"DescribeLogDirs v{v}", produce("a"), _dirs(v, 0, 1)) for v in (1, 2, 3, 4)),
     _with("DescribeLogDirs v4: an unknown partition", _dirs(4, 0, 9)),
     Scenario("DescribeLogDirs v4: an unknown topic", (_dirs(4, 0),)),
@@ -105,6 +161,19 @@ SCENARIOS: Final = (
 )
 
 DIFFERENCES: Final = (
+    Difference(
+        "The levels of features do not change",
+        "group.version and transaction.version have the highest level. Kafka can lower them.",
+        (
+            ("UpdateFeatures v[12]: a lower level", "*"),
+            ("UpdateFeatures v[12]: a lower level, which may lose data", "*"),
+        ),
+    ),
+    Difference(
+        "DescribeQuorum gets UNSUPPORTED_VERSION",
+        "There is no quorum of controllers: the brokers of a cluster coordinate through etcd, which has its own tools.",
+        (("DescribeQuorum v[012]: the quorum", "*"),),
+    ),
     Difference(
         "An unknown election type gets one error for the whole request",
         "Kafka repeats the error for every partition.",

@@ -247,6 +247,41 @@ SCENARIOS: Final = (
         for value in values
         for name in ("1", "")
     ),
+    *(
+        _broker(f"{key}={value} for {name or 'all'}, only checked", (key, SET, value), name=name, validate_only=True)
+        for key, values in {
+            "num.io.threads": ("9", "many"),
+            "log.cleaner.io.buffer.load.factor": ("0.8", "much"),
+            "log.preallocate": ("true", "perhaps"),
+            "sasl.kerberos.min.time.before.relogin": ("1000", "soon"),
+            "ssl.provider": ("x",),
+            "listener.name.plaintext.ssl.provider": ("x",),
+            "num.replica.alter.log.dirs.threads": ("2",),
+        }.items()
+        for value in values
+        for name in ("1", "")
+    ),
+    *(
+        Scenario(
+            f"DescribeConfigs v4: min.insync.replicas of {name or 'all brokers'}",
+            (_describe("min.insync.replicas", kind=BROKER, name=name, include_synonyms=True),),
+        )
+        for name in ("1", "")
+    ),
+    Scenario(
+        "IncrementalAlterConfigs v1: broker, set and delete a key without effect in Barnabas",
+        (
+            _set(("log.cleaner.io.buffer.size", SET, "600000"), kind=BROKER, name="1"),
+            _describe(
+                "log.cleaner.io.buffer.size",
+                kind=BROKER,
+                name="1",
+                include_synonyms=True,
+                until={"results.0.configs.0.value": "600000"},
+            ),
+            _set(("log.cleaner.io.buffer.size", DELETE, None), kind=BROKER, name="1"),
+        ),
+    ),
     Scenario(
         "IncrementalAlterConfigs v1: broker, set and delete",
         (
@@ -330,14 +365,6 @@ DIFFERENCES: Final = (
         "These are compression levels (batches stay as the producer made them), preallocation, roll jitter, "
         "replication throttles and tiered storage. Setting one is refused instead of ignored.",
         tuple((name, f"*.configs.{key}") for name in _ALL for key in NO_EFFECT),
-    ),
-    Difference(
-        "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
-        (
-            *((name, "*.configs.min.insync.replicas.config_source") for name in _ALL),
-            ("DescribeConfigs v4: synonyms of all keys", "*.configs.min.insync.replicas.synonyms"),
-        ),
     ),
     Difference(
         "Client metrics and loggers have no configuration",

@@ -101,9 +101,9 @@ DIFFERENCES: Final = (
         tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(83, 93))),
     ),
     Difference(
-        "Telemetry, delegation tokens, features and the quorum are not served",
+        "Telemetry, delegation tokens and changes of the quorum are not served",
         "Barnabas has nothing that they could control. The quorum of a cluster is etcd's, which has its own tools.",
-        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 55, 57, 64, 80, 81)),
+        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 64, 80, 81)),
     ),
     Difference(
         "Older versions of some APIs than Kafka 4 has",

@@ -199,11 +199,6 @@ DIFFERENCES: Final = (
         tuple((name, f"*.configs.{key}") for name in _CREATED for key in NO_EFFECT),
     ),
     Difference(
-        "min.insync.replicas comes from the default configuration",
-        "Kafka 4.1 and later set it as a dynamic default of the cluster if eligible leader replicas are enabled.",
-        tuple((name, "*.configs.min.insync.replicas.config_source") for name in _CREATED),
-    ),
-    Difference(
         "Clients cannot create, delete or grow internal topics",
         "Kafka allows it, except for __cluster_metadata. Deleting __consumer_offsets deletes every committed offset; "
         "growing it moves groups away from their offsets.",
