@@ -51,12 +51,12 @@ from barnabas_protocol.messages.describe_configs import DescribeConfigsRequest, 
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopicRequest
-from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from barnabas_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
+from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -105,12 +105,12 @@ from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from barnabas_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from barnabas_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sampling import slow_but_each
