@@ -9,15 +9,19 @@ A quiet client, of which a single request waits and which has used no more than 
 comes before all that send more: its heartbeat is answered at the beginning of the next turn, whatever others have sent.
 Only other quiet clients, in the order in which they came, are before it: `n` of them delay it for `n` single requests.
 
+What a coroutine does between two waits is a piece of work as well (:meth:`Slicer.start`): it goes on at once while
+there is time left in the turn, and waits for its client's turn otherwise.
+
 While there is time left in a turn, requests are carried out as they arrive: no job, no timer. A callback for the next
 turn, which costs one more look at the sockets, is only scheduled once those of a turn have taken a quantum.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar, final
 
 from barnabas_broker.steps import Steps
 
@@ -62,6 +66,99 @@ class Work(asyncio.Future[T]):
         """Do no further step."""
         self.steps.close()
         self.cancel()
+
+
+@final
+class _Turn(asyncio.Future[None]):
+    """What a task waits for until it is its client's turn. The slicer calls it.
+
+    The task goes on within the call, and not in a later turn of the event loop, so that its client is charged for it,
+    and the slicer knows when the time of the turn is used up.
+    """
+
+    _resume: "Callable[[Self], object] | None" = None
+    _context: Context | None = None
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        """Let the task that waits go on with `fn`."""
+        self._resume, self._context = fn, context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the task: it goes on at once, to end."""
+        cancelled = super().cancel(msg)
+        if cancelled and self._resume is not None:
+            self.get_loop().call_soon(self._resume, self, context=self._context)
+            self._resume = None
+        return cancelled
+
+    def close(self) -> None:
+        """Cancel the task."""
+        self.cancel()
+
+    def __call__(self) -> None:
+        if self.done():
+            return
+        self.set_result(None)
+        resume, self._resume = self._resume, None
+        if resume is not None and self._context is not None:
+            self._context.run(resume, self)
+
+
+class InTurns(Coroutine[Any, Any, T]):
+    """A coroutine that goes on when it is its client's turn, if the budget of the event loop's turn is used up.
+
+    Args:
+        coroutine: does the work.
+        client: whose work it is; it is charged for it.
+        slicer: gives turns.
+    """
+
+    __slots__ = ("_client", "_coroutine", "_slicer", "_turn")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], client: Client, slicer: "Slicer") -> None:
+        self._coroutine = coroutine
+        self._client = client
+        self._slicer = slicer
+        #: What it waits for, or what it has just been given.
+        self._turn: _Turn | None = None
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; or ask the task to wait for the client's turn."""
+        slicer = self._slicer
+        began = slicer.now()
+        if self._turn is not None:
+            self._turn = None
+        elif not slicer.starts(began):
+            self._turn = turn = _Turn(loop=asyncio.get_running_loop())
+            turn._asyncio_future_blocking = True
+            slicer.wait(self._client, turn)
+            return turn
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._did(began)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an error, at once: what waits has failed, or the task is cancelled."""
+        self._turn = None
+        began = self._slicer.now()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            del error  # its traceback has this frame
+            self._did(began)
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return (yield from self._coroutine.__await__())
+
+    def _did(self, began: float) -> None:
+        seconds = self._slicer.now() - began
+        self._client.spent += seconds
+        self._slicer.did(seconds)
 
 
 #: Does a part of what waits; it is queued again if there is more.
@@ -164,13 +261,17 @@ class Slicer:
         self._add(client, work, 0.0, quiet=False)
         return work
 
+    def start(self, coroutine: Coroutine[Any, Any, T], client: Client) -> "asyncio.Task[T]":
+        """Run a coroutine as a task, which goes on when it is the client's turn and is charged to the client."""
+        return asyncio.get_running_loop().create_task(InTurns(coroutine, client, self))
+
     def close(self) -> None:
         """End all that waits for its turn: futures are cancelled."""
         waiting = [job for jobs in self._jobs.values() for job in jobs]
         self._jobs.clear()
         self._heap.clear()
         for job in waiting:
-            if isinstance(job, Work):
+            if isinstance(job, Work | _Turn):
                 job.close()
 
     def _add(self, client: Client, job: Job | Work[Any], used: float, *, quiet: bool) -> None:

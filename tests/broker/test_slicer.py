@@ -331,6 +331,95 @@ async def test_what_waits_is_cancelled_at_the_end() -> None:
     assert not closed, "it had not begun"
 
 
+class Busy:
+    """Requests of one client that work in each turn of the event loop, and wait for the next one."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.account = Account()
+        self.done = 0
+        self._clock, self._seconds = clock, seconds
+
+    async def request(self, pieces: int) -> int:
+        """Do some pieces of work, each in a turn of its own."""
+        for _ in range(pieces):
+            self._clock.worked(self._seconds)
+            self.done += 1
+            await turn()
+        return pieces
+
+
+async def test_coroutines_of_all_clients_together_have_one_slice_in_a_turn() -> None:
+    clock, piece = Clock(), QUANTUM / 2
+    slicer = Slicer(clock)
+    clients = [Busy(clock, piece) for _ in range(10)]
+    times: list[float] = []
+    with each_turn(lambda: times.append(clock.time)):
+        running = [slicer.start(client.request(3), client.account) for client in clients for _ in range(20)]
+        assert await asyncio.gather(*running) == [3] * 200
+    assert clock.time == pytest.approx(1000 + 600 * piece)
+    assert max(after - before for before, after in pairwise(times)) <= SLICE + QUANTUM + piece
+    assert len(times) >= 600 * piece / (SLICE + QUANTUM + piece)
+    for client in clients:
+        assert client.account.spent == pytest.approx(60 * piece), "it is charged for all that it did"
+
+
+async def test_coroutines_of_a_client_with_many_do_not_keep_another_one_waiting() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    flood, other = Busy(clock, QUANTUM / 2), Busy(clock, QUANTUM / 2)
+    running = [slicer.start(flood.request(1), flood.account) for _ in range(1000)]
+    await turn()
+    await turn()
+    await slicer.start(other.request(1), other.account)
+    assert flood.done <= 5 * SLICE / (QUANTUM / 2)
+    await asyncio.gather(*running)
+
+
+async def test_coroutines_wait_for_no_turn_while_there_is_time() -> None:
+    slicer = Slicer(Clock())
+    slicer.wait = lambda *_, **__: pytest.fail("it waits")  # type: ignore[method-assign]
+    busy = Busy(Clock(), 1.0)
+    assert await slicer.start(busy.request(3), busy.account) == 3
+
+
+def use_up(slicer: Slicer, clock: Clock) -> None:
+    """Use up the budget of this turn of the event loop and of the next one."""
+    slicer.starts(clock.time)
+    clock.worked(SLICE)
+    slicer.did(SLICE)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_a_coroutine_that_waits_for_its_turn_can_be_ended(how: str) -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    waiting = slicer.start(Busy(clock, 1.0).request(1), Account())
+    end = slicer.close if how == "closed" else waiting.cancel
+    asyncio.get_running_loop().call_soon(end)
+    use_up(slicer, clock)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert clock.time == 1000 + SLICE, "it has done nothing"
+
+
+async def test_a_coroutine_that_waits_for_its_turn_gets_the_error_of_what_it_has_waited_for() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    failing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def request() -> str:
+        try:
+            await failing
+        except ValueError as error:
+            return str(error)
+        return "no error"
+
+    waiting = slicer.start(request(), Account())
+    failing.set_exception(ValueError("a bug"))
+    use_up(slicer, clock)
+    assert await waiting == "a bug"
+
+
 class Frame(bytearray):
     """The frame of a request, which a reference can watch."""
 

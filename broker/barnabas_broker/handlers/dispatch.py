@@ -113,6 +113,7 @@ class Dispatch:
         self.routes = routes
         self.metrics = RequestMetrics()
         self._quotas = services.quotas
+        self._slicer = services.slicer
         self._now = now
         self._large = large
         #: One thread: decoding takes the interpreter's lock, so that a second one would only delay the event loop.
@@ -152,7 +153,7 @@ class Dispatch:
                 decode_long = route.decode_long
         if decode_long is not None:
             decoding = partial(decode_long, request_class, header, frame)
-            work = asyncio.ensure_future(self._decode_and_handle(route, decoding, context, charge))
+            work = self._slicer.start(self._decode_and_handle(route, decoding, context, charge), peer)
             peer.hold(work)
             return self._deferred(_handled(work), route, header, peer, metrics, started, charge, long=True)
         try:
@@ -218,18 +219,25 @@ class Dispatch:
         return handled
 
     async def _encoded(
-        self, handled: Awaitable[Response | None], route: Route, header: RequestHeader, charge: Charge | None
-    ) -> "_Encoded | None":
-        """Wait for a response that may be large, and encode it in the thread."""
+        self,
+        handled: Awaitable[Response | None],
+        route: Route,
+        header: RequestHeader,
+        charge: Charge | None,
+        *,
+        long: bool,
+    ) -> "_Encoded":
+        """Wait for a response, and encode it: in the thread if it is long."""
         response = await handled
         if charge is not None:
             response = charge.answer(response)
         if response is None:
-            return None
+            return _Encoded(None, ())
+        version, correlation_id = header.api_version, header.correlation_id
+        if not long:
+            return _Encoded(response, route.encode(response, version, correlation_id))
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(
-            self._thread, route.encode, response, header.api_version, header.correlation_id
-        )
+        answer = await loop.run_in_executor(self._thread, route.encode, response, version, correlation_id)
         return _Encoded(response, answer)
 
     def _deferred(
@@ -248,7 +256,7 @@ class Dispatch:
         deferred.alone = route.alone
         version = header.api_version
 
-        def done(finished: "asyncio.Future[Response | _Encoded | None]") -> None:
+        def done(finished: "asyncio.Future[Response | None] | asyncio.Future[_Encoded]") -> None:
             try:
                 result = finished.result()
                 response: Response | None
@@ -256,7 +264,7 @@ class Dispatch:
                 if isinstance(result, _Encoded):
                     response, answer = result
                 else:
-                    response = result if charge is None or long else charge.answer(result)
+                    response = result if charge is None else charge.answer(result)
                     answer = () if response is None else route.encode(response, version, header.correlation_id)
                 metrics.answered(response, self._now() - started)
             except asyncio.CancelledError:
@@ -277,11 +285,11 @@ class Dispatch:
                 del finished  # the traceback of its error has this frame
 
         # A handler that returns a future keeps a reference to it until it is done; a task needs one of ours.
-        pending: asyncio.Future[Response | _Encoded | None]
+        pending: asyncio.Future[Response | None] | asyncio.Future[_Encoded]
         if isinstance(handled, asyncio.Future) and not long:
             pending = handled
         else:
-            pending = asyncio.ensure_future(self._encoded(handled, route, header, charge) if long else handled)
+            pending = self._slicer.start(self._encoded(handled, route, header, charge, long=long), peer)
             self._tasks.add(pending)
             pending.add_done_callback(self._tasks.discard)
         pending.add_done_callback(done)
@@ -313,9 +321,9 @@ class Dispatch:
 
 
 class _Encoded(NamedTuple):
-    """A response, and its bytes."""
+    """A response, and its bytes; None and nothing if the client asked for none."""
 
-    response: Response
+    response: Response | None
     answer: Answer
 
 

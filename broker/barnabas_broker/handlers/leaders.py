@@ -54,20 +54,20 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     if request.election_type not in tuple(ElectionType):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     kind = ElectionType(request.election_type)
-    asked = None
-    if request.topic_partitions is not None:
-        asked = await context.services.slicer.enqueue(_partitions(request.topic_partitions), context.peer)
+    everything, cluster = request.topic_partitions is None, context.services.cluster
+    naming = _partitions(request.topic_partitions) if request.topic_partitions is not None else _all(cluster.image)
+    asked = await context.services.slicer.enqueue(naming, context.peer)
     answers: dict[tuple[str, int], ErrorCode] = {}
     try:
-        turns = [None] if asked is None else [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
-        for some in turns:
-            answers |= await context.services.cluster.change(partial(_elect, kind, some))
+        for at in range(0, max(len(asked), 1), _AT_ONCE):
+            some = await cluster.change(partial(_elect, kind, asked[at : at + _AT_ONCE]))
+            answers |= _needed(some) if everything else some
             await asyncio.sleep(0)
     except KafkaError as error:
         if context.version >= _FIRST_WITH_ERROR:
             return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
         # As in Kafka: each partition has the error, if the request names any.
-        answers = {**dict.fromkeys(asked or (), error.code), **answers}
+        answers = {**dict.fromkeys(() if everything else asked, error.code), **answers}
     elected = [where for where, code in answers.items() if code is ErrorCode.NONE]
     for name, index in elected:
         context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
@@ -76,7 +76,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
 
 
 def _elect(
-    kind: ElectionType, partitions: Sequence[tuple[str, int]] | None, image: Image
+    kind: ElectionType, partitions: Sequence[tuple[str, int]], image: Image
 ) -> tuple[list[Event], dict[tuple[str, int], ErrorCode]]:
     return controller.elect_leaders(image, kind, partitions)
 
@@ -101,6 +101,24 @@ def _partitions(topics: Iterable[TopicPartitions]) -> Steps[list[tuple[str, int]
             yield
         yield
     return named
+
+
+def _all(image: Image) -> Steps[list[tuple[str, int]]]:
+    """All partitions, those of a topic per step."""
+    named: list[tuple[str, int]] = []
+    for topic in image.topics.values():
+        named += ((topic.name, index) for index in range(len(topic.partitions)))
+        yield
+    return named
+
+
+def _needed(answers: Mapping[tuple[str, int], ErrorCode]) -> dict[tuple[str, int], ErrorCode]:
+    """The answers of partitions that needed an election: as in Kafka, if the request names none.
+
+    A topic may be deleted while the request is carried out.
+    """
+    not_needed = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {where: code for where, code in answers.items() if code not in not_needed}
 
 
 def _elected(answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:

@@ -82,7 +82,7 @@ def handle_list_offsets(
             yield
     if not look_ups:
         return response
-    looking = asyncio.ensure_future(_look_up_all(response, look_ups))
+    looking = context.services.slicer.start(_look_up_all(response, look_ups), context.peer)
     context.peer.hold(looking)
     return looking
 

@@ -166,7 +166,9 @@ def _append_allowed(context: RequestContext, request: Produce) -> Steps[Handled]
             wanted = [each for each in transactional if each[0][0] not in refused]
             asked, verified = yield from _ask(context, request.head.transactional_id or "", wanted)
             if asked:
-                appending = asyncio.ensure_future(_verify_and_append(context, request, refused, asked, verified))
+                appending = context.services.slicer.start(
+                    _verify_and_append(context, request, refused, asked, verified), context.peer
+                )
                 context.peer.hold(appending)
                 return _respond_when(appending)
     return (yield from _append_all(context, request, refusal, refused, verified))
@@ -208,7 +210,7 @@ def _append_all(
             _append(context, answer, topic, records, request.head.acks, why, delayed, checks, allowed)
     if checks:
         # Like all that takes long, it holds up the connection's other requests until it is appended.
-        checking = asyncio.ensure_future(_check_and_append(checks))
+        checking = context.services.slicer.start(_check_and_append(checks), context.peer)
         context.peer.hold(checking)
         return _respond_after(checking, request, response, delayed)
     return _respond(request, response, delayed)

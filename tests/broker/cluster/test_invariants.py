@@ -153,7 +153,8 @@ class RandomCluster:
 
     def prefer(self, node: int, other: int) -> None:
         self.happen(controller.prefer_leaders(self.image))
-        self.try_(lambda image: controller.elect_leaders(image, ElectionType.PREFERRED, None)[0])
+        asked = [where for where, _ in self.partitions()]
+        self.try_(lambda image: controller.elect_leaders(image, ElectionType.PREFERRED, asked)[0])
 
 
 def check(before: Image, after: Image) -> None:

@@ -138,13 +138,15 @@ def test_elect_leaders_answers_each_partition() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    _, answers = controller.elect_leaders(image, ElectionType.PREFERRED, None)
-    assert set(answers) == {("topic", 0), ("topic", 1)}
 
 
 def test_elect_leaders_unclean() -> None:
     image = with_topic(brokers(1, 2), partition(-1, (3, 2), (3,)), partition(-1, (3, 4), (3,)), partition(1, (1, 2)))
-    events, answers = controller.elect_leaders(image, ElectionType.UNCLEAN, None)
+    events, answers = controller.elect_leaders(image, ElectionType.UNCLEAN, [("topic", 0), ("topic", 1), ("topic", 2)])
     assert only(image, events, 0).leader == 2
     assert only(image, events, 0).isr == (2,)
-    assert answers == {("topic", 0): ErrorCode.NONE, ("topic", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    assert answers == {
+        ("topic", 0): ErrorCode.NONE,
+        ("topic", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ("topic", 2): ErrorCode.ELECTION_NOT_NEEDED,
+    }

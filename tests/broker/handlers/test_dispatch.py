@@ -12,6 +12,7 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import join
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, Peer
+from barnabas_broker.slicer import Slicer
 from barnabas_protocol.codec import decode, decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -98,7 +99,9 @@ class Owing:
     def __init__(self) -> None:
         self.contexts: list[RequestContext] = []
         self.future: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
-        services = cast(Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None))
+        services = cast(
+            Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None, slicer=Slicer(lambda: 0.0))
+        )
         self.dispatch = Dispatch(services, {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, self._handle, ())}, lambda: 0.0)
         self.metrics = self.dispatch.metrics.of(ApiKey.HEARTBEAT)
 

@@ -16,8 +16,10 @@ from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from barnabas_protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas_protocol.messages.list_groups import ListGroupsRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_protocol.messages.metadata import MetadataRequest
@@ -62,6 +64,8 @@ REQUESTS: dict[str, tuple[Callable[[], Request], int]] = {
         7,
     ),
     "FindCoordinator": (lambda: FindCoordinatorRequest(coordinator_keys=[f"group-{n}" for n in range(20)]), 4),
+    "ElectLeaders": (lambda: ElectLeadersRequest(topic_partitions=None), 2),
+    "InitProducerId": (lambda: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4),
     "ListGroups": (lambda: ListGroupsRequest(states_filter=[], types_filter=[]), 5),
     "ApiVersions": (lambda: ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3),
     "Heartbeat": (lambda: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4),

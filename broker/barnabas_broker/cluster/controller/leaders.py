@@ -471,21 +471,18 @@ def _unclean(image: Image, partition: PartitionInfo) -> PartitionInfo | ErrorCod
 
 
 def elect_leaders(
-    image: Image, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None
+    image: Image, kind: ElectionType, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[Event], dict[tuple[str, int], ErrorCode]]:
     """Decide on an ElectLeaders request.
 
     Args:
         image: the present cluster image.
         kind: preferred or unclean.
-        partitions: topic and index of each; None for all.
+        partitions: topic and index of each.
 
     Returns:
-        Events, and the answer for each partition; for all partitions, only those that needed an election.
+        Events, and the answer for each partition.
     """
-    everything = partitions is None
-    if partitions is None:
-        partitions = [(topic.name, index) for topic, index, _ in _partitions(image)]
     events: list[Event] = []
     answers: dict[tuple[str, int], ErrorCode] = {}
     for name, index in dict.fromkeys(partitions):
@@ -498,7 +495,7 @@ def elect_leaders(
         if isinstance(changed, PartitionInfo):
             events.append(PartitionChanged(name, index, changed))
             answers[name, index] = ErrorCode.NONE
-        elif not everything or changed is not ErrorCode.ELECTION_NOT_NEEDED:
+        else:
             answers[name, index] = changed
     return events, answers
 
