@@ -56,7 +56,18 @@ FIELDS: Final = {
     "members": "the number of members; after an upgrade and a downgrade, of those that go on with the classic protocol",
     "classic": "the number of members that use the classic protocol, while a group is upgraded",
     "state": "the state of the classic group before the upgrade",
-    "old_member_id": "the member id before",
+    "old_member_id": "the member id before: of the static member; of the last member of the same connection",
+    "rejoined_ms": "the time since that last member of the same connection left, or was removed",
+    "software": "the name and the version of the client library, as it has sent them in ApiVersions (KIP-511)",
+    "joined_ago_ms": "the time since the member joined, as far as this coordinator has seen it",
+    "committed_ago_ms": "the time since the last commit of the member",
+    "fetched_ago_ms": "the time since the last Fetch of the client; only if no other member has its client id and host",
+    "connection": "open, or closed: the connection on which the member sent its last request",
+    "closed_ago_ms": "the time since that connection was closed",
+    "closed_by": "client or broker: who closed it",
+    "closed_error": "why, if it was closed because of an error",
+    "removed_by": "the client id of the other client that asked for it: an administrator has removed the member",
+    "gone_ago_ms": "the time since the member left, or was removed; absent if it is still a member",
     "is_new": "whether the member had not received the response to its first JoinGroup",
     "max_size": "the configuration `group.max.size`",
     "possible": "left, expired, not_rejoined or not_revoked: what may have happened; the evidence excludes the others",
@@ -282,13 +293,31 @@ class MemberEvent(GroupEvent):
         """The member's name for people."""
         return self.member.name
 
-    def _reason(self) -> str:
+    @property
+    def reason(self) -> str:
+        """The reason that the client gives, in quotes; "" if it gives none."""
         reason = self.client_reason
         return "" if reason in (None, "", NOT_PROVIDED) else f' ("{reason}")'
 
 
 @fields
-class Departure(MemberEvent):
+class Seen(MemberEvent):
+    """An event with what the coordinator has seen of a member: its requests, its connection, its client library."""
+
+    software: str | None = None
+    joined_ago_ms: float | None = None
+    committed_ago_ms: float | None = None
+    fetched_ago_ms: float | None = None
+    connection: str | None = None
+    closed_ago_ms: float | None = None
+    closed_by: str | None = None
+    closed_error: str | None = None
+    rebalance_timeout_ms: float | None = None
+    session_ms: float | None = None
+
+
+@fields
+class Departure(Seen):
     """The group has lost a member."""
 
     heard_ago_ms: float | None = None
@@ -302,11 +331,16 @@ class MemberJoined(MemberEvent):
     kind = "joined"
 
     protocol: str | None = None
+    software: str | None = None
+    session_ms: float | None = None
+    rebalance_timeout_ms: float | None = None
+    old_member_id: str | None = None
+    rejoined_ms: float | None = None
 
     def clause(self) -> Told:
         if self.inferred:
             return Told(f"{self.name} joined{self._at()}, or it is an older member that changed its subscription")
-        return Told(f"{self.name} joined{_with(self.protocol)}{self._at()}{self._reason()}")
+        return Told(f"{self.name} joined{_with(self.protocol)}{self._at()}{self.reason}")
 
     def kafka(self) -> str:
         return f"Member {self.member.member_id} added to group {self.group}."
@@ -330,8 +364,8 @@ class MemberIdGiven(MemberEvent):
 
 
 @event("static_member_replaced")
-class MemberReplaced(MemberEvent):
-    """A static member came back with another member id."""
+class MemberReplaced(Seen):
+    """A static member came back with another member id; what has been seen is that of the old one."""
 
     because = "came back"
     kind = "joined"
@@ -361,6 +395,8 @@ class MemberLeft(Departure):
     because = "left"
     kind = "left"
 
+    removed_by: str | None = None
+
     def clause(self) -> Told:
         reason, remedy = self.client_reason or "", None
         if "poll timeout" in reason:
@@ -370,7 +406,7 @@ class MemberLeft(Departure):
             )
         elif "clos" in reason or "unsubscrib" in reason:
             remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
-        return Told(f"{self.name} left{self._reason()}", remedy)
+        return Told(f"{self.name} left{self.reason}", remedy)
 
     def kafka(self) -> str:
         return (
@@ -471,8 +507,6 @@ class MemberGone(Departure):
 
     possible: tuple[str, ...] | None = None
     last_commit: Commit | None = None
-    session_ms: float | None = None
-    rebalance_timeout_ms: float | None = None
     pending: ByTopic | None = None
     pending_ms: float | None = None
 
@@ -504,14 +538,31 @@ _HOW_GONE: Final = {
 }
 
 
+@event("member_disconnected")
+class MemberDisconnected(MemberEvent):
+    """The connection of a member was closed: without a leave, or after it had left or was removed."""
+
+    closed_by: str
+    closed_error: str | None = None
+    gone_ago_ms: float | None = None
+    session_ms: float | None = None
+
+
 @event("member_slow")
 class MemberSlow(MemberEvent):
     """A member has sent no request for 60 % of its session timeout."""
 
     heard_ago_ms: float
     session_ms: float
+    connection: str | None = None
+    closed_ago_ms: float | None = None
 
     def sentence(self) -> Told:
+        if self.connection == "closed":
+            return Told(
+                f"{self.name} has not left, and its connection was closed {words.ms(self.closed_ago_ms or 0)} ago: when"
+                f" its session of {words.ms(self.session_ms)} is over, it will be removed."
+            )
         return Told(
             f"{self.name} was silent for {words.ms(self.heard_ago_ms)}, its session is {words.ms(self.session_ms)}:"
             " it will be removed soon.",
@@ -538,7 +589,7 @@ class MemberRejoined(MemberEvent):
 
     def clause(self) -> Told:
         return Told(
-            f"{self.name} rejoined with the same topics{self._reason()}",
+            f"{self.name} rejoined with the same topics{self.reason}",
             "This is normal for cooperative rebalancing: a member that has revoked partitions rejoins, so that others"
             " get them.",
         )
@@ -583,7 +634,7 @@ class LeaderRejoined(MemberEvent):
 
     def clause(self) -> Told:
         return Told(
-            f"the leader {self.name} asked for a new assignment{self._reason()}",
+            f"the leader {self.name} asked for a new assignment{self.reason}",
             "Leaders do so when a topic is created or gets more partitions: see the events about topics just before.",
         )
 

@@ -32,6 +32,7 @@ from barnabas_explain.catalog import (
     JoinPhaseStuck,
     LeaderChanged,
     LeaderRejoined,
+    MemberDisconnected,
     MemberEvent,
     MemberExpired,
     MemberGone,
@@ -56,6 +57,7 @@ from barnabas_explain.catalog import (
     in_words,
     pauses_in_words,
 )
+from barnabas_explain.findings import Finding, Findings, colliding, distinct, find, is_default
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
@@ -144,7 +146,15 @@ def explain(
         generation: only the rebalance that led to this generation.
     """
     everything = list(events)
-    epochs = [*_explain_migrations(everything, since, generation), *_explain_epochs(everything, since, generation)]
+    names = colliding(everything)
+    given = everything
+    if names:
+        everything = [distinct(event, names) for event in everything]
+    findings = find(everything)
+    epochs = [
+        *_explain_migrations(everything, findings, since, generation),
+        *_explain_epochs(everything, findings, since, generation),
+    ]
     rebalances = [
         rebalance
         for rebalance in _rebalances(_of_rebalances(everything))
@@ -157,13 +167,34 @@ def explain(
     while at < len(rebalances):
         length = storms.get(at, 0)
         if length:
-            explanations.append(_explain_storm(rebalances[at : at + length]))
+            storm, others = _explain_storm(rebalances[at : at + length], findings)
+            explanations.append(storm)
+            explained = [each for rebalance in others for each in _explain_rebalance(rebalance, findings)]
             at += length
         else:
-            explained = _explain_rebalance(rebalances[at])
-            explanations.extend(each for each in explained if since is None or each.events[-1].time >= since)
+            explained = _explain_rebalance(rebalances[at], findings)
             at += 1
-    return sorted([*explanations, *epochs], key=lambda each: each.time) if epochs else explanations
+        explanations.extend(each for each in explained if since is None or each.events[-1].time >= since)
+    if epochs:
+        explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
+    if explanations and names:
+        explanations[-1].details += _hint(names)
+        as_given = {id(changed): event for changed, event in zip(everything, given, strict=True)}
+        for each in explanations:
+            each.events = [as_given.get(id(event), event) for event in each.events]
+    return explanations
+
+
+def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:
+    """What to do about members that have the same name."""
+    ids = sorted({client_id for client_id, _ in names if client_id})
+    if not ids:
+        return []
+    default = ", which its library has chosen" if all(map(is_default, ids)) else ""
+    return [
+        f"Several members have the client id {words.listed(ids)}{default}, so that the end of the member id stands"
+        " after it: set client.id to tell them apart."
+    ]
 
 
 #: Events of members of both protocols. They have no part in a rebalance while the group has the consumer protocol.
@@ -190,7 +221,9 @@ def _of_rebalances(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
             yield event
 
 
-def _explain_migrations(events: list[GroupEvent], since: int | None, generation: int | None) -> list[Explanation]:
+def _explain_migrations(
+    events: list[GroupEvent], findings: Findings, since: int | None, generation: int | None
+) -> list[Explanation]:
     """Explain each upgrade and each downgrade as one story: what has caused it, and how the members followed."""
     explanations: list[Explanation] = []
     story: Explanation | None = None
@@ -205,7 +238,7 @@ def _explain_migrations(events: list[GroupEvent], since: int | None, generation:
             story.remedy = "To finish the upgrade, restart the other members with group.protocol=consumer."
             explanations.append(story)
         elif isinstance(event, GroupDowngraded):
-            cause, _ = _cause_of_epoch(event, _before(events, at))
+            cause, _ = _cause_of_epoch(event, _before(events, at), findings)
             went_on = f"{count(event.members, 'member')} of the classic protocol went on"
             text = f"Downgraded to the classic protocol: {cause}; {went_on} and rebalanced."
             explanations.append(Explanation(event.time, event.generation, text, events=[event]))
@@ -222,7 +255,7 @@ def _explain_migrations(events: list[GroupEvent], since: int | None, generation:
             if isinstance(event, MemberReplaced):
                 cause, _ = event.clause()
             else:
-                cause, _ = _cause_of_epoch(event, _before(events, at))
+                cause, _ = _cause_of_epoch(event, _before(events, at), findings)
             left = f"{classic} of {members} {'uses' if classic == 1 else 'use'} the classic protocol"
             if not classic:
                 left = f"the upgrade is complete, with {members} of the consumer protocol"
@@ -234,7 +267,9 @@ def _explain_migrations(events: list[GroupEvent], since: int | None, generation:
     return _selected(explanations, since, generation)
 
 
-def _explain_epochs(events: list[GroupEvent], since: int | None, generation: int | None) -> list[Explanation]:
+def _explain_epochs(
+    events: list[GroupEvent], findings: Findings, since: int | None, generation: int | None
+) -> list[Explanation]:
     """Explain each epoch of a group of the consumer protocol: its cause, its target, and for whom it waited."""
     explanations: list[Explanation] = []
     current: Explanation | None = None
@@ -243,7 +278,7 @@ def _explain_epochs(events: list[GroupEvent], since: int | None, generation: int
             continue
         alone = event.sentence()
         if isinstance(event, EpochBumped):
-            text, remedy = _cause_of_epoch(event, _before(events, at))
+            text, remedy = _cause_of_epoch(event, _before(events, at), findings)
             text = f"Epoch {event.generation}: {text}."
             current = Explanation(event.time, event.generation, text, remedy, events=[event])
             current.details += _evidence(_triggers_of_epoch(events, at))
@@ -279,16 +314,16 @@ def _triggers_of_epoch(events: list[GroupEvent], at: int) -> list[MemberGone]:
     return [event for event in gone if isinstance(event, MemberGone)][::-1]
 
 
-def _trigger(caused: Caused, before: Iterable[GroupEvent]) -> Told | None:
+def _trigger(caused: Caused, before: Iterable[GroupEvent], findings: Findings) -> Told | None:
     """The sentence about the newest of the events before another one that is its cause."""
     ids = caused.by_ids()
     for event in before:
         if event.type == caused.cause and (not isinstance(event, MemberEvent) or event.member.member_id in ids):
-            return event.clause()
+            return findings.clause(event)
     return None
 
 
-def _cause_of_epoch(bumped: Caused, before: list[GroupEvent]) -> Told:
+def _cause_of_epoch(bumped: Caused, before: list[GroupEvent], findings: Findings) -> Told:
     """Why the group epoch grew, and the remedy."""
     cause, by = bumped.cause, bumped.by
     if cause == RegexResolved.type:
@@ -308,7 +343,7 @@ def _cause_of_epoch(bumped: Caused, before: list[GroupEvent]) -> Told:
     if cause == TopicChanged.type or not by:
         return Told("a topic that the group subscribes to was created, deleted or has grown")
     others = f", and {count(len(by) - 1, 'more member')}" if len(by) > 1 else ""
-    clause = _trigger(bumped, reversed(before))
+    clause = _trigger(bumped, reversed(before), findings)
     if clause is None:
         return Told(f"{by[0].name} {in_words(cause)}{others}")
     return Told(clause.text + others, clause.remedy)
@@ -330,6 +365,7 @@ _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgra
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
+    MemberDisconnected,
     OffsetsExpired,
     OffsetsUnstable,
     OffsetsStable,
@@ -351,7 +387,15 @@ _TRIGGERS: Final = (
     PersistFailed,
 )
 #: Events that may occur between the rebalances of a storm.
-_IN_STORMS: Final = (MemberSlow, RebalanceStorm, OffsetsExpired, OffsetsCommitted, TopicChanged, *_TRIGGERS)
+_IN_STORMS: Final = (
+    MemberSlow,
+    MemberDisconnected,
+    RebalanceStorm,
+    OffsetsExpired,
+    OffsetsCommitted,
+    TopicChanged,
+    *_TRIGGERS,
+)
 
 
 def _rebalances(events: Iterable[GroupEvent]) -> Iterable[_Rebalance]:
@@ -362,7 +406,10 @@ def _rebalances(events: Iterable[GroupEvent]) -> Iterable[_Rebalance]:
         if isinstance(event, RebalanceStarted) and started is not None:
             # The causes of the next rebalance are the last events of this one.
             causes = []
-            while isinstance(rebalance.events[-1], _TRIGGERS) and rebalance.events[-1] is not started:
+            while (
+                isinstance(rebalance.events[-1], (*_TRIGGERS, MemberDisconnected))
+                and rebalance.events[-1] is not started
+            ):
                 causes.append(rebalance.events.pop())
             yield rebalance
             rebalance, started = _Rebalance(causes[::-1]), None
@@ -415,33 +462,121 @@ def _storms(rebalances: list[_Rebalance]) -> dict[int, int]:
     return found
 
 
-def _explain_storm(rebalances: list[_Rebalance]) -> Explanation:
+def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Explanation, list[_Rebalance]]:
+    """Explain a storm by its causes, the heaviest first.
+
+    Returns:
+        The explanation, and the rebalances that have nothing to do with the storm: what has caused them has caused
+        no more than one or two.
+    """
+    causes = [_storm_cause(rebalance, findings) for rebalance in rebalances]
+    weights = Counter(cause for cause in causes if cause is not None)
+    repeated = {cause: times for cause, times in weights.items() if times >= _REPEATED}
+    others: list[_Rebalance] = []
+    if sum(repeated.values()) >= STORM_REBALANCES:
+        parts = list(zip(rebalances, causes, strict=True))
+        others = [rebalance for rebalance, cause in parts if cause is not None and cause not in repeated]
+        rebalances = [rebalance for rebalance, cause in parts if cause is None or cause in repeated]
     events = [event for rebalance in rebalances for event in rebalance.events]
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
+    told = _of_findings(rebalances, findings)
+    unexplained = [start for start in starts if all(start not in each.starts for each in told)]
+    texts = [(len(each.starts), each.text(len(starts))) for each in told] + _of_counts(unexplained)
+    parts_told = [text for _, text in sorted(texts, key=lambda each: -each[0])]
+    first, last = starts[0], starts[-1]
+    seconds = max((last.time - first.time) / 1000, 0.001)
+    if len(parts_told) > MAX_NAMED:
+        parts_told[MAX_NAMED:] = [count(len(parts_told) - MAX_NAMED, "more member")]
+    text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts_told)}."
+    heaviest = max(told, key=lambda each: len(each.starts), default=None)
+    if heaviest is not None and len(heaviest.starts) * 2 >= len(starts):
+        remedy = heaviest.finding.remedy
+    else:
+        remedy = _remedy_of_counts(starts, events)
+    return Explanation(first.time, first.generation, text, remedy, events=[first, last]), others
+
+
+#: A cause of a storm has caused so many of its rebalances.
+_REPEATED: Final = 3
+
+
+def _storm_cause(rebalance: _Rebalance, findings: Findings) -> tuple[str, str] | None:
+    """What the rebalances of a storm with the same cause have in common; None if there is none."""
+    started = rebalance.started
+    if started is None or started.inferred:
+        return None
+    finding = _finding_of(rebalance, started, findings)
+    if finding is not None:
+        return finding.kind, findings.first(finding.member) or ""
+    return "", _causer(started)
+
+
+def _finding_of(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -> Finding | None:
+    """The finding about what has caused a rebalance."""
+    ids = started.by_ids()
+    for event in reversed(_until(rebalance.events, started)):
+        if isinstance(event, MemberEvent) and event.type == started.cause and event.member.member_id in ids:
+            return findings.about(event)
+    return None
+
+
+@dataclass(slots=True)
+class _StormCause:
+    """What a member has done again and again: the worst case of it, and the rebalances that it has caused."""
+
+    finding: Finding
+    starts: list[RebalanceStarted] = field(default_factory=list)
+    cases: set[int] = field(default_factory=set)
+
+    def text(self, rebalances: int) -> str:
+        """The worst case, how often it happened, and how many of the rebalances it has caused."""
+        often = words.times(len(self.cases))
+        caused = "all of them" if len(self.starts) == rebalances else f"{len(self.starts)} of them"
+        worst = f" ({often}, the worst one)" if len(self.cases) > 1 else ""
+        return f"{caused} because {self.finding.text}{worst}"
+
+
+def _of_findings(rebalances: list[_Rebalance], findings: Findings) -> list[_StormCause]:
+    """The causes of a storm that are known, each with its rebalances."""
+    found: dict[tuple[str, str], _StormCause] = {}
+    for rebalance in rebalances:
+        started = rebalance.started
+        finding = None if started is None else _finding_of(rebalance, started, findings)
+        if started is None or finding is None:
+            continue
+        cause = found.setdefault((finding.kind, findings.first(finding.member) or ""), _StormCause(finding))
+        cause.starts.append(started)
+        cause.cases.add(id(finding))
+        if (finding.gap_ms or 0) >= (cause.finding.gap_ms or 0):
+            cause.finding = finding
+    return list(found.values())
+
+
+def _of_counts(starts: list[RebalanceStarted]) -> list[tuple[int, str]]:
+    """How often each member has caused a rebalance of a storm, in words, where nothing more is known."""
     causes: Counter[tuple[str, str]] = Counter((_causer(start), start.cause) for start in starts)
     members: Counter[str] = Counter()
     for (name, _), times in causes.items():
         members[name] += times
     parts = []
-    for name, _ in members.most_common(MAX_NAMED):
+    for name, weight in members.most_common():
         how = ", ".join(
             f"{in_words(cause)} {words.times(times)}" for (each, cause), times in causes.most_common() if each == name
         )
-        parts.append(f"{name} {how}")
-    if len(members) > MAX_NAMED:
-        parts.append(count(len(members) - MAX_NAMED, "more member"))
-    first, last = starts[0], starts[-1]
-    seconds = max((last.time - first.time) / 1000, 0.001)
-    text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts)}."
-    (_, cause), _ = causes.most_common(1)[0]
-    worst = next((event.clause() for event in reversed(events) if event.type == cause), None)
-    remedy = None if worst is None else worst.remedy
+        parts.append((weight, f"{name} {how}"))
+    return parts
+
+
+def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) -> str | None:
+    """What to do about the most frequent cause of a storm, if nothing more is known."""
+    (cause, _), *_ = Counter(start.cause for start in starts).most_common(1)
     if cause == MemberJoined.type:
-        remedy = (
+        return (
             "A member that joins again and again restarts or loses its session: look at its log. Give members a"
             " group.instance.id, so that a restart within the session timeout causes no rebalance."
         )
-    return Explanation(first.time, first.generation, text, remedy, events=[first, last])
+    worst = next((event.clause() for event in reversed(events) if event.type == cause), None)
+    return None if worst is None else worst.remedy
 
 
 def _causer(started: RebalanceStarted) -> str:
@@ -453,7 +588,7 @@ def _causer(started: RebalanceStarted) -> str:
     return by[0].name if is_recorded else "a member that is not recorded"
 
 
-def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
+def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explanation]:
     """Explain a rebalance, and events that are explained by themselves."""
     explanations = []
     for event in rebalance.events:
@@ -464,7 +599,7 @@ def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
     explanations += _replaced_quietly(rebalance, started)
     if started is None:
         return explanations
-    text, remedy = _why(rebalance, started)
+    text, remedy = _why(rebalance, started, findings)
     over = rebalance.of(RebalanceOver, GroupEmpty)
     reached = over[-1].generation if over else None
     if reached is not None and reached < 0:
@@ -477,7 +612,12 @@ def _explain_rebalance(rebalance: _Rebalance) -> list[Explanation]:
         head = f"The first rebalance started: {text}."
     explanation = Explanation(started.time, started.generation, head, remedy, events=list(rebalance.events))
     gone = rebalance.of(MemberGone)
-    for part, advice in (_others(rebalance, started), (_evidence(gone), None), _phases(rebalance), _moved(rebalance)):
+    for part, advice in (
+        _others(rebalance, started, findings),
+        (_evidence(gone), None),
+        _phases(rebalance),
+        _moved(rebalance),
+    ):
         explanation.details += part
         explanation.remedy = explanation.remedy or advice
     explanations.append(explanation)
@@ -501,14 +641,14 @@ def _until(events: Sequence[GroupEvent], end: GroupEvent) -> list[GroupEvent]:
     return list(takewhile(lambda event: event is not end, events))
 
 
-def _why(rebalance: _Rebalance, started: RebalanceStarted) -> Told:
+def _why(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -> Told:
     """The cause of a rebalance, and the remedy."""
     before = _until(rebalance.events, started)
     if started.inferred:
         return _why_inferred(before, started)
     if started.cause == GroupDowngraded.type and started.by:
         return Told(f"{words.names_of(started.by)} {in_words(started.cause)}")
-    clause = _trigger(started, reversed(before))
+    clause = _trigger(started, reversed(before), findings)
     return Told((started.reason or started.cause).rstrip(".")) if clause is None else clause
 
 
@@ -530,7 +670,7 @@ def _evidence(gone: list[MemberGone]) -> list[str]:
     return [evidence for evidence in (event.evidence() for event in gone[:MAX_NAMED]) if evidence is not None]
 
 
-def _others(rebalance: _Rebalance, started: RebalanceStarted) -> tuple[list[str], str | None]:
+def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -> tuple[list[str], str | None]:
     """The other members that joined or left during the rebalance."""
     out = []
     remedy = None
@@ -539,17 +679,23 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted) -> tuple[list[str]
     if joined:
         out.append(f"{words.names_of(joined)} joined too.")
     lost = (event for event in rebalance.events if isinstance(event, MemberLeft | MemberExpired))
-    departed = [event.clause().text for event in lost if event.member.member_id not in ids]
+    told = (findings.clause(event) for event in lost if event.member.member_id not in ids)
+    departed = [clause.text for clause in told if clause is not None]
     out += [f"{text}." for text in departed[:MAX_NAMED]]
     if len(departed) > MAX_NAMED:
         out.append(f"{count(len(departed) - MAX_NAMED, 'more member')} left the group.")
     missing = rebalance.of(MemberNotRejoined)
     for event in missing[:MAX_NAMED]:
+        finding = findings.about(event)
+        if finding is not None:
+            out.append(f"{finding.text}.")
+            remedy = finding.remedy
+            continue
         out.append(
             f"{event.name} did not rejoin within {ms(event.waited_ms)} and was removed;"
             f" it was last heard of {ms(event.heard_ago_ms)} before."
         )
-        remedy = (
+        remedy = remedy or (
             "A member that heartbeats but does not rejoin is busy with its records: fetch fewer at a time"
             " (max.poll.records) or raise max.poll.interval.ms, which is also the time a rebalance waits."
         )

@@ -40,6 +40,11 @@ class Member(NamedTuple):
 
         Member ids are new after every restart, these names are not.
         """
+        return self.common_name
+
+    @property
+    def common_name(self) -> str:
+        """The name that others may have, too."""
         if self.instance_id:
             return self.instance_id
         name = self.client_id or self.member_id or "the coordinator"

@@ -1,6 +1,5 @@
 """The words of sentences about groups: names, counts, durations, partitions. Pure."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -21,8 +20,12 @@ class Told(NamedTuple):
 
 def names_of(members: Iterable[Member]) -> str:
     """The names of members; members with the same name, as those of one process often have, are counted."""
-    names = Counter(member.name for member in members)
-    return listed([name if count == 1 else f"{count} members named {name}" for name, count in names.items()])
+    by_name: dict[str, list[Member]] = {}
+    for member in members:
+        by_name.setdefault(member.common_name, []).append(member)
+    return listed(
+        [each[0].name if len(each) == 1 else f"{len(each)} members named {name}" for name, each in by_name.items()]
+    )
 
 
 def listed(names: Sequence[str]) -> str:

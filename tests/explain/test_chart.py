@@ -47,7 +47,7 @@ def test_a_band_has_all_that_a_reader_asks() -> None:
     assert band["moves"] == [{**identity("b"), "name": "b (10.0.0.7)", "gained": {"t": [0, 1]}, "lost": {}}]
     assert band["end"] is None
     said = made["explanations"][band["explanation"]]
-    assert "a (10.0.0.7) left" in said["text"]
+    assert "a (10.0.0.7) polled too slowly: it left because it had not polled" in said["text"]
     assert "max.poll.interval.ms" in said["remedy"]
     assert [(each["partition"], each["at_most_ms"], each["band"]) for each in made["pauses"]] == [
         (0, 500, 1),

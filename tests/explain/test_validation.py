@@ -63,6 +63,7 @@ GOOD: dict[str, Any] = {
     "new": "b",
     "inferred": True,
     "expired": False,
+    "closed_by": "client",
     "is_new": False,
     "error": "E",
     "max_size": 3,

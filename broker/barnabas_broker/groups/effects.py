@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import GroupEvent
 from barnabas_protocol.coordinator_records import CoordinatorRecord, GroupMetadataValue
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -22,12 +23,14 @@ class Caller(NamedTuple):
         host: its address as Kafka prints it ("/127.0.0.1").
         may_describe: whether it may describe a topic; None if it may describe all.
         principal: who it is; "" if that is not known.
+        connection: what is seen of its connection; None if that is not known.
     """
 
     client_id: str
     host: str
     may_describe: Callable[[str], bool] | None = None
     principal: str = ""
+    connection: MemberConnection | None = None
 
 
 class Reply(NamedTuple):

@@ -60,6 +60,8 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
     if fetch.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
+    if not reading.follows:
+        context.services.groups.fetched(context.client_id, f"/{context.peer.host}")
     enough = yield from reading.read()
     if reading.loading:
         return _when_loaded(context, reading)
@@ -78,6 +80,7 @@ class _Reading:
     """One fetch, from its first read to its response.
 
     Attributes:
+        follows: whether a follower fetches, and not a consumer.
         loading: what a thread reads into the page cache, after which everything is read again.
     """
 
@@ -98,6 +101,7 @@ class _Reading:
         "_reserved",
         "_size",
         "_topics",
+        "follows",
         "loading",
     )
 
@@ -122,7 +126,8 @@ class _Reading:
         #: Whether a `read_committed` consumer fetches. Followers fetch everything.
         self._committed = request.isolation_level == _READ_COMMITTED and self._follower[0] < 0
         #: Topics that the client may read, as far as it was asked; None if it may read all.
-        self._readable = _readable(context, follows=self._follower[0] >= 0)
+        self.follows = self._follower[0] >= 0
+        self._readable = _readable(context, follows=self.follows)
         quotas = context.services.quotas
         #: Whether a quota may apply.
         self._limited = quotas.active and self._follower[0] < 0

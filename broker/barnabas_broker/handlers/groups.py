@@ -18,6 +18,7 @@ from barnabas_broker.groups.coordinator.responses import FetchedGroup, commit_er
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.errors import join_error, sync_error
+from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_broker.handlers.authorization import take_out, topic_of
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
@@ -111,9 +112,11 @@ def _caller(context: RequestContext) -> Caller:
         access = context.access
         # Nothing here refers to the context, so that it is freed with its connection, without the collector.
         may_describe = None if access is None else partial(access.allows, acls.DESCRIBE, acls.TOPIC, audit=False)
-        caller = context.caller = Caller(
-            context.client_id, f"/{context.peer.host}", may_describe, str(context.principal)
-        )
+        peer, host = context.peer, f"/{context.peer.host}"
+        connection = peer.seen
+        if not isinstance(connection, MemberConnection):
+            connection = peer.seen = context.services.groups.connected(context.client_id, host, peer.software)
+        caller = context.caller = Caller(context.client_id, host, may_describe, str(context.principal), connection)
     return caller
 
 

@@ -158,6 +158,8 @@ class Peer:
         listener: the name of the listener that accepted the connection.
         principal: who it is. :meth:`identify` sets it.
         cached: a slot that belongs to the dispatcher; empty after a login, and when the connection is lost.
+        left: whether the client has closed its end.
+        seen: gets to know that the connection is closed, and by whom. The dispatcher sets it; None without.
         works: what is being carried out in steps or in a thread; the next request starts after it. See :meth:`hold`.
         muted: ends the time in which nothing is read, because of a quota; None without. See :meth:`mute`.
         spent: seconds for which its requests held the event loop after their handlers had returned; the dispatcher
@@ -169,12 +171,14 @@ class Peer:
     __slots__ = (
         "cached",
         "host",
+        "left",
         "listener",
         "muted",
         "number",
         "port",
         "principal",
         "released",
+        "seen",
         "software",
         "spent",
         "used",
@@ -189,6 +193,8 @@ class Peer:
         self.principal = ANONYMOUS
         self.software = ""
         self.cached: Any = None
+        self.left = False
+        self.seen: Watcher | None = None
         self.works: set[asyncio.Future[Any]] = set()
         self.muted: asyncio.TimerHandle | None = None
         self.spent = self.used = 0.0
@@ -228,6 +234,18 @@ class Peer:
         self.works.discard(work)
         if not self.works:
             self.released()
+
+
+class Watcher(Protocol):
+    """Gets to know that a connection is closed."""
+
+    def lost(self, closed_by: str, error: str) -> None:
+        """The connection is closed.
+
+        Args:
+            closed_by: "client" or "broker".
+            error: why, if it was because of an error; "" otherwise.
+        """
 
 
 def _nothing() -> None:
@@ -408,6 +426,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._place is not None:
             self._place.leave()
         self.peer.cached = None
+        if self.peer.seen is not None:
+            by_client = self.peer.left or error is not None or not self._closing
+            self.peer.seen.lost("client" if by_client else "broker", "" if error is None else str(error))
+            self.peer.seen = None
         # These end reference cycles: its buffers are freed now, not when the collector runs.
         self.peer.released = _nothing
         if self.peer.muted is not None:
@@ -456,6 +478,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work(self.active)
 
     def eof_received(self) -> bool:
+        self.peer.left = self.peer.left or not self._closing
         self.close()
         # A TLS connection has no half that stays open.
         return self._identify is None
@@ -852,5 +875,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close now."""
+        self._closing = True
         if self._transport is not None:
             self._transport.abort()

@@ -331,7 +331,15 @@ class ClassicGroup:
             self._joined_during_initial_delay = True
         self.members.add(member, request.protocol_type)
         reason = reason_of(request.reason)
-        out.append(MemberJoined(generation=self.generation, member=member.identity(), client_reason=reason))
+        out.append(
+            MemberJoined(
+                generation=self.generation,
+                member=member.identity(),
+                client_reason=reason,
+                session_ms=session_timeout * 1000,
+                rebalance_timeout_ms=rebalance_timeout * 1000,
+            )
+        )
         self._prepare_or_complete(
             f"Adding new member {member_id} with group instance id {_or_null(instance_id)}; client reason: {reason}",
             MemberJoined,
@@ -465,6 +473,8 @@ class ClassicGroup:
                 member=member.identity(),
                 old_member_id=old_id,
                 client_reason=client_reason,
+                session_ms=member.session_timeout * 1000,
+                rebalance_timeout_ms=member.rebalance_timeout * 1000,
             )
         )
         if self.state is STABLE:

@@ -655,6 +655,8 @@ class ConsumerGroup:
                     protocol=_protocol_of(member),
                     members=len(self.members),
                     classic=self._migration(),
+                    session_ms=self._session_of(member) * 1000,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
                 )
             )
         if joins:
@@ -665,6 +667,8 @@ class ConsumerGroup:
                     member=member.identity(),
                     client_reason=said.client_reason,
                     protocol=_protocol_of(member),
+                    session_ms=self._session_of(member) * 1000,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
                 )
             )
         if joins or described != _description(member):

@@ -22,11 +22,12 @@ from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
+from barnabas_broker.groups.sightings import MemberConnection, Sightings
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.catalog import GroupEvent, MemberEvent
 from barnabas_explain.log_lines import GroupLines
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -117,6 +118,7 @@ class HostedGroup:
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
         backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
         change: the change of its protocol that is under way. Until it is over the group may only be read.
+        sightings: what has been seen of its members.
         last_commit: the position in the order of appends of the last commit that was appended here, 0 for none.
     """
 
@@ -131,6 +133,7 @@ class HostedGroup:
         "last_commit",
         "offsets",
         "partition",
+        "sightings",
     )
 
     def __init__(self, owner: "HostedGroups", partition: int, group: Group, offsets: GroupOffsets) -> None:
@@ -142,6 +145,7 @@ class HostedGroup:
         self.backlog: deque[ConsumerEffect] | None = None
         self.change: Change | None = None
         self.last_commit = 0
+        self.sightings = Sightings(group.group_id)
         self._key_head = b""
         self._key_topic: str | None = None
 
@@ -434,9 +438,20 @@ class HostedGroups:
 
     # Effects
 
-    def act(self, hosted: HostedGroup, effects: Iterable[ConsumerEffect]) -> None:
-        """Carry out the effects of a group's machine, in their order, and arm its next deadline."""
+    def act(
+        self, hosted: HostedGroup, effects: Iterable[ConsumerEffect], connection: MemberConnection | None = None
+    ) -> None:
+        """Carry out the effects of a group's machine, in their order, and arm its next deadline.
+
+        Args:
+            hosted: the group.
+            effects: of its machine.
+            connection: that of the request that has them; None if no request has.
+        """
         new = deque(effects)
+        for at, effect in enumerate(new):
+            if isinstance(effect, MemberEvent):
+                new[at] = hosted.sightings.complete(effect, connection, self.now())
         if hosted.backlog is None:
             self._carry_out(hosted, new)
         else:
@@ -634,6 +649,7 @@ class HostedGroups:
         if hosted.offsets and self.by_id.get(group_id) is hosted:
             group = hosted.group = ClassicGroup(group_id, self.settings, self.now())
             group.recorded = True
+            hosted.sightings = Sightings(group_id)
         else:
             self.forget(hosted)
 

@@ -159,6 +159,7 @@ class OffsetService:
             return (yield from commit_error(request, error))
         if not records:
             return response
+        hosted.sightings.committed(request.member_id, hosted_groups.now())
         if new:
             hosted_groups.keep(hosted)
         if commits[0][2].sequence != hosted_groups.last_sequence:

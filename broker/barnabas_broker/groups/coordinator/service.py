@@ -85,6 +85,7 @@ from barnabas_broker.groups.requests import (
     MemberResponse,
     changes_group,
 )
+from barnabas_broker.groups.sightings import Clients, MemberConnection
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
@@ -216,6 +217,33 @@ class GroupCoordinator:
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
         self._loader = PartitionLoader(self._hosted_groups, offsets_log, self._offsets.transaction_ended)
         self._topics: dict[str, int] = {}
+        self._clients = Clients()
+
+    # Clients
+
+    def connected(self, client_id: str, host: str, software: str) -> MemberConnection:
+        """A client sends its first request about groups on a connection.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            software: the name and version of its library; "" if it has not sent them.
+        """
+        return MemberConnection(self._clients.get(client_id, host), client_id, software, self._connection_closed)
+
+    def fetched(self, client_id: str, host: str) -> None:
+        """A client has sent a Fetch, on any of its connections."""
+        self._clients.fetched(client_id, host, self._hosted_groups.now())
+
+    def _connection_closed(self, connection: MemberConnection) -> None:
+        """A connection is closed on which members have sent requests."""
+        hosted_groups = self._hosted_groups
+        now = connection.closed_at = hosted_groups.now()
+        for group_id in dict.fromkeys([*(group_id for group_id, _ in connection.members), *connection.gone]):
+            hosted = hosted_groups.by_id.get(group_id)
+            if hosted is not None and not hosted_groups.closed:
+                for event in hosted.sightings.closed(connection, now, hosted.group.generation):
+                    hosted_groups.publish(group_id, event)
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
         self._on_event(group_id, event)
@@ -317,7 +345,7 @@ class GroupCoordinator:
             hosted_groups.keep(hosted)
         if isinstance(group, ClassicGroup) and group.generation == 0:
             hosted_groups.limit_unused(hosted)
-        hosted_groups.act(hosted, effects)
+        hosted_groups.act(hosted, effects, caller.connection)
 
     def _takes_long_to_read(self, request: JoinGroupRequest) -> bool:
         """Whether a subscription has so many topics that it is read in a thread; one that is too large is refused."""
@@ -398,6 +426,8 @@ class GroupCoordinator:
         response = _HEARTBEATS[code]
         if code:
             self._seen(request, caller, response)
+        else:
+            hosted.sightings.heard(request.member_id, caller.connection)
         return response
 
     def _heartbeat_error(self, group_id: str) -> ErrorCode:
@@ -424,7 +454,7 @@ class GroupCoordinator:
         if len(identities) > _LEAVE_PER_STEP:
             return self._leave_in_steps(identities, request, version, caller)
         reply = PendingReply(version)
-        self._leave(identities, request.group_id, version, reply)
+        self._leave(identities, request.group_id, version, caller, reply)
         self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
         response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(self._hosted_groups.loop)
         return response
@@ -437,7 +467,7 @@ class GroupCoordinator:
         parts: list[LeaveGroupResponse | Future[LeaveGroupResponse]] = []
         for start in range(0, len(identities), _LEAVE_PER_STEP):
             reply = PendingReply(version)
-            self._leave(identities[start : start + _LEAVE_PER_STEP], request.group_id, version, reply)
+            self._leave(identities[start : start + _LEAVE_PER_STEP], request.group_id, version, caller, reply)
             if not start:
                 self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
             parts.append(reply.result(loop))
@@ -455,7 +485,9 @@ class GroupCoordinator:
             each.add_done_callback(over)
         return whole
 
-    def _leave(self, identities: list[MemberIdentity], group_id: str, version: int, reply: PendingReply) -> None:
+    def _leave(
+        self, identities: list[MemberIdentity], group_id: str, version: int, caller: Caller, reply: PendingReply
+    ) -> None:
         hosted_groups = self._hosted_groups
         try:
             hosted = hosted_groups.find(group_id)
@@ -466,14 +498,14 @@ class GroupCoordinator:
             unknown = [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
             reply.respond(leave_response(identities, unknown, version))
             return
-        if hosted_groups.waits(hosted, partial(self._leave, identities, group_id, version, reply)):
+        if hosted_groups.waits(hosted, partial(self._leave, identities, group_id, version, caller, reply)):
             return
         group = hosted.group
         if isinstance(group, ConsumerGroup):
-            hosted_groups.act(hosted, group.leave(identities, reply, hosted_groups.now()))
+            hosted_groups.act(hosted, group.leave(identities, reply, hosted_groups.now()), caller.connection)
             return
         codes, effects = group.leave(identities, hosted_groups.now())
-        hosted_groups.act(hosted, effects)
+        hosted_groups.act(hosted, effects, caller.connection)
         reply.respond(leave_response(identities, codes, version))
 
     # ConsumerGroupHeartbeat, ConsumerGroupDescribe
@@ -531,7 +563,9 @@ class GroupCoordinator:
         effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
         if group.recorded:
             hosted_groups.keep(hosted)
-        hosted_groups.act(hosted, effects)
+        hosted_groups.act(hosted, effects, caller.connection)
+        if request.member_id in group.members:
+            hosted.sightings.heard(request.member_id, caller.connection)
 
     def _upgrade(
         self,
@@ -572,7 +606,9 @@ class GroupCoordinator:
             upgraded = upgraded_event(classic, group, joined.identity())
             hosted_groups.migrate(hosted, group)
             interrupted, waiting = classic.upgraded(hosted_groups.now())
-            hosted_groups.act(hosted, [upgraded, *interrupted, *first, *effects, *group.wait_for_log(waiting)])
+            hosted_groups.act(
+                hosted, [upgraded, *interrupted, *first, *effects, *group.wait_for_log(waiting)], caller.connection
+            )
 
         hosted_groups.change_protocol(hosted, steps(), over)
 

@@ -1,0 +1,305 @@
+"""What the coordinator sees of the members of its groups: their requests, connections and client libraries. Pure.
+
+Machines know what a request asks for. Here is what is seen besides: when a member committed last, whether its
+connection is open, which program it is. It goes into the events about the member, where
+:mod:`barnabas_explain.diagnosis` infers from it why a member is gone. Nothing is kept per record or per request: about
+300 bytes for each member, and as much for each connection with members.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEvent,
+    MemberDisconnected,
+    MemberEvent,
+    MemberJoined,
+    MemberLeft,
+    MemberReplaced,
+    MemberSlow,
+)
+from barnabas_explain.members import Member
+
+E = TypeVar("E", bound=MemberEvent)
+
+OPEN: Final = "open"
+CLOSED: Final = "closed"
+BY_CLIENT: Final = "client"
+BY_BROKER: Final = "broker"
+#: Members of one connection that are followed after they are gone, and reported when it is closed.
+_MOST_FOLLOWED: Final = 16
+#: Characters of an error that are kept.
+_MOST_CHARACTERS: Final = 120
+
+
+class Client:
+    """The connections that have one client id and come from one host: nearly always one program.
+
+    Attributes:
+        fetched_at: when it sent its last Fetch, in seconds on the coordinator's clock; None if it has sent none.
+        members: its open connections on which members have sent requests.
+    """
+
+    __slots__ = ("__weakref__", "fetched_at", "members")
+
+    def __init__(self) -> None:
+        self.fetched_at: float | None = None
+        self.members = 0
+
+
+class Clients:
+    """The clients that have a connection, by client id and host."""
+
+    def __init__(self) -> None:
+        self._clients: WeakValueDictionary[tuple[str, str], Client] = WeakValueDictionary()
+
+    def get(self, client_id: str, host: str) -> Client:
+        """The client with this id and host; its connections keep it."""
+        client = self._clients.get((client_id, host))
+        if client is None:
+            client = self._clients[client_id, host] = Client()
+        return client
+
+    def fetched(self, client_id: str, host: str, now: float) -> None:
+        """A client has sent a Fetch; nothing is kept of one without a member."""
+        client = self._clients.get((client_id, host))
+        if client is not None:
+            client.fetched_at = now
+
+
+class Gone:
+    """A member that has left or was removed, while its connection may still be open."""
+
+    __slots__ = ("at", "group_id", "member")
+
+    def __init__(self, group_id: str, member: Member, at: float) -> None:
+        self.group_id = group_id
+        self.member = member
+        self.at = at
+
+
+class MemberConnection:
+    """A connection on which a member has sent requests.
+
+    Args:
+        client: of the connection.
+        client_id: its client id.
+        software: the name and version of the client library; "" if it has not sent them.
+        closed: called when the connection is closed.
+
+    Attributes:
+        client: of the connection.
+        client_id: its client id.
+        software: the name and version of the client library; "" if it has not sent them.
+        closed_at: when it was closed, in seconds on the coordinator's clock; None while it is open.
+        closed_by: "client" or "broker".
+        closed_error: why, if it was closed because of an error.
+        members: group and member id of the members that use it, the first 16.
+        gone: the members that used it and are gone, by group, the newest one of each.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_used",
+        "client",
+        "client_id",
+        "closed_at",
+        "closed_by",
+        "closed_error",
+        "gone",
+        "members",
+        "software",
+    )
+
+    def __init__(
+        self, client: Client, client_id: str, software: str, closed: Callable[["MemberConnection"], None]
+    ) -> None:
+        self.client = client
+        self.client_id = client_id
+        self.software = software[:_MOST_CHARACTERS]
+        self._closed = closed
+        self._used = False
+        self.closed_at: float | None = None
+        self.closed_by = self.closed_error = ""
+        self.members: dict[tuple[str, str], None] = {}
+        self.gone: dict[str, Gone] = {}
+
+    def use(self, group_id: str, member_id: str) -> None:
+        """A member sends requests on it."""
+        if not self._used:
+            self._used = True
+            self.client.members += 1
+        if len(self.members) < _MOST_FOLLOWED:
+            self.members[group_id, member_id] = None
+
+    def lost(self, closed_by: str, error: str) -> None:
+        """The connection is closed."""
+        self.closed_by, self.closed_error = closed_by, error[:_MOST_CHARACTERS]
+        if self._used:
+            self.client.members -= 1
+            self._closed(self)
+
+
+class Sight:
+    """What has been seen of a member.
+
+    Attributes:
+        member: its ids and address; None if it joined before a restart.
+        connection: on which it sent its last request; None if that is not known.
+        joined_at: when it joined, in seconds on the coordinator's clock; None if that was before a restart.
+        committed_at: when it committed last; None for never.
+        rebalance_timeout_ms: its rebalance timeout; None if unknown.
+        session_ms: its session timeout; None if unknown.
+    """
+
+    __slots__ = ("committed_at", "connection", "joined_at", "member", "rebalance_timeout_ms", "session_ms")
+
+    def __init__(self, member: Member | None, connection: MemberConnection | None, joined_at: float | None) -> None:
+        self.member = member
+        self.connection = connection
+        self.joined_at = joined_at
+        self.committed_at: float | None = None
+        self.rebalance_timeout_ms: float | None = None
+        self.session_ms: float | None = None
+
+
+class Sightings:
+    """What has been seen of the members of one group."""
+
+    __slots__ = ("_group_id", "_members")
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._members: dict[str, Sight] = {}
+
+    def get(self, member_id: str) -> Sight | None:
+        """What has been seen of a member; None if it is not known."""
+        return self._members.get(member_id)
+
+    def heard(self, member_id: str, connection: MemberConnection | None) -> None:
+        """A member has sent a request that was not refused. It may use another connection than before."""
+        sight = self._members.get(member_id)
+        if sight is None:
+            # It joined before this broker coordinated the group.
+            sight = self._members[member_id] = Sight(None, None, None)
+        if sight.connection is not connection and connection is not None:
+            sight.connection = connection
+            connection.use(self._group_id, member_id)
+
+    def committed(self, member_id: str, now: float) -> None:
+        """A member has committed offsets."""
+        sight = self._members.get(member_id)
+        if sight is not None:
+            sight.committed_at = now
+
+    def complete(self, event: GroupEvent, connection: MemberConnection | None, now: float) -> GroupEvent:
+        """An event with what has been seen of its member, which joins or goes with it.
+
+        Args:
+            event: of the group.
+            connection: that of the request that causes it; None if none does, or if it is not known.
+            now: the time, in seconds on the coordinator's clock.
+        """
+        if isinstance(event, MemberReplaced):
+            seen = self._gone(event.old_member_id or "", event.member, now)
+            self._joined(event, connection, now)
+            return self._without_known(event, seen)
+        if isinstance(event, MemberJoined):
+            return self._with_connection(event, connection, now)
+        if isinstance(event, Departure):
+            sight = self._members.get(event.member.member_id or "")
+            seen = self._gone(event.member.member_id or "", event.member, now)
+            if isinstance(event, MemberLeft) and sight is not None and connection not in (None, sight.connection):
+                seen["removed_by"] = connection.client_id if connection is not None else None
+            return self._without_known(event, seen)
+        if isinstance(event, MemberSlow):
+            return event.changed(**self._connection_of(event.member.member_id or "", now))
+        return event
+
+    def _connection_of(self, member_id: str, now: float) -> dict[str, Any]:
+        sight = self._members.get(member_id)
+        if sight is None or sight.connection is None:
+            return {}
+        closed_at = sight.connection.closed_at
+        return {"connection": OPEN if closed_at is None else CLOSED, "closed_ago_ms": _ago(closed_at, now)}
+
+    @staticmethod
+    def _without_known(event: E, seen: dict[str, Any]) -> E:
+        """An event with what has been seen; what its machine says counts more."""
+        known = event.values()
+        return event.changed(**{name: value for name, value in seen.items() if name not in known})
+
+    def closed(self, connection: MemberConnection, now: float, generation: int) -> list[MemberDisconnected]:
+        """The events about a connection that was closed: of its members, or of those that were its members.
+
+        Args:
+            connection: that was closed.
+            now: the time.
+            generation: of the group.
+        """
+        events: list[MemberDisconnected] = []
+        how: dict[str, Any] = {"closed_by": connection.closed_by, "closed_error": connection.closed_error or None}
+        for group_id, member_id in connection.members:
+            sight = self._members.get(member_id)
+            if group_id == self._group_id and sight is not None and sight.connection is connection and sight.member:
+                session_ms = sight.session_ms
+                events.append(
+                    MemberDisconnected(generation=generation, member=sight.member, session_ms=session_ms, **how)
+                )
+        gone = connection.gone.pop(self._group_id, None)
+        if gone is not None:
+            ago = (now - gone.at) * 1000
+            events.append(MemberDisconnected(generation=generation, member=gone.member, gone_ago_ms=ago, **how))
+        return events
+
+    def _joined(self, event: MemberJoined | MemberReplaced, connection: MemberConnection | None, now: float) -> None:
+        member_id = event.member.member_id or ""
+        sight = self._members[member_id] = Sight(event.member, connection, now)
+        sight.session_ms, sight.rebalance_timeout_ms = event.session_ms, event.rebalance_timeout_ms
+        if connection is not None:
+            connection.use(self._group_id, member_id)
+
+    def _with_connection(self, event: MemberJoined, connection: MemberConnection | None, now: float) -> MemberJoined:
+        self._joined(event, connection, now)
+        if connection is None:
+            return event
+        software = connection.software or None
+        before = connection.gone.pop(self._group_id, None)
+        if before is None:
+            return event.changed(software=software)
+        rejoined = (now - before.at) * 1000
+        return event.changed(software=software, old_member_id=before.member.member_id, rejoined_ms=rejoined)
+
+    def _gone(self, member_id: str, member: Member, now: float) -> dict[str, Any]:
+        """Forget a member; returns what has been seen of it, as fields of its last event."""
+        sight = self._members.pop(member_id, None)
+        if sight is None:
+            return {}
+        fields: dict[str, Any] = {
+            "joined_ago_ms": _ago(sight.joined_at, now),
+            "committed_ago_ms": _ago(sight.committed_at, now),
+            "rebalance_timeout_ms": sight.rebalance_timeout_ms,
+            "session_ms": sight.session_ms,
+        }
+        connection = sight.connection
+        if connection is not None:
+            connection.members.pop((self._group_id, member_id), None)
+            fields["software"] = connection.software or None
+            if connection.client.members <= 1:
+                fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
+            if connection.closed_at is None:
+                fields["connection"] = OPEN
+                if len(connection.gone) < _MOST_FOLLOWED or self._group_id in connection.gone:
+                    connection.gone[self._group_id] = Gone(self._group_id, member, now)
+            else:
+                fields["connection"] = CLOSED
+                fields["closed_ago_ms"] = _ago(connection.closed_at, now)
+                fields["closed_by"] = connection.closed_by
+                fields["closed_error"] = connection.closed_error or None
+        return fields
+
+
+def _ago(at: float | None, now: float) -> float | None:
+    return None if at is None else max(now - at, 0.0) * 1000

@@ -1,0 +1,467 @@
+"""Why members of a group are gone: what follows from several events together, and how sure that is. Pure.
+
+A leave alone does not say why. But a member that leaves about ``max.poll.interval.ms`` after it could have polled last,
+while its connection stays open, and then joins again on the same connection, has probably polled too slowly:
+librdkafka, aiokafka and kafka-python leave like that without a reason. What the coordinator has seen of a member is in
+its last event (:class:`~barnabas_explain.catalog.Seen`); what followed is in later ones. Of events without that nothing
+is concluded.
+
+What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEvent,
+    MemberDisconnected,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    MemberNotRejoined,
+    MemberReplaced,
+    RebalanceOver,
+    Seen,
+    TargetAssigned,
+)
+from barnabas_explain.members import Member
+from barnabas_explain.words import Told, ms
+
+#: How sure a finding is.
+CERTAIN: Final = "certain"
+PROBABLE: Final = "probable"
+POSSIBLE: Final = "possible"
+
+#: What findings are about.
+SLOW_POLL: Final = "slow_poll"
+LEFT_AND_JOINED: Final = "left_and_joined"
+RESUBSCRIBED: Final = "resubscribed"
+STOPPED: Final = "stopped"
+RESTARTED: Final = "restarted"
+REMOVED: Final = "removed"
+KILLED: Final = "killed"
+CLOSED_BY_BROKER: Final = "closed_by_broker"
+BLOCKED: Final = "blocked"
+SILENT: Final = "silent"
+NO_HEARTBEATS: Final = "no_heartbeats"
+SAME_INSTANCE: Final = "same_instance"
+
+#: A member that stops closes its connection within so many milliseconds after it has left.
+_STOPS_MS: Final = 5_000
+#: The part of the poll interval for which a member must have been one to have exceeded it: clocks differ a little.
+_ALMOST: Final = 0.9
+#: A client commits by itself so long after a poll: ``auto.commit.interval.ms``, and a bit.
+_COMMITS_MS: Final = 6_000
+#: A program that unsubscribes and subscribes again joins again within so many milliseconds.
+_AT_ONCE_MS: Final = 500
+#: A client commits just before it leaves, too: that says nothing about its polls.
+_LEAVING_MS: Final = 1_000
+#: Libraries whose rebalance timeout is their poll interval.
+_POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
+#: Words in the reason of a client that has noticed that it was not polled.
+_SAYS_SLOW: Final = ("poll timeout", "max_poll_interval", "max.poll.interval")
+#: What a member had done that has joined again.
+_WAS: Final = {
+    SLOW_POLL: "it had probably polled too slowly",
+    LEFT_AND_JOINED: "it had polled too slowly, or unsubscribed",
+    RESUBSCRIBED: "it had probably unsubscribed",
+    STOPPED: "it had been stopped",
+    RESTARTED: "it was restarted",
+    REMOVED: "another client had removed it",
+    KILLED: "it had probably crashed or been killed",
+    CLOSED_BY_BROKER: "the broker had closed its connection",
+    BLOCKED: "it had probably been blocked or paused",
+    SILENT: "it had probably been blocked or paused, or its network had been cut",
+    NO_HEARTBEATS: "its heartbeats had probably starved",
+    SAME_INSTANCE: "another program has its group.instance.id",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a member, or that has happened to it.
+
+    Attributes:
+        kind: what it is, one of the constants of this module.
+        member: the member.
+        text: a clause that names the cause, without a full stop.
+        remedy: what to do about it; None if there is nothing to do.
+        sure: "certain", "probable" or "possible".
+        gap_ms: between two polls, or of silence: the figure that the remedy is about; None if there is none.
+        limit_ms: the timeout that it exceeds; None if it is not known.
+    """
+
+    kind: str
+    member: Member
+    text: str
+    remedy: str | None = None
+    sure: str = PROBABLE
+    gap_ms: float | None = None
+    limit_ms: float | None = None
+
+
+@dataclass(slots=True)
+class _Case:
+    """The end of a member, and what followed.
+
+    Attributes:
+        event: its end.
+        back_ms: after how long it joined again on the same connection; None if it did not.
+        returned_ms: after how long a member of the same name joined on another connection; None if none did.
+        closed_ms: after how long its connection was closed; None if it was not.
+    """
+
+    event: Seen
+    back_ms: float | None = None
+    returned_ms: float | None = None
+    closed_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """The findings about the events of a group.
+
+    Attributes:
+        of_departures: the finding about the last event of a member, by the identity of the event.
+        of_joins: the finding about why a member had gone before it joined again, by the identity of its join.
+        firsts: the member id with which a member joined first that has joined again on the same connection, by each
+            member id that it has had since.
+    """
+
+    of_departures: dict[int, Finding] = field(default_factory=dict)
+    of_joins: dict[int, Finding] = field(default_factory=dict)
+    firsts: dict[str | None, str | None] = field(default_factory=dict)
+
+    def about(self, event: GroupEvent) -> Finding | None:
+        """The finding about an event; None if there is none."""
+        return self.of_departures.get(id(event)) or self.of_joins.get(id(event))
+
+    def first(self, member: Member) -> str | None:
+        """What stays of a member that leaves and joins again: the same for all its member ids, else its name."""
+        return self.firsts.get(member.member_id) or member.name
+
+    def clause(self, event: GroupEvent) -> Told | None:
+        """Why a rebalance or an epoch began, as :meth:`.GroupEvent.clause`: the finding, if there is one."""
+        finding = self.of_departures.get(id(event))
+        if finding is not None:
+            return Told(finding.text, finding.remedy)
+        before = self.of_joins.get(id(event))
+        if before is None or not isinstance(event, MemberJoined):
+            return event.clause()
+        after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
+        return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
+
+
+def find(events: Sequence[GroupEvent]) -> Findings:
+    """Find out why members are gone.
+
+    Args:
+        events: of one group, oldest first. The findings are about these objects.
+    """
+    cases: list[_Case] = []
+    joins: list[tuple[MemberJoined, _Case]] = []
+    open_cases: dict[str | None, _Case] = {}
+    by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
+    for event in events:
+        if isinstance(event, Departure | MemberReplaced):
+            case = _Case(event)
+            cases.append(case)
+            if isinstance(event, Departure):
+                open_cases[event.member.member_id] = case
+                by_client[event.member[1:]] = case
+        elif isinstance(event, MemberDisconnected) and event.gone_ago_ms is not None:
+            found = open_cases.get(event.member.member_id)
+            if found is not None and found.closed_ms is None:
+                found.closed_ms = event.gone_ago_ms
+        elif isinstance(event, MemberJoined):
+            found = None
+            if event.rejoined_ms is not None:
+                found = open_cases.pop(event.old_member_id, None)
+                if found is not None:
+                    found.back_ms = event.rejoined_ms
+            else:
+                found = by_client.get(event.member[1:])
+                if found is not None and not _has_gone(found):
+                    found = None
+                if found is not None:
+                    found.returned_ms = event.time - found.event.time
+            if found is not None:
+                by_client.pop(event.member[1:], None)
+                joins.append((event, found))
+    findings = Findings()
+    for joined, _ in joins:
+        if joined.rejoined_ms is not None:
+            first = findings.firsts.get(joined.old_member_id) or joined.old_member_id
+            findings.firsts[joined.old_member_id] = findings.firsts[joined.member.member_id] = first
+    for case in cases:
+        finding = _of(case)
+        if finding is not None:
+            findings.of_departures[id(case.event)] = finding
+    for joined, case in joins:
+        finding = findings.of_departures.get(id(case.event))
+        if finding is not None:
+            findings.of_joins[id(joined)] = finding
+    return findings
+
+
+def _has_gone(case: _Case) -> bool:
+    """Whether the connection of a member was closed: what comes then is another one, of a restarted program."""
+    return case.closed_ms is not None or case.event.connection == "closed"
+
+
+def _of(case: _Case) -> Finding | None:
+    event = case.event
+    if event.connection is None and not isinstance(event, MemberLeft):
+        return None
+    if isinstance(event, MemberLeft):
+        return _of_left(event, case)
+    if isinstance(event, MemberExpired):
+        return None if event.is_new else _of_expired(event, case)
+    if isinstance(event, MemberNotRejoined):
+        return _of_not_rejoined(event, case)
+    return _of_replaced(event) if isinstance(event, MemberReplaced) else None
+
+
+# A member that left
+
+
+def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
+    name, member = event.name, event.member
+    if event.removed_by is not None:
+        text = f"{name} was removed by the client {event.removed_by}, and did not leave by itself"
+        return Finding(REMOVED, member, text, sure=CERTAIN)
+    reason = event.client_reason or ""
+    if any(each in reason for each in _SAYS_SLOW):
+        limit = event.rebalance_timeout_ms
+        text = f"{name} polled too slowly: it left because it had not polled for max.poll.interval.ms{_of_limit(limit)}"
+        return _slow_poll(event, f"{text}{_again(case, limit)}", limit, case.back_ms, CERTAIN)
+    if event.connection is None:
+        return None
+    if _stopped(event, case):
+        text = f"{name} left{event.reason} and closed its connection"
+        if case.returned_ms is not None:
+            text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
+            remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."
+            return Finding(RESTARTED, member, text, remedy)
+        remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
+        return Finding(STOPPED, member, f"{text}: it was stopped", remedy, CERTAIN)
+    return _left_and_stays_connected(event, case)
+
+
+def _stopped(event: MemberLeft, case: _Case) -> bool:
+    if event.connection == "closed":
+        return True
+    return case.back_ms is None and case.closed_ms is not None and case.closed_ms <= _STOPS_MS
+
+
+def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
+    """A member left without a reason, and its connection stayed open."""
+    name, limit = event.name, _poll_interval(event)
+    was_one = "" if event.joined_ago_ms is None else f" {ms(event.joined_ago_ms)} after it had joined"
+    left = f"it left by itself{was_one}, its connection stayed open"
+    too_young = limit is not None and event.joined_ago_ms is not None and event.joined_ago_ms < limit * _ALMOST
+    if too_young:
+        text = f"{name} probably unsubscribed: {left}, and it was a member for less than its max.poll.interval.ms"
+        if case.back_ms is not None:
+            text = f"{name} probably unsubscribed and subscribed again: {left}, and it joined again {ms(case.back_ms)}"
+            text += f" later; its max.poll.interval.ms is {ms(limit or 0)}, so it was not that"
+        return Finding(RESUBSCRIBED, event.member, text)
+    if case.back_ms is None:
+        text = f"{name} has probably not polled for max.poll.interval.ms{_of_limit(limit)}: {left}, and it has not"
+        text += " joined again: it is still busy with what it polled last, or it is stuck"
+        return _slow_poll(event, text, limit, None, PROBABLE)
+    if case.back_ms < _AT_ONCE_MS:
+        # librdkafka leaves at the next poll, in the consumer protocol: then the time between two polls is not seen.
+        text = f"{name} either polled too slowly, or unsubscribed and subscribed again: {left}, and it joined again"
+        text += f" at once, {ms(case.back_ms)} later"
+        limited = "" if limit is None else f" (now {ms(limit)})"
+        remedy = (
+            f"If its log says that it exceeded max.poll.interval.ms{limited}, raise that, or give {name} less to do"
+        )
+        remedy += " between two polls."
+        return Finding(LEFT_AND_JOINED, event.member, text, remedy, POSSIBLE, limit_ms=limit)
+    committed = event.committed_ago_ms
+    polled_later = (
+        limit is not None and committed is not None and _LEAVING_MS < committed < limit * _ALMOST - _COMMITS_MS
+    )
+    text = f"{name} probably polled too slowly: {left}{_again(case, limit)}"
+    if polled_later:
+        text += f"; it had committed {ms(committed or 0)} before, so it may also have unsubscribed and subscribed again"
+    return _slow_poll(event, text, limit, case.back_ms, POSSIBLE if polled_later else PROBABLE)
+
+
+def _poll_interval(event: Seen) -> float | None:
+    """``max.poll.interval.ms`` of a member in milliseconds; None if its library does not send it."""
+    if any(library in (event.software or "") for library in _POLL_IS_REBALANCE):
+        return event.rebalance_timeout_ms
+    # aiokafka sends its session timeout as its rebalance timeout.
+    return None if event.rebalance_timeout_ms == event.session_ms else event.rebalance_timeout_ms
+
+
+def _of_limit(limit: float | None) -> str:
+    return "" if limit is None else f" ({ms(limit)})"
+
+
+def _again(case: _Case, limit: float | None) -> str:
+    if case.back_ms is None:
+        return ""
+    text = f", and it joined again {ms(case.back_ms)} later"
+    if limit is None:
+        return f"{text}: so much more than its max.poll.interval.ms passed between two polls"
+    passed = ms(limit + case.back_ms)
+    return f"{text}: {passed} passed between two polls, and its max.poll.interval.ms is {ms(limit)}"
+
+
+def _slow_poll(event: Seen, text: str, limit: float | None, back_ms: float | None, sure: str) -> Finding:
+    less = "give it less to do between two polls (smaller batches, max.poll.records)"
+    gap = None if limit is None or back_ms is None else limit + back_ms
+    if gap is not None:
+        remedy = f"Set max.poll.interval.ms of {event.name} above {_whole_seconds(gap)}, or {less}."
+    elif back_ms is not None:
+        remedy = f"Raise max.poll.interval.ms of {event.name} by more than {_whole_seconds(back_ms)}, or {less}."
+    else:
+        remedy = f"Look what {event.name} is busy with; then raise max.poll.interval.ms, or {less}."
+    return Finding(SLOW_POLL, event.member, text, remedy, sure, gap, limit)
+
+
+def _whole_seconds(milliseconds: float) -> str:
+    return f"{ceil(milliseconds / 1000)} s"
+
+
+# A member that was removed
+
+
+def _of_expired(event: MemberExpired, case: _Case) -> Finding:
+    name, member, session = event.name, event.member, ms(event.session_ms)
+    if event.connection == "closed":
+        ago = f"{ms(event.closed_ago_ms or 0)} before its session of {session} ended"
+        error = f" ({event.closed_error})" if event.closed_error else ""
+        if event.closed_by == "broker":
+            text = f"{name} lost its connection: the broker closed it{error} {ago}, and it did not come back"
+            return Finding(CLOSED_BY_BROKER, member, text, "Look at the broker's log around this time.", CERTAIN)
+        text = f"{name} probably crashed or was killed: its connection was closed{error} {ago}, and it had not left"
+        if case.returned_ms is not None:
+            text += f"; it came back {ms(case.returned_ms)} later on another one"
+        remedy = (
+            f"Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
+            f" Partitions of a member that does not leave wait for its session.timeout.ms ({session})."
+        )
+        return Finding(KILLED, member, text, remedy)
+    silent = event.heard_ago_ms
+    fetched = event.fetched_ago_ms
+    if case.back_ms is not None:
+        gap = silent + case.back_ms
+        text = (
+            f"{name} was probably blocked or paused: it sent no heartbeat for {ms(gap)}, its connection stayed open,"
+            f" and it joined again on it; its session is {session}"
+        )
+        remedy = (
+            "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
+            f" session.timeout.ms above {_whole_seconds(gap)}."
+        )
+        return Finding(BLOCKED, member, text, remedy, PROBABLE, gap, event.session_ms)
+    if fetched is not None and fetched < min(silent, event.session_ms) / 2:
+        text = (
+            f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched {ms(fetched)}"
+            " before: its heartbeat thread or task probably starves"
+        )
+        return Finding(NO_HEARTBEATS, member, text, "Look what its heartbeat thread waits for.", PROBABLE)
+    text = (
+        f"{name} was last heard of {ms(silent)} ago, its session is {session}, and its connection is still open: it is"
+        " probably blocked or paused, or its network is cut"
+    )
+    remedy = (
+        "Look whether its process runs and answers. Raise session.timeout.ms, or move the work off the event loop that"
+        " sends heartbeats."
+    )
+    return Finding(SILENT, member, text, remedy, POSSIBLE, silent, event.session_ms)
+
+
+def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:
+    """A member that heartbeats and does not rejoin does not poll."""
+    if event.heard_ago_ms > event.waited_ms or case.back_ms is None:
+        return None
+    gap = event.waited_ms + case.back_ms
+    text = (
+        f"{event.name} probably polled too slowly: it did not rejoin within {ms(event.waited_ms)}, though it was heard"
+        f" of {ms(event.heard_ago_ms)} before, and it joined again {ms(case.back_ms)} later"
+    )
+    return _slow_poll(event, text, event.waited_ms, case.back_ms, PROBABLE) if gap else None
+
+
+def _of_replaced(event: MemberReplaced) -> Finding | None:
+    if event.connection != "open":
+        return None
+    text = (
+        f"two programs probably use the group.instance.id {event.name}: a member took it over while the connection of"
+        " the other was open"
+    )
+    remedy = "Give each program a group.instance.id of its own: the one that is replaced is fenced, and usually ends."
+    return Finding(SAME_INSTANCE, event.member, text, remedy)
+
+
+# Names
+
+
+class Distinct(Member):
+    """A member whose name others have, too: the end of its id tells it apart."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """Its name, with the end of its member id."""
+        host = (self.host or "").removeprefix("/")
+        end = (self.member_id or "")[-4:]
+        return f"{self.client_id or self.instance_id}…{end} ({host})" if host else f"{self.client_id}…{end}"
+
+
+#: How the client ids begin that libraries choose by themselves.
+_DEFAULTS: Final = ("rdkafka", "aiokafka-", "kafka-python-", "consumer-", "sarama", "kgo")
+
+
+def is_default(client_id: str) -> bool:
+    """Whether a client id is one that a library chooses by itself."""
+    return client_id.startswith(_DEFAULTS)
+
+
+def colliding(events: Iterable[GroupEvent]) -> set[tuple[str | None, str | None]]:
+    """Client ids and hosts that several members have at the same time, without a group.instance.id."""
+    present: dict[tuple[str | None, str | None], set[str | None]] = {}
+    found: set[tuple[str | None, str | None]] = set()
+    for event in events:
+        if isinstance(event, Departure) or (isinstance(event, MemberDisconnected) and event.gone_ago_ms is None):
+            present.get(event.member[1:3], set()).discard(event.member.member_id)
+        elif isinstance(event, MemberJoined) and not event.member.instance_id:
+            present.setdefault(event.member[1:3], set()).add(event.member.member_id)
+        elif isinstance(event, RebalanceOver | TargetAssigned):
+            found |= {name for name, ids in present.items() if len(ids) > 1}
+    return found
+
+
+def distinct(event: GroupEvent, names: set[tuple[str | None, str | None]]) -> GroupEvent:
+    """An event whose members have names that tell them apart.
+
+    Args:
+        event: an event.
+        names: the client ids and hosts that several members have.
+    """
+    changed = {}
+    for name, value in event.values().items():
+        found = _distinct(value, lambda member: member[1:3] in names and not member.instance_id)
+        if found is not value:
+            changed[name] = found
+    return event.changed(**changed) if changed else event
+
+
+def _distinct(value: object, collides: Callable[[Member], bool]) -> object:
+    if isinstance(value, Member):
+        return Distinct(*value) if collides(value) else value
+    if isinstance(value, tuple) and value and isinstance(value[0], Member):
+        return tuple(_distinct(each, collides) for each in value)
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple) and hasattr(value[0], "member"):
+        return tuple(each._replace(member=_distinct(each.member, collides)) for each in value)
+    return value

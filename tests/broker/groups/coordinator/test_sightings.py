@@ -1,0 +1,170 @@
+"""What the coordinator sees of members besides their requests goes into the events about them."""
+
+from typing import Any
+
+from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.sightings import MemberConnection
+from barnabas_explain.catalog import (
+    MemberDisconnected,
+    MemberEvent,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    MemberSlow,
+)
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.broker.groups.support import Service, assignment, subscription
+
+
+class Program:
+    """A client with one member, which uses one connection at a time."""
+
+    def __init__(self, service: Service, client_id: str = "client") -> None:
+        self.service = service
+        self.client_id = client_id
+        self.member_id = ""
+        self.connect()
+
+    def connect(self) -> None:
+        self.connection: MemberConnection = self.service.groups.connected(self.client_id, "/127.0.0.1", "library 1.0")
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.client_id, "/127.0.0.1", connection=self.connection)
+
+    async def join(self) -> None:
+        """Join as the only member, and get an assignment."""
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription("t"))],
+        )
+        waiting = self.service.groups.join(request, 3, self.caller)
+        await self.service.after(0.25)
+        joined = await self.service.ask(waiting, 3)
+        self.member_id = joined.member_id
+        sync = SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=self.member_id,
+            group_instance_id=None,
+            protocol_type=None,
+            protocol_name=None,
+            assignments=[SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment(t=[0]))],
+        )
+        await self.service.ask(self.service.groups.sync(sync, 3, self.caller), 3)
+        self.generation = joined.generation_id
+
+    def heartbeat(self) -> None:
+        request = HeartbeatRequest(
+            group_id="g", generation_id=self.generation, member_id=self.member_id, group_instance_id=None
+        )
+        self.service.groups.heartbeat(request, 3, self.caller)
+
+    def leave(self, caller: Caller | None = None) -> None:
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=None, reason=None)
+        request = LeaveGroupRequest(group_id="g", member_id="", members=[identity])
+        self.service.groups.leave(request, 4, caller or self.caller)
+
+
+async def program(client_id: str = "client", service: Service | None = None) -> Program:
+    made = service or await Service(group_initial_rebalance_delay_ms="0").loaded()
+    started = Program(made, client_id)
+    await started.join()
+    return started
+
+
+def newest(service: Service, kind: type[MemberEvent]) -> dict[str, Any]:
+    """The fields of the newest event of a type."""
+    return next(event.values() for _, event in reversed(service.published) if isinstance(event, kind))
+
+
+async def test_a_member_that_leaves_and_joins_again_on_its_connection() -> None:
+    one = await program()
+    first = one.member_id
+    joined = newest(one.service, MemberJoined)
+    assert (joined["software"], joined["rebalance_timeout_ms"], joined["session_ms"]) == ("library 1.0", 30_000, 10_000)
+    await one.service.after(5)
+    one.heartbeat()
+    await one.service.after(1)
+    one.leave()
+    left = newest(one.service, MemberLeft)
+    assert left["connection"] == "open"
+    assert left["joined_ago_ms"] == 6_250
+    assert "removed_by" not in left
+    await one.service.after(2)
+    await one.join()
+    again = newest(one.service, MemberJoined)
+    assert (again["old_member_id"], again["rejoined_ms"]) == (first, 2_000)
+
+
+async def test_a_member_whose_connection_is_closed_without_a_leave() -> None:
+    one = await program()
+    one.connection.lost("client", "Connection reset by peer")
+    closed = newest(one.service, MemberDisconnected)
+    assert (closed["member"].member_id, closed["closed_by"]) == (one.member_id, "client")
+    assert "gone_ago_ms" not in closed
+    await one.service.after(7)
+    slow = newest(one.service, MemberSlow)
+    assert (slow["connection"], slow["closed_ago_ms"]) == ("closed", slow["heard_ago_ms"])
+    await one.service.after(4)
+    expired = newest(one.service, MemberExpired)
+    assert (expired["connection"], expired["closed_by"]) == ("closed", "client")
+    assert expired["closed_error"] == "Connection reset by peer"
+    assert 9_500 < expired["closed_ago_ms"] <= 11_000
+
+
+async def test_a_connection_that_is_closed_after_a_leave_and_not_twice() -> None:
+    one = await program()
+    one.leave()
+    await one.service.after(1)
+    one.connection.lost("client", "")
+    closed = newest(one.service, MemberDisconnected)
+    assert closed["gone_ago_ms"] == 1_000
+    assert sum(isinstance(event, MemberDisconnected) for _, event in one.service.published) == 1
+
+
+async def test_a_member_that_uses_another_connection_is_not_gone_when_the_old_one_is_closed() -> None:
+    one = await program()
+    old = one.connection
+    one.connect()
+    one.heartbeat()
+    old.lost("client", "")
+    assert not any(isinstance(event, MemberDisconnected) for _, event in one.service.published)
+    await one.service.after(11)
+    assert newest(one.service, MemberExpired)["connection"] == "open"
+
+
+async def test_a_member_that_another_client_removes() -> None:
+    one = await program()
+    admin = Program(one.service, "admin")
+    one.leave(admin.caller)
+    assert newest(one.service, MemberLeft)["removed_by"] == "admin"
+
+
+async def test_the_last_fetch_counts_if_no_other_member_has_the_name() -> None:
+    one = await program()
+    one.service.groups.fetched("client", "/127.0.0.1")
+    one.service.groups.fetched("nobody", "/127.0.0.1")
+    await one.service.after(2)
+    one.leave()
+    assert newest(one.service, MemberLeft)["fetched_ago_ms"] == 2_000
+    same = await program(service=one.service)
+    same.service.groups.fetched("client", "/127.0.0.1")
+    one.connection.use("other", "m")
+    same.leave()
+    assert "fetched_ago_ms" not in newest(one.service, MemberLeft)
+
+
+async def test_connections_of_many_groups_are_followed_up_to_a_bound() -> None:
+    one = await program()
+    for number in range(100):
+        one.connection.use(f"g{number}", "m")
+    assert len(one.connection.members) == 16

@@ -1,0 +1,302 @@
+"""Why members are gone, from what has been seen of them: what must be said, and what must not."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_explain.catalog import (
+    GroupEvent,
+    JoinPhaseOver,
+    MemberDisconnected,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    MemberNotRejoined,
+    MemberReplaced,
+    RebalanceOver,
+    RebalanceStarted,
+)
+from barnabas_explain.explain import explain
+from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding, find
+from barnabas_explain.records import EventRecord
+from tests.explain.reading import read
+
+RDKAFKA = "confluent-kafka-python 2.16.1-rdkafka-2.16.0"
+#: What has been seen of a member of librdkafka whose max.poll.interval.ms is 15 s, while its connection is open.
+OPEN: dict[str, Any] = {
+    "software": RDKAFKA,
+    "joined_ago_ms": 60_000,
+    "connection": "open",
+    "rebalance_timeout_ms": 15_000,
+    "session_ms": 6_000,
+}
+
+
+def event(event_type: type[GroupEvent], at: int, number: int = 1, client: str = "c", **data: Any) -> EventRecord:
+    member = {"member_id": f"m{number}", "client_id": client, "host": "/h", "instance_id": None}
+    head = {"version": 1, "group": "g", "time": at, "generation": 1, "type": event_type.type}
+    return {**head, **member, **data}
+
+
+def left(at: int = 100_000, **data: Any) -> EventRecord:
+    return event(MemberLeft, at, **{**OPEN, **data})
+
+
+def back(after_ms: int, at: int = 100_000) -> EventRecord:
+    """The member joins again on the same connection."""
+    return event(MemberJoined, at + after_ms, 2, old_member_id="m1", rejoined_ms=after_ms)
+
+
+def expired(**data: Any) -> EventRecord:
+    return event(MemberExpired, 100_000, **{**OPEN, "heard_ago_ms": 6_100, **data})
+
+
+def closed(after_ms: int) -> EventRecord:
+    return event(MemberDisconnected, 100_000 + after_ms, closed_by="client", gone_ago_ms=after_ms)
+
+
+def finding(*records: EventRecord) -> Finding | None:
+    """The finding about the first event."""
+    events = read(list(records))
+    return find(events).about(events[0])
+
+
+@pytest.mark.parametrize(
+    ("records", "kind", "sure", "text", "remedy"),
+    [
+        (
+            [left(), back(7_200)],
+            "slow_poll",
+            PROBABLE,
+            "c (h) probably polled too slowly: it left by itself 60 s after it had joined, its connection stayed open,"
+            " and it joined again 7.2 s later: 22.2 s passed between two polls, and its max.poll.interval.ms is 15 s",
+            "Set max.poll.interval.ms of c (h) above 23 s, or give it less to do between two polls (smaller batches,"
+            " max.poll.records).",
+        ),
+        (
+            [left(client_reason="consumer poll timeout has expired."), back(7_200)],
+            "slow_poll",
+            CERTAIN,
+            "c (h) polled too slowly: it left because it had not polled for max.poll.interval.ms (15 s), and it joined"
+            " again 7.2 s later: 22.2 s passed between two polls, and its max.poll.interval.ms is 15 s",
+            "Set max.poll.interval.ms of c (h) above 23 s, or give it less to do between two polls (smaller batches,"
+            " max.poll.records).",
+        ),
+        (
+            [left(software=None, rebalance_timeout_ms=6_000, committed_ago_ms=5), back(3_000)],
+            "slow_poll",
+            PROBABLE,
+            "c (h) probably polled too slowly: it left by itself 60 s after it had joined, its connection stayed open,"
+            " and it joined again 3 s later: so much more than its max.poll.interval.ms passed between two polls",
+            "Raise max.poll.interval.ms of c (h) by more than 3 s, or give it less to do between two polls (smaller"
+            " batches, max.poll.records).",
+        ),
+        (
+            [left()],
+            "slow_poll",
+            PROBABLE,
+            "c (h) has probably not polled for max.poll.interval.ms (15 s): it left by itself 60 s after it had joined,"
+            " its connection stayed open, and it has not joined again: it is still busy with what it polled last, or it"
+            " is stuck",
+            "Look what c (h) is busy with; then raise max.poll.interval.ms, or give it less to do between two polls"
+            " (smaller batches, max.poll.records).",
+        ),
+        (
+            [left(rebalance_timeout_ms=300_000, joined_ago_ms=900_000, committed_ago_ms=4_000), back(900)],
+            "slow_poll",
+            POSSIBLE,
+            "c (h) probably polled too slowly: it left by itself 15 min after it had joined, its connection stayed"
+            " open, and it joined again 900 ms later: 5 min passed between two polls, and its max.poll.interval.ms is 5"
+            " min; it had committed 4 s before, so it may also have unsubscribed and subscribed again",
+            "Set max.poll.interval.ms of c (h) above 301 s, or give it less to do between two polls (smaller batches,"
+            " max.poll.records).",
+        ),
+        (
+            [left(), back(2)],
+            "left_and_joined",
+            POSSIBLE,
+            "c (h) either polled too slowly, or unsubscribed and subscribed again: it left by itself 60 s after it had"
+            " joined, its connection stayed open, and it joined again at once, 2 ms later",
+            "If its log says that it exceeded max.poll.interval.ms (now 15 s), raise that, or give c (h) less to do"
+            " between two polls.",
+        ),
+        (
+            [left(joined_ago_ms=4_000), back(20)],
+            "resubscribed",
+            PROBABLE,
+            "c (h) probably unsubscribed and subscribed again: it left by itself 4 s after it had joined, its"
+            " connection stayed open, and it joined again 20 ms later; its max.poll.interval.ms is 15 s, so it was not"
+            " that",
+            None,
+        ),
+        (
+            [left(), closed(5)],
+            "stopped",
+            CERTAIN,
+            "c (h) left and closed its connection: it was stopped",
+            "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345).",
+        ),
+        (
+            [left(), closed(5), event(MemberJoined, 102_000, 7)],
+            "restarted",
+            PROBABLE,
+            "c (h) left and closed its connection, and came back 2 s later on another one: it was restarted",
+            "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345).",
+        ),
+        (
+            [left(removed_by="admin"), back(2_000)],
+            "removed",
+            CERTAIN,
+            "c (h) was removed by the client admin, and did not leave by itself",
+            None,
+        ),
+        (
+            [expired(connection="closed", closed_by="client", closed_ago_ms=5_900)],
+            "killed",
+            PROBABLE,
+            "c (h) probably crashed or was killed: its connection was closed 5.9 s before its session of 6 s ended, and"
+            " it had not left",
+            "Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
+            " Partitions of a member that does not leave wait for its session.timeout.ms (6 s).",
+        ),
+        (
+            [expired(connection="closed", closed_by="broker", closed_error="reset", closed_ago_ms=5_900)],
+            "closed_by_broker",
+            CERTAIN,
+            "c (h) lost its connection: the broker closed it (reset) 5.9 s before its session of 6 s ended, and it did"
+            " not come back",
+            "Look at the broker's log around this time.",
+        ),
+        (
+            [expired(), back(3_000)],
+            "blocked",
+            PROBABLE,
+            "c (h) was probably blocked or paused: it sent no heartbeat for 9.1 s, its connection stayed open, and it"
+            " joined again on it; its session is 6 s",
+            "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
+            " session.timeout.ms above 10 s.",
+        ),
+        (
+            [expired(fetched_ago_ms=300)],
+            "no_heartbeats",
+            PROBABLE,
+            "c (h) sent no heartbeat for 6.1 s, its session is 6 s, but it still fetched 300 ms before: its heartbeat"
+            " thread or task probably starves",
+            "Look what its heartbeat thread waits for.",
+        ),
+        (
+            [expired(fetched_ago_ms=6_300)],
+            "silent",
+            POSSIBLE,
+            "c (h) was last heard of 6.1 s ago, its session is 6 s, and its connection is still open: it is probably"
+            " blocked or paused, or its network is cut",
+            "Look whether its process runs and answers. Raise session.timeout.ms, or move the work off the event loop"
+            " that sends heartbeats.",
+        ),
+        (
+            [event(MemberNotRejoined, 100_000, **OPEN, heard_ago_ms=400, waited_ms=15_000), back(4_000)],
+            "slow_poll",
+            PROBABLE,
+            "c (h) probably polled too slowly: it did not rejoin within 15 s, though it was heard of 400 ms before, and"
+            " it joined again 4 s later",
+            "Set max.poll.interval.ms of c (h) above 19 s, or give it less to do between two polls (smaller batches,"
+            " max.poll.records).",
+        ),
+        (
+            [event(MemberReplaced, 100_000, instance_id="i", old_member_id="m0", connection="open")],
+            "same_instance",
+            PROBABLE,
+            "two programs probably use the group.instance.id i: a member took it over while the connection of the other"
+            " was open",
+            "Give each program a group.instance.id of its own: the one that is replaced is fenced, and usually ends.",
+        ),
+    ],
+)
+def test_what_is_found(records: list[EventRecord], kind: str, sure: str, text: str, remedy: str | None) -> None:
+    found = finding(*records)
+    assert found is not None
+    assert (found.kind, found.sure, found.text, found.remedy) == (kind, sure, text, remedy)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [event(MemberLeft, 100_000)],
+        [event(MemberExpired, 100_000, heard_ago_ms=6_000, session_ms=6_000)],
+        [expired(is_new=True)],
+        [event(MemberReplaced, 100_000, instance_id="i", old_member_id="m0", connection="closed")],
+        [event(MemberNotRejoined, 100_000, **OPEN, heard_ago_ms=400, waited_ms=15_000)],
+    ],
+    ids=["old leave", "old expiry", "new member", "restart of a static member", "not rejoined yet"],
+)
+def test_where_nothing_has_been_seen_nothing_is_concluded(records: list[EventRecord]) -> None:
+    assert finding(*records) is None
+
+
+def started(at: int, cause: type[GroupEvent], number: int, client: str = "c") -> list[EventRecord]:
+    member = {"member_id": f"m{number}", "client_id": client, "host": "/h", "instance_id": None}
+    head = {"version": 1, "group": "g", "time": at, "generation": 1}
+    return [
+        {**head, "type": RebalanceStarted.type, "cause": cause.type, "by": [member], "reason": "r"},
+        {**head, "type": JoinPhaseOver.type, "members": 2},
+        {**head, "type": RebalanceOver.type, "members": 2},
+    ]
+
+
+def slow_polls(count: int, client: str = "c") -> list[EventRecord]:
+    """A member polls too slowly again and again: it leaves after 15 s, and joins again after 5 s."""
+    records: list[EventRecord] = []
+    for turn in range(count):
+        at = 100_000 + turn * 20_000
+        records += [event(MemberLeft, at, turn, client, **OPEN), *started(at, MemberLeft, turn, client)]
+        rejoined = 5_000 + turn
+        records.append(
+            event(MemberJoined, at + rejoined, turn + 1, client, old_member_id=f"m{turn}", rejoined_ms=rejoined)
+        )
+        records += started(at + rejoined, MemberJoined, turn + 1, client)
+    return records
+
+
+def test_a_storm_names_its_cause_and_the_worst_case() -> None:
+    (storm,) = explain(read(slow_polls(4)))
+    assert storm.text == (
+        "Rebalance storm: 8 rebalances within 65 s: all of them because c (h) probably polled too slowly: it left by"
+        " itself 60 s after it had joined, its connection stayed open, and it joined again 5 s later: 20 s passed"
+        " between two polls, and its max.poll.interval.ms is 15 s (4 times, the worst one)."
+    )
+    assert storm.remedy is not None
+    assert storm.remedy.startswith("Set max.poll.interval.ms of c (h) above 21 s")
+
+
+def test_what_else_happens_during_a_storm_stays_a_line_of_its_own() -> None:
+    killed = event(
+        MemberExpired, 130_000, 77, "other", **{**OPEN, "connection": "closed"}, heard_ago_ms=6_100, closed_ago_ms=6_000
+    )
+    records = slow_polls(5)
+    at = next(number for number, each in enumerate(records) if each["time"] > 130_000)
+    records[at:at] = [killed, *started(130_000, MemberExpired, 77, "other")]
+    storm, other = explain(read(records))
+    assert storm.text.startswith("Rebalance storm: 10 rebalances")
+    assert "other" not in storm.text
+    assert "other (h) probably crashed or was killed" in other.text
+
+
+def test_members_with_the_same_name_get_the_end_of_their_ids_and_a_hint() -> None:
+    records = [
+        *(event(MemberJoined, 1, number, "rdkafka") for number in (1, 2)),
+        *started(1, MemberJoined, 1, "rdkafka"),
+        event(MemberLeft, 100_000, 1, "rdkafka", **OPEN),
+        *started(100_000, MemberLeft, 1, "rdkafka"),
+        event(MemberJoined, 107_000, 3, "rdkafka", old_member_id="m1", rejoined_ms=7_000),
+        *started(107_000, MemberJoined, 3, "rdkafka"),
+    ]
+    events = read(records)
+    explanations = explain(events)
+    assert "rdkafka…m1 (h) probably polled too slowly" in explanations[1].text
+    assert explanations[-1].details[-1] == (
+        "Several members have the client id rdkafka, which its library has chosen, so that the end of the member id"
+        " stands after it: set client.id to tell them apart."
+    )
+    assert all(any(each is event for event in events) for each in explanations[1].events), (
+        "they are those that were given"
+    )
