@@ -186,7 +186,7 @@ def explain(
 
 
 def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:
-    """What to do about members that have the same name."""
+    """Hints about members that have the same name."""
     ids = sorted({client_id for client_id, _ in names if client_id})
     if not ids:
         return []
@@ -501,7 +501,7 @@ _REPEATED: Final = 3
 
 
 def _storm_cause(rebalance: _Rebalance, findings: Findings) -> tuple[str, str] | None:
-    """What the rebalances of a storm with the same cause have in common; None if there is none."""
+    """Key of the rebalances of a storm that have the same cause; None if there is none."""
     started = rebalance.started
     if started is None or started.inferred:
         return None
@@ -522,7 +522,7 @@ def _finding_of(rebalance: _Rebalance, started: RebalanceStarted, findings: Find
 
 @dataclass(slots=True)
 class _StormCause:
-    """What a member has done again and again: the worst case of it, and the rebalances that it has caused."""
+    """Cause of many rebalances of a storm: the worst case of it, and the rebalances."""
 
     finding: Finding
     starts: list[RebalanceStarted] = field(default_factory=list)
@@ -568,7 +568,7 @@ def _of_counts(starts: list[RebalanceStarted]) -> list[tuple[int, str]]:
 
 
 def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) -> str | None:
-    """What to do about the most frequent cause of a storm, if nothing more is known."""
+    """Remedy of the most frequent cause of a storm, if nothing more is known."""
     (cause, _), *_ = Counter(start.cause for start in starts).most_common(1)
     if cause == MemberJoined.type:
         return (

@@ -140,7 +140,7 @@ class Findings:
         return self.of_departures.get(id(event)) or self.of_joins.get(id(event))
 
     def first(self, member: Member) -> str | None:
-        """What stays of a member that leaves and joins again: the same for all its member ids, else its name."""
+        """Key of a member that leaves and joins again: the same for all its member ids, else its name."""
         return self.firsts.get(member.member_id) or member.name
 
     def clause(self, event: GroupEvent) -> Told | None:
@@ -247,7 +247,8 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
             remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."
             return Finding(RESTARTED, member, text, remedy)
         remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
-        return Finding(STOPPED, member, f"{text}: it was stopped", remedy, CERTAIN)
+        said = f"{name} left{event.reason}" if event.reason else f"{text}: it was stopped"
+        return Finding(STOPPED, member, said, remedy, CERTAIN)
     return _left_and_stays_connected(event, case)
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator sees of the members of its groups: their requests, connections and client libraries. Pure.
+"""Sightings: requests, connections and client libraries of the members of groups, as a coordinator sees them. Pure.
 
 Machines know what a request asks for. Here is what is seen besides: when a member committed last, whether its
 connection is open, which program it is. It goes into the events about the member, where
@@ -143,7 +143,7 @@ class MemberConnection:
 
 
 class Sight:
-    """What has been seen of a member.
+    """Requests and connection of a member, as they were seen.
 
     Attributes:
         member: its ids and address; None if it joined before a restart.
@@ -166,7 +166,7 @@ class Sight:
 
 
 class Sightings:
-    """What has been seen of the members of one group."""
+    """Sightings of the members of one group."""
 
     __slots__ = ("_group_id", "_members")
 
@@ -175,7 +175,7 @@ class Sightings:
         self._members: dict[str, Sight] = {}
 
     def get(self, member_id: str) -> Sight | None:
-        """What has been seen of a member; None if it is not known."""
+        """The sight of a member; None if it is not known."""
         return self._members.get(member_id)
 
     def heard(self, member_id: str, connection: MemberConnection | None) -> None:

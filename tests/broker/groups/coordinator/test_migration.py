@@ -727,13 +727,13 @@ async def test_an_upgrade_with_dynamic_members_and_its_way_back() -> None:
     await modern.leave()
     text, details, remedy = story(service, "Upgraded")
     assert details == [
-        "After 0 ms: client (127.0.0.1) left; 1 of 2 members uses the classic protocol.",
+        "After 0 ms: client…-id2 (127.0.0.1) left; 1 of 2 members uses the classic protocol.",
         "After 1 s: the group was downgraded again.",
     ]
     assert remedy is None
     text, details, remedy = story(service, "Downgraded")
     assert text == (
-        "Downgraded to the classic protocol: client (127.0.0.1) left; 1 member of the classic protocol went on and"
+        "Downgraded to the classic protocol: client…c (127.0.0.1) left; 1 member of the classic protocol went on and"
         " rebalanced."
     )
     assert await a.joined(a.join()) == NONE
@@ -741,7 +741,7 @@ async def test_an_upgrade_with_dynamic_members_and_its_way_back() -> None:
     # The rebalance of the classic group knows why it was, and what happened in between is not part of it.
     generation = a.generation
     text, details, remedy = story(service, f"Generation {generation}")
-    assert text == f"Generation {generation}: client (127.0.0.1) was the last member of the consumer protocol."
+    assert text == f"Generation {generation}: client…c (127.0.0.1) was the last member of the consumer protocol."
     assert details[0].startswith("Joining took ")
 
 
