@@ -84,6 +84,19 @@ def silent_members_are_kept() -> AbstractContextManager[Any]:
     return patch.object(ClassicGroup, "_check_members", wrong)
 
 
+def an_empty_group_is_not_recorded_again() -> AbstractContextManager[Any]:
+    """The log keeps the members of a group whose last record could not be appended."""
+    right = ClassicGroup.persisted
+
+    @wraps(right)
+    def wrong(self: ClassicGroup, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
+        effects = right(self, ticket, error, now)
+        self._record_again_at = inf
+        return effects
+
+    return patch.object(ClassicGroup, "persisted", wrong)
+
+
 def commits_after_a_replay_are_older_than_it() -> AbstractContextManager[Any]:
     """The order of appends starts over with each coordinator, so that replayed offsets always win."""
     return patch.object(HostedGroups, "skip_sequences", lambda self, offset: None)
@@ -238,6 +251,7 @@ BUGS: Final = OF_TRANSACTIONS | _named(
     commits_of_any_generation_are_accepted,
     commits_are_answered_before_they_are_durable,
     silent_members_are_kept,
+    an_empty_group_is_not_recorded_again,
     commits_after_a_replay_are_older_than_it,
     deferred_requests_are_forgotten_when_the_coordinator_moves,
     replaced_static_members_are_not_fenced,

@@ -1,6 +1,6 @@
 """Brokers, each with a real coordinator, that share the partitions of ``__consumer_offsets``."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -24,6 +24,7 @@ from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.schema import Request, Response
+from tests.broker.groups.recorded import differences
 from tests.sim.invariants import Invariants
 from tests.sim.storage import PARTITIONS, Done, OffsetsPartition
 from tests.sim.transactions import Marker, Transactions
@@ -225,6 +226,11 @@ class Node:
         """Whether it really leads a partition."""
         partition = self.partitions[index]
         return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
+
+    def differences(self, index: int, batches: Sequence[bytes]) -> Iterator[str]:
+        """How its groups of a partition differ from a replay of the partition's log."""
+        now = self.world.now
+        return differences(self.groups, _CONFIG, {index: batches}, self._topics, now, int(now * 1000))
 
     def moment(self, name: str) -> None:
         """A moment at which the broker may die; if it does, then in an iteration of its own, as processes do."""

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.groups.consumer import group as consumer_group
 from barnabas_broker.groups.consumer.group import INITIAL_EPOCH, ConsumerGroup
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_protocol.errors import ErrorCode
@@ -76,6 +77,19 @@ def heartbeats_are_answered_before_they_are_in_the_log() -> AbstractContextManag
     return patch.object(ConsumerGroup, "_append", wrong)
 
 
+def a_record_lacks_the_rebalance_timeout() -> AbstractContextManager[Any]:
+    """The next coordinator gives members no time to revoke."""
+    right = consumer_group._member_value
+
+    @wraps(right)
+    def wrong(member: ConsumerGroupMember) -> Any:
+        value = right(member)
+        value.rebalance_timeout_ms = -1
+        return value
+
+    return patch.object(consumer_group, "_member_value", wrong)
+
+
 def full_heartbeats_get_no_assignment() -> AbstractContextManager[Any]:
     """A member whose response was lost does not learn what it owns (KAFKA-19222)."""
     right = ConsumerGroup._heartbeat_response
@@ -136,6 +150,7 @@ BUGS: Final[dict[str, Plant]] = {
         what_is_being_revoked_is_free_after_a_failover,
         replayed_members_do_not_expire,
         heartbeats_are_answered_before_they_are_in_the_log,
+        a_record_lacks_the_rebalance_timeout,
         full_heartbeats_get_no_assignment,
         sessions_do_not_expire,
         what_a_regex_matches_bumps_no_epoch,

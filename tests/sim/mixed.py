@@ -197,6 +197,7 @@ class MixedScenario(Scenario):
         if self.world.now >= self._check_at:
             self._check_at = self.world.now + 5.0
             self._check_deferred()
+            self._check_memory()
 
     def _check_owners(self, group: str) -> None:
         """Two members that the coordinator knows, each in its epoch, do not hold the same partition."""

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any, Final
 
+from barnabas_protocol.records import iter_batches
 from tests.sim.cluster import GROUPS, Node
 from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
 from tests.sim.members import TOPIC, Consumer
@@ -127,6 +128,7 @@ class Scenario:
         world.run(world.now + RECOVERY_SECONDS, lambda: self.transactions.ended)
         if not self.transactions.ended:
             world.fail("a transaction has not ended")
+        self._check_memory()
         self._check_logs()
 
     # Faults
@@ -265,6 +267,7 @@ class Scenario:
         if self.world.now >= self._check_at:
             self._check_at = self.world.now + 5.0
             self._check_deferred()
+            self._check_memory()
 
     def _check_deferred(self) -> None:
         for node in self.nodes:
@@ -316,6 +319,16 @@ class Scenario:
             for consumer in self.consumers.values()
             if consumer.alive
         )
+
+    def _check_memory(self) -> None:
+        """What coordinators have in memory is what a replay of the log gives them, and a replay after compaction."""
+        for log in self.logs:
+            leader = log.leader
+            if leader is None or not log.works or not log.settled:
+                continue
+            batches = [bytes(batch) for _, batch in iter_batches(log.contents())]
+            for difference in leader.differences(log.index, batches):
+                self.world.fail(difference)
 
     def _check_logs(self) -> None:
         """A coordinator that replays the log now finds the acknowledged commits."""

@@ -166,6 +166,10 @@ class OffsetsPartition:
         self._coming: deque[_Append] = deque()
         self._landed: deque[_Append] = deque()
         self._lands_at = self._reports_at = 0.0
+        #: Number of results that are on their way.
+        self._reporting = 0
+        #: Whether the disk has failed in an append since the log was opened: the records may be there, or not.
+        self._in_doubt = False
         self._failing = False
         #: The fault that will happen on the disk, and in how many steps.
         self._doom: tuple[str, int] | None = None
@@ -194,6 +198,7 @@ class OffsetsPartition:
         """The leader opens the files; returns whether it could."""
         world = self.world
         self._files.fault = self._fault
+        self._in_doubt = False
         try:
             directory = LogDirectory.open(
                 _ROOT,
@@ -336,14 +341,17 @@ class OffsetsPartition:
         if entry.outcome is not None:
             return
         entry.outcome = error
+        self._in_doubt = self._in_doubt or error == ErrorCode.KAFKA_STORAGE_ERROR
         while landed and landed[0].outcome is not None:
             first = landed.popleft()
             late = first.outcome == ErrorCode.NONE and world.happens(0.01)
             delay = world.between(3.0, 6.0) if late else world.between(0.0, 0.01)
             self._reports_at = max(self._reports_at, world.now + delay)
+            self._reporting += 1
             world.at(self._reports_at, self._report, first)
 
     def _report(self, entry: _Append) -> None:
+        self._reporting -= 1
         if entry.node.life == entry.life and entry.outcome is not None:
             entry.done(entry.outcome)
 
@@ -376,6 +384,11 @@ class OffsetsPartition:
                 done(ErrorCode.NONE)
 
         return write
+
+    @property
+    def settled(self) -> bool:
+        """Whether the coordinator knows of each append what became of it: all are reported, and the disk is well."""
+        return not (self._coming or self._landed or self._reporting or self._in_doubt)
 
     def start_offset(self) -> int:
         return self.opened().start_offset(self.index)

@@ -100,6 +100,7 @@ class Service:
         offloaded: target assignments of large groups, which tests compute; and what regular expressions need, if
             `compiling` or `matching`.
         loop: of the coordinator, if it is not the running one.
+        config: of the coordinator.
     """
 
     loop: Scheduler | None = None
@@ -119,9 +120,10 @@ class Service:
         self.verified: list[int] = []
         self.verifying: list[Callable[[ErrorCode], None]] = []
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
+        self.config = Config(BROKER_KEYS, given)
         ids = count(1)
         self.groups = GroupCoordinator(
-            Config(BROKER_KEYS, given),
+            self.config,
             self.log,
             now=lambda: self.time,
             wall_ms=lambda: self.wall,

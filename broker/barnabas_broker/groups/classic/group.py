@@ -78,6 +78,10 @@ _PENDING_CHECK_SECONDS: Final = 0.5
 _MAX_REASON: Final = 255
 #: Members of a downgraded group that get their assignment in one step.
 _MEMBERS_PER_STEP: Final = 100
+#: Seconds until the record of an Empty group is appended again that could not be: the first pause, which doubles, and
+#: the longest.
+_FIRST_RECORD_PAUSE: Final = 0.5
+_LONGEST_RECORD_PAUSE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,8 @@ class ClassicGroup:
         "_preceding",
         "_previous_state",
         "_rebalance_started",
+        "_record_again_at",
+        "_record_pause",
         "_settings",
         "_subscribed",
         "_sync_phase_ends",
@@ -196,6 +202,9 @@ class ClassicGroup:
         #: Records that have to be in the log before the group's own: what deletes the group of the other protocol that
         #: it was. They go with each of its records until one is in the log.
         self._preceding: Sequence[CoordinatorRecord] = ()
+        #: When the record of an Empty group is appended again that could not be, and how long it waits after a failure.
+        self._record_again_at = inf
+        self._record_pause = _FIRST_RECORD_PAUSE
         #: The assignments of the last Stable generation, of members that have left since, too.
         self._last_assignments: tuple[tuple[ClassicGroupMember, bytes], ...] = ()
         #: What :attr:`subscribed_topics` was computed from, and its value.
@@ -950,7 +959,7 @@ class ClassicGroup:
 
     def next_deadline(self) -> float:
         """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
-        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at)
+        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at, self._record_again_at)
 
     def tick(self, now: float) -> list[Effect]:
         """Let time pass: phases end, members expire."""
@@ -961,6 +970,10 @@ class ClassicGroup:
             self._join_phase_timed_out(out, now)
         if now >= self._sync_phase_ends:
             self._sync_phase_timed_out(out, now)
+        if now >= self._record_again_at:
+            self._record_again_at = inf
+            if self.state is EMPTY:
+                out.append(self._persist(None))
         return out
 
     def expire(self, member_id: str, now: float) -> list[Effect]:
@@ -1057,6 +1070,7 @@ class ClassicGroup:
             error = APPEND_ERRORS.get(error, error)
         else:
             self._preceding = ()
+            self._record_pause = _FIRST_RECORD_PAUSE
         if isinstance(pending, PendingDowngrade):
             out += [each if error == ErrorCode.NONE else failed(each, KafkaError(error)) for each in pending.replies]
         elif isinstance(pending, PendingAssignment):
@@ -1069,6 +1083,11 @@ class ClassicGroup:
             for member in list(self.members):
                 self._remove_member(member, out, error)
             self.mark_dead(now)
+        elif error != ErrorCode.NONE and self.state is EMPTY:
+            # Without it the next coordinator would find the members of an older generation. Any other state ends with a
+            # record.
+            self._record_again_at = now + self._record_pause
+            self._record_pause = min(2 * self._record_pause, _LONGEST_RECORD_PAUSE)
         return out
 
     def _record(self, assignments: dict[str, bytes] | None) -> GroupMetadataValue:
@@ -1233,7 +1252,7 @@ class ClassicGroup:
         if self.state is not DEAD:
             self._transition(DEAD, now)
         self._tickets.clear()
-        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = self._record_again_at = inf
 
 
 def reason_of(text: str | None) -> str:

@@ -49,3 +49,33 @@ def test_a_restored_group_continues_without_a_rebalance() -> None:
     assert follower.generation_id == 1
     machine.after(10.1)
     assert machine.state is EMPTY, "the restored sessions have expired"
+
+
+def test_the_record_of_an_empty_group_is_appended_until_it_is_in_the_log() -> None:
+    machine = Machine()
+    member = machine.stable("a")[0]
+    machine.hold = True
+    machine.leave(member)
+    pauses = []
+    for _ in range(8):
+        assert len(machine.persists) == 1
+        machine.persisted(ErrorCode.NOT_ENOUGH_REPLICAS)
+        deadline = machine.group.next_deadline()
+        pauses.append(deadline - machine.now)
+        machine.after(pauses[-1])
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert (machine.persists[0].value.generation, machine.persists[0].value.members) == (2, [])
+    machine.persisted(ErrorCode.NONE)
+    assert machine.state is EMPTY
+    assert machine.group.next_deadline() == float("inf")
+
+
+def test_the_record_of_a_group_that_is_empty_no_more_is_not_appended_again() -> None:
+    machine = Machine()
+    member = machine.stable("a")[0]
+    machine.hold = True
+    machine.leave(member)
+    machine.persisted(ErrorCode.NOT_ENOUGH_REPLICAS)
+    machine.join("b", version=3)
+    machine.after(0.5)
+    assert machine.persists == []
