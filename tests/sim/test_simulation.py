@@ -25,7 +25,7 @@ BUG_START = {
     "a-marker-during-a-replay-is-ignored": 1075,
     "an-empty-group-is-not-recorded-again": 155,
     "appends-are-reported-before-they-are-synced": 160,
-    "commits-of-any-generation-are-accepted": 1040,
+    "commits-of-any-generation-are-accepted": 225,
     "leaders-that-return-watch-no-topics": 255,
     "replaced-static-members-are-not-fenced": 35,
     "sync-is-answered-before-it-is-persisted": 20,
