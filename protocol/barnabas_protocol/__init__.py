@@ -1,7 +1,7 @@
 """The Apache Kafka wire protocol, without I/O: broker, client and pipeline import it, and it imports none of them.
 
 - :mod:`~barnabas_protocol.messages`: the requests and responses, one module per API;
-  :mod:`~barnabas_protocol.registry` has them by API key.
+  :mod:`~barnabas_protocol.apis` has them by API key.
 - :mod:`~barnabas_protocol.codec`: messages to bytes and back; :mod:`~barnabas_protocol.hot`: the same by hand, for the
   few messages that carry records or come with every poll.
 - :mod:`~barnabas_protocol.framing`: frames out of a byte stream; :mod:`~barnabas_protocol.exchange`: the requests in

@@ -1,20 +1,22 @@
-"""Kafka's APIs by key, and the messages of those that are declared in :mod:`barnabas_protocol.messages`.
+"""The keys of Kafka's APIs, and the messages of one: those that are declared in :mod:`barnabas_protocol.messages`.
 
 Versions are stated once, on the message classes; everything that needs a range reads it there.
+:mod:`barnabas_protocol.apis` has all declared APIs.
 """
 
-from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from types import MappingProxyType, ModuleType
-from typing import Final
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 
 from barnabas_protocol import messages
 from barnabas_protocol.schema import Api
 
 
 class ApiKey(IntEnum):
-    """The keys of all APIs of Kafka 4.3.1; :data:`APIS` has those whose messages are declared here.
+    """The keys of all APIs of Kafka 4.3.1.
 
+    :data:`barnabas_protocol.apis.APIS` has those whose messages are declared here.
     Source: ``org.apache.kafka.common.protocol.ApiKeys``; a test compares the two.
     """
 
@@ -118,46 +120,15 @@ class ApiKey(IntEnum):
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-class RegistryError(Exception):
-    """A module of :mod:`barnabas_protocol.messages` does not declare an API as it must; the text names it."""
-
-
-def register(modules: Iterable[ModuleType]) -> Mapping[ApiKey, Api]:
-    """Collect the APIs that modules declare as ``API``, by key.
-
-    Raises:
-        RegistryError: a module declares no API, its two messages do not belong together, their names or key are not
-            Kafka's, or two modules declare the same API.
-    """
-    found: dict[ApiKey, Api] = {}
-    for module in modules:
-        where, api = module.__name__, getattr(module, "API", None)
-        if not isinstance(api, Api):
-            raise RegistryError(f"{where} declares no API: end it with API = Api(...Request, ...Response)")
-        request, response = api
-        for what in ("API_KEY", "VERSIONS", "FLEXIBLE"):
-            if getattr(request, what) != getattr(response, what):
-                raise RegistryError(f"{where}: {request.__name__} and {response.__name__} differ in {what}")
-        try:
-            key = ApiKey(request.API_KEY)
-        except ValueError:
-            raise RegistryError(f"{where}: Kafka has no API with key {request.API_KEY}") from None
-        if (request.__name__, response.__name__) != (f"{key.title}Request", f"{key.title}Response"):
-            raise RegistryError(f"{where}: key {key} is {key.title}, not {request.__name__} and {response.__name__}")
-        if key in found:
-            raise RegistryError(f"{where}: {key.name} is declared in another module already")
-        found[key] = api
-    return MappingProxyType(dict(sorted(found.items())))
-
-
-#: The APIs whose messages are declared, by key, ascending.
-APIS: Final = register(messages.MODULES)
-
-
+@cache
 def api(key: ApiKey) -> Api:
-    """The messages of a declared API.
+    """The messages of a declared API. The first call for a key imports the API's module.
 
     Raises:
         KeyError: the messages of this API are not declared.
     """
-    return APIS[key]
+    name = f"{messages.__name__}.{key.name.lower()}"
+    if find_spec(name) is None:
+        raise KeyError(key)
+    declared: Api = import_module(name).API
+    return declared

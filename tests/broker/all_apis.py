@@ -4,12 +4,13 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import EncodeError
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.records import build_batch
 from barnabas_protocol.records.compression import Codec
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from tests.protocol.support import some
 from tests.wire import Wire
 

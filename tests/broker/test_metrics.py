@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.metrics import LATENCY_BOUNDS, ApiMetrics, Histogram, RequestMetrics, error_paths
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas_protocol.messages.heartbeat import HeartbeatResponse
@@ -15,7 +16,7 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from tests.lots import in_lots
 
 

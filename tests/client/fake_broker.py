@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, TypeVar, cast
 
 from barnabas_client.structs import TopicPartition
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import decode_request, decode_request_header, encode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -70,7 +71,7 @@ from barnabas_protocol.messages.produce import (
 )
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_protocol.records import build_batch, read_header
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request, Response
 from tests.client.fake_answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 from tests.client.fake_coordinator import FakeCoordinator

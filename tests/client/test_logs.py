@@ -44,3 +44,17 @@ def test_an_exception_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> 
     assert "failed\nTraceback" in caplog.text
     assert "failed as well\nTraceback" in caplog.text
     assert caplog.text.count("RuntimeError: no") == 2
+
+
+def test_a_line_is_written_without_structlog_if_no_file_can_be_opened(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(24, f"Too many open files: {name}")
+
+    with monkeypatch.context() as without:
+        without.setattr("barnabas_client.logs.import_module", refuse)
+        logger("barnabas_client.test").warning("cannot connect", node=3)
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot connect  {'node': 3}"
+    assert record.filename == "test_logs.py"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.apis import APIS
+from barnabas_protocol.registry import ApiKey
 from tests.docs.reader import ROOT, Terminal, blocks, clone, comparable, install
 from tests.needs import missing
 

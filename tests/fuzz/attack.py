@@ -22,6 +22,7 @@ from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.slices import joined
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest
@@ -33,7 +34,7 @@ from barnabas_protocol.messages.create_topics import (
 )
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.records import iter_batches, iter_records
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request
 from tests.fuzz.batches import some_batch
 from tests.protocol.support import damaged, some

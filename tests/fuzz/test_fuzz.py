@@ -8,8 +8,9 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.registry import ApiKey
 from tests.fuzz.attack import AUTHORIZER, TOPICS, Attack, stored
 from tests.wire import Wire
 

@@ -9,8 +9,8 @@ from construct import ConstructError
 from hypothesis import strategies as st
 
 from barnabas_protocol import consumer_protocol, coordinator_records, headers
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.errors import DecodeError
-from barnabas_protocol.registry import APIS
 from barnabas_protocol.schema import Data, Field, Message, Struct, WireType
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import Buffer, Reader, WireError

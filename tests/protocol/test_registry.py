@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from barnabas_protocol import messages
+from barnabas_protocol.apis import APIS, MODULES, RegistryError, register
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
-from barnabas_protocol.registry import APIS, ApiKey, RegistryError, api, register
+from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Api, Request, Response
 from tests.lots import in_lots
 from tests.protocol.reference import EXACT, load, snake
@@ -54,7 +54,7 @@ def test_both_messages_belong_together(key: ApiKey) -> None:
     assert found.request.FLEXIBLE == found.response.FLEXIBLE
 
 
-@in_lots("module", messages.MODULES)
+@in_lots("module", MODULES)
 def test_the_heading_of_a_module_matches_its_declaration(module: ModuleType) -> None:
     declared: Api = module.API
     key, versions, flexible = ApiKey(declared.request.API_KEY), declared.versions, declared.request.FLEXIBLE

@@ -1,6 +1,6 @@
 """The table of all APIs that the broker serves: the rows (``ROUTES``) of the handler modules, joined and checked.
 
-Every API whose messages are declared (:data:`~barnabas_protocol.registry.APIS`) is served. A new one needs its message,
+Every API whose messages are declared (:data:`~barnabas_protocol.apis.APIS`) is served. A new one needs its message,
 its handler and the handler's row; if one of them is missing, the broker does not start and names it.
 """
 
@@ -29,7 +29,8 @@ from barnabas_broker.handlers import (
     users,
 )
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.apis import APIS
+from barnabas_protocol.registry import ApiKey
 
 MODULES: Final = (
     produce,

@@ -6,8 +6,9 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.registry import ApiKey
 
 #: Means every API.
 ANY: Final = "*"

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack, overload
 
@@ -41,7 +42,6 @@ from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.metrics import ConsumerMeters, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
 from barnabas_client.consumer.parallel.config import BatchHandler, Handler, HandlerOrder, RunConfig, RunSettings
-from barnabas_client.consumer.parallel.runner import Runner
 from barnabas_client.consumer.polls import stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
@@ -52,7 +52,6 @@ from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
-from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -64,6 +63,10 @@ from barnabas_client.structs import (
 )
 from barnabas_client.tasks import end, uninterrupted
 from barnabas_client.tokens import TokenProvider
+
+if TYPE_CHECKING:
+    from barnabas_client.consumer.parallel.runner import Runner
+    from barnabas_client.producer.producer import Producer
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -978,7 +981,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self,
         handler: Handler[K, V],
         *,
-        producer: Producer[K, V] | None = None,
+        producer: "Producer[K, V] | None" = None,
         batch_size: None = None,
         **settings: Unpack[RunSettings],
     ) -> None: ...
@@ -988,7 +991,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self,
         handler: BatchHandler[K, V],
         *,
-        producer: Producer[K, V] | None = None,
+        producer: "Producer[K, V] | None" = None,
         batch_size: int,
         **settings: Unpack[RunSettings],
     ) -> None: ...
@@ -1004,7 +1007,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         retry_backoff_ms: int = RunConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = RunConfig.retry_backoff_max_ms,
         dead_letter_topic: str | None = RunConfig.dead_letter_topic,
-        producer: Producer[K, V] | None = RunConfig.producer,
+        producer: "Producer[K, V] | None" = RunConfig.producer,
         max_in_flight: int = RunConfig.max_in_flight,
         max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
         drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,
@@ -1080,7 +1083,9 @@ class Consumer(AsyncOnly, Generic[K, V]):
             batch_size=batch_size,
             batch_timeout_ms=batch_timeout_ms,
         )
-        runner = Runner(self, self._subscription, self._client, self._config, handler, config)
+        # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
+        parallel = import_module("barnabas_client.consumer.parallel.runner")
+        runner: Runner = parallel.Runner(self, self._subscription, self._client, self._config, handler, config)
         self._running()
         self._runner = runner
         try:

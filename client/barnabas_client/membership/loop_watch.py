@@ -8,7 +8,8 @@ late, the whole process stood still, and the warning says that instead.
 
 import os
 import sys
-import sysconfig
+from functools import cache
+from importlib import import_module
 from types import FrameType
 from typing import Final
 
@@ -65,13 +66,17 @@ class LoopWatch:
         )
 
 
-_LIBRARIES: Final = tuple({os.path.normcase(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")})
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Folders of the standard library and of installed packages. `sysconfig` is slow to import, and rarely needed."""
+    get_path = import_module("sysconfig").get_path
+    return tuple({os.path.normcase(get_path(name)) for name in ("stdlib", "purelib", "platlib")})
 
 
 def location(thread_id: int) -> str:
     """The innermost line of the program's own code in a thread's stack, ``in handle (app.py:42)``."""
     innermost = frame = sys._current_frames().get(thread_id)
-    while frame is not None and os.path.normcase(frame.f_code.co_filename).startswith((*_LIBRARIES, "<")):
+    while frame is not None and os.path.normcase(frame.f_code.co_filename).startswith((*_libraries(), "<")):
         frame = frame.f_back
     found: FrameType | None = frame or innermost
     if found is None:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 from typing import Any, Final, TypeVar, cast
 
 from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
@@ -63,11 +63,16 @@ Decoder = Callable[[int, Buffer], T]
 
 @cache
 def software_version() -> str:
-    """The version of this client, which ApiVersions requests carry (KIP-511)."""
+    """The version of this client, which ApiVersions requests carry (KIP-511).
+
+    It is read when the first connection is made: the packages for it are slow to import.
+    """
+    installed = import_module("importlib.metadata")
     try:
-        return version("barnabas")
-    except PackageNotFoundError:  # imported from a source tree that was never installed
+        found: str = installed.version("barnabas")
+    except installed.PackageNotFoundError:  # imported from a source tree that was never installed
         return "0"
+    return found
 
 
 @dataclass(slots=True)

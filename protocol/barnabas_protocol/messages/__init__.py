@@ -7,14 +7,7 @@ To add an API, write a module here and a handler in the broker:
    Names are Kafka's. A version belongs into ``versions`` when the broker or the client can serve it.
 2. The handler with its row, in ``barnabas_broker.handlers``.
 
-Nothing else lists the API. :mod:`barnabas_protocol.registry` checks it when the process starts,
+Nothing else lists the API. :mod:`barnabas_protocol.apis` checks all of them when a broker starts,
 ``tests/protocol/messages/test_reference.py`` compares it with Kafka's schema, and the tests of the codec cover it. Only
 ``NOT_DECLARED`` in ``tests/protocol/test_registry.py``, the list of Kafka's other APIs, loses a name.
 """
-
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import Final
-
-#: All modules of this package. An error in one of them is an error of the whole package.
-MODULES: Final = tuple(import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))

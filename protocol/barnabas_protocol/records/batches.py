@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.records.compression import Codec, most_decompressed
 from barnabas_protocol.wire import Buffer
 

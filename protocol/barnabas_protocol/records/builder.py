@@ -7,8 +7,6 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas_protocol.records.batches import (
     CONTROL,
     CRC_START,
@@ -18,6 +16,7 @@ from barnabas_protocol.records.batches import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
 )
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.records.columns import RecordColumns
 from barnabas_protocol.records.compression import Codec, compress
 from barnabas_protocol.records.fields import SMALL, VARINTS, Headers, encode_headers, long_varint

@@ -23,6 +23,7 @@ from barnabas_broker.security.authorizer import Access
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclPatternType, AclPermissionType, AclResourceType
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -30,7 +31,7 @@ from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsR
 from barnabas_protocol.messages.heartbeat import HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.records.builder import build_batch
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import BYTES, RECORDS, STRING, Request, Struct, WireType
 from tests.broker.server.test_tls import until
 from tests.wire import Wire

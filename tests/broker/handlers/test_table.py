@@ -16,8 +16,9 @@ from barnabas_broker.handlers.table import MODULES, PUBLIC, TableError, join
 from barnabas_broker.security.acls import CLUSTER, DESCRIBE, requires
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
 from barnabas_protocol.acls import AclOperation, AclResourceType
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas_protocol.registry import APIS, ApiKey, api
+from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.wire import Buffer
 from tests.lots import in_lots
 from tests.wire import Wire

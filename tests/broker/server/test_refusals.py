@@ -20,9 +20,10 @@ from barnabas_broker.server.refusals import (
     feature_of_api,
     feature_of_bytes,
 )
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.registry import ApiKey
 from tests.wire import PATIENCE, Wire
 
 #: A TLS 1.2 record with the beginning of a ClientHello.

@@ -9,7 +9,8 @@ from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHe
 from aiokafka.protocol.types import Array, Schema, TaggedFields
 
 from barnabas_protocol import codec
-from barnabas_protocol.registry import APIS, ApiKey
+from barnabas_protocol.apis import APIS
+from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Field, Message, Request, Response, Struct
 from tests.lots import in_lots
 from tests.protocol.support import some

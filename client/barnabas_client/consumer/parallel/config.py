@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
 
-from barnabas_client.producer.producer import Producer
 from barnabas_client.structs import ConsumerRecord, K, V
+
+if TYPE_CHECKING:
+    from barnabas_client.producer.producer import Producer
 
 #: Handles a record: a coroutine function, or a plain function for an executor. The result is ignored.
 Handler = Callable[[ConsumerRecord[K, V]], object]
@@ -27,7 +29,7 @@ class RunConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
     dead_letter_topic: str | None = None
-    producer: Producer[Any, Any] | None = None
+    producer: "Producer[Any, Any] | None" = None
     max_in_flight: int = 10_000
     max_in_flight_bytes: int = 67_108_864
     drain_timeout_ms: int | None = None
