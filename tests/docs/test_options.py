@@ -104,7 +104,9 @@ def check(entry: Entry, annotation: object, default: object) -> None:
 )
 def test_every_argument_is_described(called: Callable[..., Any], described: Any) -> None:
     written = entries(described.__doc__, "Args")
-    hints = typing.get_type_hints(called.__init__ if inspect.isclass(called) else called)
+    # The consumer names the producer for type checkers, and does not import it.
+    names = {"Producer": Producer}
+    hints = typing.get_type_hints(called.__init__ if inspect.isclass(called) else called, localns=names)
     parameters = dict(inspect.signature(called).parameters)
     parameters.pop("self", None)
     assert list(written) == list(parameters)
