@@ -129,6 +129,7 @@ pages: install ## write the pages of docs/ that are generated: configuration.md,
 	$(BIN)/python -m tests.docs.configuration
 	$(BIN)/python -m tests.docs.security
 	$(BIN)/python -m tests.docs.events
+	$(BIN)/python -m tests.docs.clinic
 	$(BIN)/python -m tests.interop.behaviour.page
 
 bench: install ## run the benchmarks: print tables and write docs/benchmarks.md

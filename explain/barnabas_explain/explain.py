@@ -572,8 +572,8 @@ def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) 
     (cause, _), *_ = Counter(start.cause for start in starts).most_common(1)
     if cause == MemberJoined.type:
         return (
-            "A member that joins again and again restarts or loses its session: look at its log. Give members a"
-            " group.instance.id, so that a restart within the session timeout causes no rebalance."
+            "A member that joins again and again was restarted, lost its session, or polled too slowly: its log says"
+            " which."
         )
     worst = next((event.clause() for event in reversed(events) if event.type == cause), None)
     return None if worst is None else worst.remedy
@@ -596,7 +596,7 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
         if alone is not None:
             explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
     started = rebalance.started
-    explanations += _replaced_quietly(rebalance, started)
+    explanations += _replaced_quietly(rebalance, started, findings)
     if started is None:
         return explanations
     text, remedy = _why(rebalance, started, findings)
@@ -624,16 +624,30 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     return explanations
 
 
-def _replaced_quietly(rebalance: _Rebalance, started: RebalanceStarted | None) -> list[Explanation]:
-    """Static members that came back without a rebalance."""
+def _replaced_quietly(rebalance: _Rebalance, started: RebalanceStarted | None, findings: Findings) -> list[Explanation]:
+    """Static members that came back without a rebalance; two programs with the same instance id do so for ever."""
     ids = set() if started is None else started.by_ids()
     before = rebalance.events if started is None else _until(rebalance.events, started)
-    text = "Static member {} came back with a new member id, without a rebalance."
-    return [
-        Explanation(event.time, event.generation, text.format(event.name), events=[event])
-        for event in before
-        if isinstance(event, MemberReplaced) and event.member.member_id not in ids
-    ]
+    explanations: list[Explanation] = []
+    disputed: dict[str, Explanation] = {}
+    for event in before:
+        if not isinstance(event, MemberReplaced) or event.member.member_id in ids:
+            continue
+        finding = findings.about(event)
+        if finding is None:
+            text = f"Static member {event.name} came back with a new member id, without a rebalance."
+            explanations.append(Explanation(event.time, event.generation, text, events=[event]))
+        elif event.name in disputed:
+            disputed[event.name].events.append(event)
+        else:
+            text = f"{words.capital(finding.text)}."
+            disputed[event.name] = Explanation(event.time, event.generation, text, finding.remedy, events=[event])
+            explanations.append(disputed[event.name])
+    for name, each in disputed.items():
+        if len(each.events) > 1:
+            took = ms(each.events[-1].time - each.time)
+            each.details.append(f"{name} was taken over {words.times(len(each.events))} within {took}.")
+    return explanations
 
 
 def _until(events: Sequence[GroupEvent], end: GroupEvent) -> list[GroupEvent]:

@@ -191,13 +191,14 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             if found is not None:
                 by_client.pop(event.member[1:], None)
                 joins.append((event, found))
+    of_epochs = any(event.of_epochs for event in events)
     findings = Findings()
     for joined, _ in joins:
         if joined.rejoined_ms is not None:
             first = findings.firsts.get(joined.old_member_id) or joined.old_member_id
             findings.firsts[joined.old_member_id] = findings.firsts[joined.member.member_id] = first
     for case in cases:
-        finding = _of(case)
+        finding = _of(case, of_epochs)
         if finding is not None:
             findings.of_departures[id(case.event)] = finding
     for joined, case in joins:
@@ -212,13 +213,17 @@ def _has_gone(case: _Case) -> bool:
     return case.closed_ms is not None or case.event.connection == "closed"
 
 
-def _of(case: _Case) -> Finding | None:
+def _of(case: _Case, of_epochs: bool) -> Finding | None:
     event = case.event
     if event.connection is None and not isinstance(event, MemberLeft):
         return None
     if isinstance(event, MemberLeft):
         return _of_left(event, case)
     if isinstance(event, MemberExpired):
+        if of_epochs and event.connection == "open" and "rdkafka" in (event.software or ""):
+            finding = _of_silent_rdkafka(event, case)
+            if finding is not None:
+                return finding
         return None if event.is_new else _of_expired(event, case)
     if isinstance(event, MemberNotRejoined):
         return _of_not_rejoined(event, case)
@@ -379,6 +384,27 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         " sends heartbeats."
     )
     return Finding(SILENT, member, text, remedy, POSSIBLE, silent, event.session_ms)
+
+
+def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding | None:
+    """A member of librdkafka in the consumer protocol: it sends no heartbeats after max.poll.interval.ms.
+
+    Returns:
+        None if it has not fetched either: then it was not only its program that was busy.
+    """
+    name, fetched, limit = event.name, event.fetched_ago_ms, event.rebalance_timeout_ms
+    again = "" if case.back_ms is None else f", and it joined again {ms(case.back_ms)} later"
+    silent = f"it sent no heartbeat for {ms(event.heard_ago_ms)}, as librdkafka does after max.poll.interval.ms"
+    if fetched is None:
+        text = f"{name} either polled too slowly, or was blocked or paused: {silent}{_of_limit(limit)}, its connection"
+        text += f" stayed open{again}"
+        return _slow_poll(event, text, limit, None, POSSIBLE)
+    if fetched < min(event.heard_ago_ms, event.session_ms) / 2:
+        text = (
+            f"{name} probably polled too slowly: {silent}{_of_limit(limit)}, but it still fetched {ms(fetched)} before"
+        )
+        return _slow_poll(event, f"{text}{again}", limit, None, PROBABLE)
+    return None
 
 
 def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:

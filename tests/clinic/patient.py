@@ -57,10 +57,7 @@ class Owned:
 
 def block(seconds: float) -> None:
     """Sleep without giving up the interpreter lock, as an extension module that computes."""
-    end = time.monotonic() + seconds
-    sleep = ctypes.PyDLL(None).usleep
-    while time.monotonic() < end:
-        sleep(50_000)
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
 
 
 def next_order(orders: Orders, subscribe: Callable[[list[str]], None], topics: list[str]) -> tuple[bool, float]:

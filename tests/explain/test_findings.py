@@ -300,3 +300,26 @@ def test_members_with_the_same_name_get_the_end_of_their_ids_and_a_hint() -> Non
     assert all(any(each is event for event in events) for each in explanations[1].events), (
         "they are those that were given"
     )
+
+
+def test_librdkafka_sends_no_heartbeats_in_the_consumer_protocol_while_it_is_not_polled() -> None:
+    epoch = {"version": 1, "group": "g", "time": 99_000, "generation": 2, "type": "group_epoch_bumped"}
+    found = {fetched: finding(expired(fetched_ago_ms=fetched), back(3_000), epoch) for fetched in (300, 6_300, None)}
+    slow, paused, unknown = found.values()
+    assert slow is not None
+    assert paused is not None
+    assert unknown is not None
+    assert (slow.kind, paused.kind, unknown.kind) == ("slow_poll", "blocked", "slow_poll")
+    assert (slow.sure, unknown.sure) == (PROBABLE, POSSIBLE)
+    assert "it still fetched 300 ms before, and it joined again 3 s later" in slow.text
+    assert "either polled too slowly, or was blocked or paused" in unknown.text
+
+
+def test_a_dispute_about_an_instance_id_is_told_once() -> None:
+    taken = [
+        event(MemberReplaced, 1_000 * at, at, instance_id="one", old_member_id=f"m{at - 1}", connection="open")
+        for at in range(1, 6)
+    ]
+    (told,) = explain(read(taken))
+    assert told.text.startswith("Two programs probably use the group.instance.id one: a member took it over")
+    assert told.details == ["one was taken over 5 times within 4 s."]

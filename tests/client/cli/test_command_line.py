@@ -121,7 +121,10 @@ def test_options_of_all_commands_stand_anywhere_in_each_command() -> None:
             "unknown command 'list', did you mean topics list or groups list or transactions list or users list or "
             "acls list or quotas list? (see barnabas --help)",
         ),
-        ("groups xyz", "unknown command 'groups xyz': the commands are list, describe, alter, explain, watch, "),
+        (
+            "groups xyz",
+            "unknown command 'groups xyz': the commands are list, describe, alter, explain, doctor, watch, ",
+        ),
         (
             "consume t --from-begining",
             "unknown option --from-begining, did you mean --from-beginning? (see barnabas con",

@@ -372,3 +372,21 @@ async def test_a_group_of_the_consumer_protocol_that_reconciles(cli: Cli, number
     known = [(each["epoch"], len(each["partitions"]), len(each["target"])) for each in data["members"]]
     assert known == [(2, 2, 1), (3, 0, 1)]
     await wire.close()
+
+
+async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -> None:
+    """The group "live" has a member; "old" has none, and records to read."""
+    healthy = await cli("groups", "doctor", "live")
+    assert healthy.out == "Nothing is wrong with 1 group.\n"
+    await cli("groups", "reset-offsets", "old", "--to-offset", "4", "-t", "t:0", "--execute")
+    sick = await cli("groups", "doctor", status=1)
+    assert sick.out == "old  broken, certain: old has no members, and 1 record to read.\n    To do: Start a member.\n"
+    (found,) = (await cli("groups", "doctor", "old", "--json", status=1)).json
+    assert (found["group"], found["kind"], found["severity"], found["sure"]) == (
+        "old",
+        "no_members",
+        "broken",
+        "certain",
+    )
+    unknown = await cli("groups", "doctor", "none", status=1)
+    assert "none" in unknown.err

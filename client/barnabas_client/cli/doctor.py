@@ -1,0 +1,126 @@
+"""`barnabas groups doctor`: what is wrong with groups, worst first, with evidence and remedy."""
+
+import time
+from argparse import ArgumentParser, Namespace
+from typing import Final
+
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import GroupDescription, OffsetSpec
+from barnabas_client.cli import clients, values
+from barnabas_client.cli.advice import for_command_line
+from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.events import locate
+from barnabas_client.cli.failures import DONE, FAILED
+from barnabas_client.cli.history import Newest, RecordedHistory
+from barnabas_client.cli.output import Output, Style
+from barnabas_client.cli.view import GroupView, look
+from barnabas_client.structs import TopicPartition
+from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, Reader, examine
+from barnabas_explain.members import Member
+from barnabas_explain.records import decode_event
+from barnabas_protocol.counts import counted
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+#: How far back events count if --since is not given.
+_HOUR_MS: Final = 3_600_000
+
+
+async def doctor(arguments: Namespace, output: Output) -> int:
+    """Print what is wrong with groups; the status is 1 if anything is."""
+    now = time.time_ns() // 1_000_000
+    since = now - _HOUR_MS if arguments.since is None else arguments.since.ms(now)
+    diagnoses: list[Diagnosis] = []
+    failed = False
+    async with clients.admin(arguments) as admin:
+        names = (
+            [arguments.group] if arguments.group else sorted(one.group_id for one in await admin.list_consumer_groups())
+        )
+        for group in await admin.describe_consumer_groups(names, raise_errors=False):
+            try:
+                if group.error is not None:
+                    raise group.error
+                diagnoses += await _examined(admin, group, arguments, now, since)
+            except KafkaError as error:
+                failed = True
+                output.error(for_command_line(error))
+            output.check()
+    diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
+    if output.json:
+        output.data([each.as_data() for each in diagnoses])
+    else:
+        for each in diagnoses:
+            _print(each, output)
+        if not diagnoses and not failed:
+            output.line(f"Nothing is wrong with {counted(len(names), 'group')}.")
+    return FAILED if diagnoses or failed else DONE
+
+
+def _print(diagnosis: Diagnosis, output: Output) -> None:
+    output.line(
+        (diagnosis.group, Style.HEAD), f"  {SEVERITIES[diagnosis.severity]}, {diagnosis.sure}: {diagnosis.text}"
+    )
+    for line in diagnosis.evidence:
+        output.line(f"    {line}")
+    if diagnosis.remedy is not None:
+        output.line(f"    To do: {diagnosis.remedy}")
+
+
+async def _examined(
+    admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
+) -> list[Diagnosis]:
+    values_of_events = Newest()
+    for where in await locate(admin, [group.group_id], since):
+        async for found in RecordedHistory(arguments, where, group.group_id).read(lambda count: None):
+            values_of_events.add(found)
+    events = [event for event in map(decode_event, values_of_events.values()) if event is not None]
+    return examine(await _present(admin, await look(admin, group)), events, now, since)
+
+
+async def _present(admin: Admin, view: GroupView) -> Present:
+    """The group as the doctor sees it."""
+    members = view.group.members
+    topics = sorted({topic for member in members for topic in member.topics})
+    described = await admin.describe_topics(topics, raise_errors=False) if topics else []
+    counts = {one.name: len(one.partitions) for one in described if one.error in (None, ErrorCode.NONE)}
+    partitions = [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
+    ends = (
+        await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), raise_errors=False) if partitions else {}
+    )
+    written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
+    return Present(
+        group=view.group.group_id,
+        state=view.group.state,
+        readers=[
+            Reader(
+                Member(one.member_id, one.client_id, one.host, one.instance_id),
+                frozenset(one.topics),
+                frozenset((tp.topic, tp.partition) for tp in one.partitions),
+            )
+            for one in members
+        ],
+        lags={
+            (row.partition.topic, row.partition.partition): row.lag
+            for row in view.rows
+            if row.partition is not None and row.lag is not None
+        },
+        topics=counts,
+        empty=frozenset(name for name in counts if name not in written),
+    )
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", nargs="?", metavar="GROUP", help="default: all groups")
+    parser.add_argument(
+        "--since",
+        type=checked(values.since),
+        metavar="TIME",
+        help="what happened since a time, or since a duration ago, such as 10m (default: 1h)",
+    )
+
+
+COMMAND: Final = Command(
+    path=("groups", "doctor"),
+    help="find out what is wrong with groups, worst first; the status is 1 if anything is",
+    add_arguments=_arguments,
+    run=doctor,
+)

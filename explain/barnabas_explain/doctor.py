@@ -1,0 +1,258 @@
+"""Examines a group: what is wrong with it now or was lately, worst first, with evidence and remedy. Pure.
+
+Its past is in its events, where :mod:`~barnabas_explain.findings` are made of; its present in a description. What is
+inferred says "probably", and from what.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from barnabas_explain import findings as found
+from barnabas_explain import words
+from barnabas_explain.catalog import GroupEvent, MemberDisconnected, MemberEvent, MemberJoined
+from barnabas_explain.explain import explain
+from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
+from barnabas_explain.members import Member, Partition, by_topic
+from barnabas_explain.storm_score import storm_score
+from barnabas_explain.words import ms
+
+#: How bad a diagnosis is: records are not read; members lose time again and again; it works, but not as it should.
+BROKEN: Final = 3
+SICK: Final = 2
+ODD: Final = 1
+#: Severities in words.
+SEVERITIES: Final[Mapping[int, str]] = {BROKEN: "broken", SICK: "sick", ODD: "odd"}
+
+#: How bad the findings about members are; the others are no disease.
+_OF_FINDINGS: Final[Mapping[str, int]] = {
+    found.SLOW_POLL: SICK,
+    found.LEFT_AND_JOINED: SICK,
+    found.KILLED: SICK,
+    found.CLOSED_BY_BROKER: SICK,
+    found.BLOCKED: SICK,
+    found.SILENT: SICK,
+    found.NO_HEARTBEATS: SICK,
+    found.SAME_INSTANCE: SICK,
+}
+#: Restarts of one program that are a disease.
+_MANY_RESTARTS: Final = 3
+#: Topics, members or partitions that a sentence lists.
+_MOST: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Something that is wrong with a group.
+
+    Attributes:
+        group: the group.
+        kind: what it is: a kind of finding, or a kind of this module.
+        severity: :data:`BROKEN`, :data:`SICK` or :data:`ODD`.
+        text: what is wrong, in one sentence.
+        sure: "certain", "probable" or "possible".
+        evidence: further sentences.
+        remedy: what to do; None if that is not known.
+        time: when it happened last, in ms since 1970; None if it is so now.
+    """
+
+    group: str
+    kind: str
+    severity: int
+    text: str
+    sure: str
+    evidence: tuple[str, ...] = ()
+    remedy: str | None = None
+    time: int | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The diagnosis, ready for JSON."""
+        return {
+            "group": self.group,
+            "kind": self.kind,
+            "severity": SEVERITIES[self.severity],
+            "text": self.text,
+            "sure": self.sure,
+            "evidence": list(self.evidence),
+            "remedy": self.remedy,
+            "time": self.time,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A member now.
+
+    Attributes:
+        member: its ids and address.
+        topics: that it subscribes to, as far as that is known.
+        partitions: that it owns.
+    """
+
+    member: Member
+    topics: frozenset[str]
+    partitions: frozenset[Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A group now.
+
+    Attributes:
+        group: its id.
+        state: its state; it is examined if that is Stable or Empty, as members own nothing during a rebalance.
+        readers: its members.
+        lags: the records after the committed offset of each partition that has one.
+        topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
+        empty: topics that have no record.
+    """
+
+    group: str
+    state: str
+    readers: Sequence[Reader] = ()
+    lags: Mapping[Partition, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    empty: frozenset[str] = frozenset()
+
+
+def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
+    """Find out what is wrong with a group.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+        now_ms: the time, in ms since 1970.
+        since_ms: what happened earlier does not count, in ms since 1970.
+
+    Returns:
+        The diagnoses, worst first.
+    """
+    past = list(events)
+    diagnoses = [
+        *_of_present(present),
+        *_of_members(present, past, since_ms),
+        *_of_storm(present, past, now_ms, since_ms),
+    ]
+    return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
+
+
+# What is wrong now
+
+
+def _of_present(present: Present) -> list[Diagnosis]:
+    diagnoses: list[Diagnosis] = []
+    group, readers = present.group, present.readers
+    behind = sum(present.lags.values())
+    if not readers:
+        if behind and present.state == "Empty":
+            text = f"{group} has no members, and {words.count(behind, 'record')} to read."
+            diagnoses.append(Diagnosis(group, "no_members", BROKEN, text, CERTAIN, remedy="Start a member."))
+        return diagnoses
+    if present.state not in ("Stable", "Assigning", "Reconciling"):
+        return diagnoses
+    subscribed = {topic for reader in readers for topic in reader.topics}
+    missing = sorted(topic for topic in subscribed if topic not in present.topics)
+    if missing:
+        text = f"{_names(readers, set(missing))} {_verb(readers, set(missing))} to {words.listed(missing)},"
+        text += f" which {'does' if len(missing) == 1 else 'do'} not exist."
+        remedy = "Create the topic, or correct its name in the subscription."
+        diagnoses.append(Diagnosis(group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
+    silent = sorted(topic for topic in subscribed if topic in present.empty)
+    if silent:
+        text = f"{_names(readers, set(silent))} {_verb(readers, set(silent))} to {words.listed(silent)},"
+        text += f" which {'has' if len(silent) == 1 else 'have'} no record."
+        remedy = "If records should come: look at the producer, and at the name of the topic."
+        diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
+    diagnoses += _subscriptions(present)
+    idle = [reader for reader in readers if not reader.partitions]
+    partitions = sum(present.topics.get(topic, 0) for topic in subscribed)
+    if idle and present.state == "Stable" and len(readers) > partitions > 0:
+        text = f"{len(idle)} of {words.count(len(readers), 'member')} have no partition:"
+        text += f" there {words.were(partitions).replace('was', 'is').replace('were', 'are')}"
+        text += f" {words.count(partitions, 'partition')}."
+        remedy = f"Start {partitions} members at most, or give the topics more partitions."
+        diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
+    return diagnoses
+
+
+def _subscriptions(present: Present) -> list[Diagnosis]:
+    """Members whose topics have nothing in common are probably two programs."""
+    by_topics: dict[frozenset[str], list[Member]] = {}
+    for reader in present.readers:
+        if reader.topics:
+            by_topics.setdefault(reader.topics, []).append(reader.member)
+    sets = list(by_topics)
+    if len(sets) < 2 or any(one & other for at, one in enumerate(sets) for other in sets[at + 1 :]):
+        return []
+    parts = [f"{words.names_of(members)} to {words.listed(sorted(topics))}" for topics, members in by_topics.items()]
+    text = f"Probably different programs share the group id {present.group}: {'; '.join(parts[:_MOST])} subscribed."
+    remedy = "Give each program a group.id of its own: each rebalance stops all of them."
+    return [Diagnosis(present.group, "different_subscriptions", SICK, text, PROBABLE, remedy=remedy)]
+
+
+def _names(readers: Sequence[Reader], topics: set[str]) -> str:
+    return words.names_of(reader.member for reader in readers if reader.topics & topics)
+
+
+def _verb(readers: Sequence[Reader], topics: set[str]) -> str:
+    return "subscribes" if sum(bool(reader.topics & topics) for reader in readers) == 1 else "subscribe"
+
+
+# What has happened lately
+
+
+def _of_members(present: Present, events: list[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    names = found.colliding(events)
+    told = [found.distinct(event, names) for event in events] if names else events
+    findings = found.find(told)
+    cases: dict[tuple[str, str], list[tuple[MemberEvent, Finding]]] = {}
+    waiting: dict[str | None, MemberDisconnected] = {}
+    for event in told:
+        if isinstance(event, MemberDisconnected) and event.gone_ago_ms is None:
+            waiting[event.member.member_id] = event
+        if not isinstance(event, MemberEvent) or event.time < since_ms:
+            continue
+        finding = findings.of_departures.get(id(event))
+        if finding is not None:
+            name = findings.first(finding.member) if finding.kind == found.SLOW_POLL else finding.member.common_name
+            cases.setdefault((finding.kind, name or ""), []).append((event, finding))
+        elif isinstance(event, MemberJoined):
+            waiting.pop(event.member.member_id, None)
+    diagnoses = []
+    for (kind, _), of_kind in cases.items():
+        severity = _OF_FINDINGS.get(kind)
+        if kind == found.RESTARTED and len(of_kind) >= _MANY_RESTARTS:
+            severity = ODD
+        if severity is None:
+            continue
+        newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
+        often = () if len(of_kind) == 1 else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
+        text = f"{worst.text}."
+        diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
+    return diagnoses + _of_silence(present, waiting)
+
+
+def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected]) -> list[Diagnosis]:
+    """Members whose connection was closed, and that are still members: their partitions wait."""
+    diagnoses = []
+    for reader in present.readers:
+        event = waiting.get(reader.member.member_id)
+        if event is None or not reader.partitions:
+            continue
+        session = "" if event.session_ms is None else f" of {ms(event.session_ms)}"
+        text = f"{event.name} closed its connection at {words.clock(event.time)} without leaving the group:"
+        text += f" {words.partitions(by_topic(reader.partitions))} wait until its session{session} is over, unless it"
+        text += " has connected again."
+        remedy = "Look whether its process still runs."
+        diagnoses.append(Diagnosis(present.group, "disconnected", SICK, text, POSSIBLE, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
+    storms = [each for each in explain(events, since=since_ms) if each.text.startswith("Rebalance storm")]
+    if not storms:
+        return []
+    newest = storms[-1]
+    score = storm_score(events, now_ms).text
+    time = newest.events[-1].time
+    return [Diagnosis(present.group, "storm", SICK, newest.text, CERTAIN, (score,), newest.remedy, time)]

@@ -1,0 +1,190 @@
+"""Diseases of groups: how a program gets one, what has to be said about it, and what must not be said."""
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.clinic.ward import Ward
+
+#: Each library with the protocols that it speaks.
+CLIENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "confluent-kafka": ("classic", "consumer"),
+    "aiokafka": ("classic",),
+    "kafka-python": ("classic",),
+    "barnabas": ("classic", "consumer"),
+}
+#: The grades. A fourth one, wrong, is a test that fails.
+RIGHT: Final = "right"
+VAGUE: Final = "vague"
+SILENT: Final = "silent"
+
+Case = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Disease:
+    """A disease.
+
+    Attributes:
+        name: what it is, in the table.
+        strikes: makes a group of the ward ill.
+        says: what the first sentence of an explanation says that is right: all of these.
+        hints: what it says that is right but vague: all of these.
+        remedy: what its remedy says: all of these.
+        never: what no explanation of the group may say.
+        grades: the grade of clients that are not always right: what is said about them is as good, or better.
+        without: clients that cannot have it.
+        poll_ms: max.poll.interval.ms of the members.
+    """
+
+    name: str
+    strikes: Callable[[Ward], None]
+    says: tuple[str, ...]
+    hints: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    grades: Mapping[Case, str] = field(default_factory=dict)
+    without: tuple[Case, ...] = ()
+    poll_ms: int = 60_000
+
+    def grade(self, case: Case) -> str:
+        """The grade that the explanation has to have for a client and a protocol."""
+        return self.grades.get(case, RIGHT)
+
+
+#: Advice that does not cure a program that is slow or ill and was never restarted.
+_RESTARTS: Final = ("restarts or loses its session", "group.instance.id", "it was restarted", "was stopped")
+
+
+def _two(ward: Ward) -> None:
+    ward.admit("sick")
+    ward.admit("healthy")
+    ward.settle("sick", "healthy")
+
+
+def _slow_poll(ward: Ward) -> None:
+    _two(ward)
+    ward.order("sick", "busy 9")
+
+
+def _slow_polls(ward: Ward) -> None:
+    _two(ward)
+    for _ in range(3):
+        ward.order("sick", "busy 9")
+
+
+def _killed(ward: Ward) -> None:
+    _two(ward)
+    ward.kill("sick")
+
+
+def _crashed(ward: Ward) -> None:
+    _two(ward)
+    ward.order("sick", "exit")
+
+
+def _blocked(ward: Ward) -> None:
+    _two(ward)
+    ward.order("sick", "block 11")
+
+
+def _paused(ward: Ward) -> None:
+    _two(ward)
+    ward.send("sick", signal.SIGSTOP)
+    ward.wait_for("the sick member was removed", ward.removed)
+    ward.send("sick", signal.SIGCONT)
+
+
+def _frozen(ward: Ward) -> None:
+    _two(ward)
+    ward.send("sick", signal.SIGSTOP)
+
+
+def _restarted(ward: Ward) -> None:
+    _two(ward)
+    ward.discharge("sick")
+    ward.admit("sick")
+
+
+def _same_instance(ward: Ward) -> None:
+    ward.admit("sick", instance_id="one")
+    ward.settle("sick")
+    ward.admit("healthy", instance_id="one")
+
+
+DISEASES: Final = (
+    Disease(
+        "a batch takes longer than max.poll.interval.ms",
+        _slow_poll,
+        says=("sick", "polled too slowly"),
+        hints=("sick", "either polled too slowly"),
+        remedy=("max.poll.interval.ms", "sick"),
+        never=_RESTARTS,
+        grades={("confluent-kafka", "consumer"): VAGUE},
+        poll_ms=6_000,
+    ),
+    Disease(
+        "each batch takes longer than max.poll.interval.ms",
+        _slow_polls,
+        says=("sick", "polled too slowly"),
+        hints=("sick", "either polled too slowly"),
+        remedy=("max.poll.interval.ms", "sick"),
+        never=_RESTARTS,
+        grades={("confluent-kafka", "consumer"): VAGUE},
+        poll_ms=6_000,
+    ),
+    Disease(
+        "kill -9",
+        _killed,
+        says=("sick", "probably crashed or was killed"),
+        remedy=("its process ended",),
+        never=("polled too slowly", "restarts or loses its session", "group.instance.id"),
+    ),
+    Disease(
+        "an exit without close()",
+        _crashed,
+        says=("sick", "probably crashed or was killed"),
+        remedy=("exit without close()",),
+        never=("polled too slowly", "restarts or loses its session", "group.instance.id"),
+    ),
+    Disease(
+        "event loop or interpreter lock blocked for longer than the session",
+        _blocked,
+        says=("sick", "probably blocked or paused"),
+        remedy=("session.timeout.ms",),
+        never=("polled too slowly", *_RESTARTS),
+        # The threads of librdkafka need no interpreter lock.
+        without=(("confluent-kafka", "classic"), ("confluent-kafka", "consumer")),
+    ),
+    Disease(
+        "process paused for longer than the session, and thawed",
+        _paused,
+        says=("sick", "probably blocked or paused"),
+        remedy=("session.timeout.ms",),
+        never=("polled too slowly", *_RESTARTS),
+    ),
+    Disease(
+        "process frozen",
+        _frozen,
+        says=("sick", "probably blocked or paused, or its network is cut"),
+        remedy=("Look whether its process runs",),
+        never=("polled too slowly", *_RESTARTS),
+    ),
+    Disease(
+        "restart",
+        _restarted,
+        says=("sick", "left", "it was restarted"),
+        remedy=("group.instance.id",),
+        never=("polled too slowly", "killed", "blocked"),
+    ),
+    Disease(
+        "two programs with one group.instance.id",
+        _same_instance,
+        says=("two programs probably use the group.instance.id one",),
+        remedy=("group.instance.id of its own",),
+        never=("polled too slowly", "it was restarted"),
+        # The second member is refused (UNRELEASED_INSTANCE_ID), and a refusal is not an event.
+        grades={("confluent-kafka", "consumer"): SILENT, ("barnabas", "consumer"): SILENT},
+    ),
+)

@@ -1,0 +1,125 @@
+"""A group whose members are programs that can be made ill."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.interop.process import end, run, spawn
+
+#: Seconds for what has to happen: sessions of 6 s, on a machine that is busy.
+LIMIT: Final = 90
+#: The session timeout of all members.
+SESSION_MS: Final = 6_000
+
+
+class Ward:
+    """A group of one library and protocol.
+
+    Args:
+        bootstrap: of the broker.
+        group: the group.
+        topic: that it reads.
+        library: of its members, one of :data:`tests.clinic.patient.LIBRARIES`.
+        protocol: "classic" or "consumer".
+        poll_ms: max.poll.interval.ms of its members.
+        own_names: whether each member has a client id; otherwise the library chooses it.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, library: str, protocol: str, poll_ms: int, own_names: bool = True
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._library = library
+        self._own_names = own_names
+        self._settings: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "group": group,
+            "topics": [topic],
+            "protocol": protocol,
+            "session_ms": SESSION_MS,
+            "poll_ms": poll_ms,
+        }
+        self._patients: dict[str, subprocess.Popen[str]] = {}
+
+    def close(self) -> None:
+        """End all programs."""
+        for name in list(self._patients):
+            self.kill(name)
+
+    def admit(self, name: str, instance_id: str | None = None) -> None:
+        """Start a member."""
+        client_id = name if self._own_names else None
+        settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
+        command = [sys.executable, "-m", "tests.clinic.patient", self._library, json.dumps(settings)]
+        self._patients[name] = spawn(command, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
+
+    def settle(self, *names: str) -> None:
+        """Wait until each of these members owns a partition, as the explanation says."""
+        count = len(names)
+        members = f"{count} member{'s' if count > 1 else ''}."
+        self.wait_for(
+            f"the group has {count} members",
+            lambda: any(str(line).endswith(members) for one in self.explanations()[-1:] for line in one["details"]),
+        )
+
+    def order(self, name: str, what: str) -> None:
+        """Ask a member to be ill."""
+        stdin = self._patients[name].stdin
+        assert stdin is not None
+        stdin.write(f"{what}\n")
+        stdin.flush()
+
+    def send(self, name: str, number: int) -> None:
+        """Send a signal to a member."""
+        self._patients[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """Kill a member."""
+        self._end(self._patients.pop(name), 0)
+
+    def discharge(self, name: str) -> None:
+        """End a member in order: its standard input ends."""
+        patient = self._patients.pop(name)
+        assert patient.stdin is not None
+        patient.stdin.close()
+        patient.wait(LIMIT)
+        self._end(patient, 0)
+
+    def wait_for(self, what: str, check: Callable[[], bool]) -> None:
+        """Ask for the explanation until it is as expected."""
+        deadline = time.monotonic() + LIMIT
+        while not check():
+            assert time.monotonic() < deadline, f"not within {LIMIT} s: {what}\n{self.transcript()}"
+
+    def removed(self) -> bool:
+        """Whether a member was removed because of its session."""
+        return any("its session is" in one["text"] and "will be" not in one["text"] for one in self.explanations())
+
+    def explanations(self) -> list[dict[str, Any]]:
+        """What `barnabas groups explain` says."""
+        command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self._group, "--json"]
+        result = run([*command, "-b", self._bootstrap], LIMIT)
+        if result.returncode:
+            return []
+        found: list[dict[str, Any]] = json.loads(result.stdout)
+        return found
+
+    def transcript(self) -> str:
+        """What `barnabas groups explain` says, for a failure."""
+        lines = []
+        for one in self.explanations():
+            lines += [one["text"], *one["details"], f"To do: {one['remedy']}"]
+        return "\n".join(lines)
+
+    def _end(self, patient: subprocess.Popen[str], grace: float) -> None:
+        end(patient, grace)
+        for stream in (patient.stdin, patient.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue

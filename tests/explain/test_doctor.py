@@ -1,0 +1,121 @@
+"""What the doctor finds in a group, worst first."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_explain.catalog import MemberDisconnected, MemberJoined
+from barnabas_explain.doctor import Diagnosis, Present, Reader, examine
+from barnabas_explain.members import Member
+from barnabas_explain.records import EventRecord
+from tests.explain.reading import read
+from tests.explain.test_findings import OPEN, back, closed, event, expired, left, slow_polls
+
+NOW = 200_000
+
+
+def reader(number: int, topics: tuple[str, ...] = ("t",), partitions: tuple[int, ...] = ()) -> Reader:
+    member = Member(f"m{number}", f"c{number}", "/h", None)
+    return Reader(member, frozenset(topics), frozenset((topics[0], each) for each in partitions))
+
+
+def present(*readers: Reader, **values: Any) -> Present:
+    return Present("g", values.pop("state", "Stable"), readers, **{"topics": {"t": 2, "u": 2}, **values})
+
+
+def told(group: Present, *records: EventRecord, since: int = 0) -> list[Diagnosis]:
+    return examine(group, read(list(records)), NOW, since)
+
+
+HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        HEALTHY,
+        present(state="Empty"),
+        present(reader(1), reader(2), reader(3), state="PreparingRebalance"),
+        present(reader(1, ("t", "u"), (0,)), reader(2, ("t",), (1,))),
+    ],
+    ids=["one that lags", "one without members and records", "one that rebalances", "subscriptions that overlap"],
+)
+def test_nothing_is_wrong_with(group: Present) -> None:
+    assert told(group) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "severity", "text"),
+    [
+        (
+            present(state="Empty", lags={("t", 0): 7, ("t", 1): 0}),
+            "no_members",
+            "broken",
+            "g has no members, and 7 records to read.",
+        ),
+        (
+            present(reader(1, ("t", "nowhere"), (0, 1))),
+            "no_topic",
+            "broken",
+            "c1 (h) subscribes to nowhere, which does not exist.",
+        ),
+        (
+            present(reader(1, ("u",), (0,)), reader(2, ("u",), (1,)), empty=frozenset({"u"})),
+            "empty_topic",
+            "odd",
+            "c1 (h) and c2 (h) subscribe to u, which has no record.",
+        ),
+        (
+            present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), reader(3)),
+            "too_many_members",
+            "odd",
+            "1 of 3 members have no partition: there are 2 partitions.",
+        ),
+        (
+            present(reader(1, ("t",), (0, 1)), reader(2, ("u",), (0, 1))),
+            "different_subscriptions",
+            "sick",
+            "Probably different programs share the group id g: c1 (h) to t; c2 (h) to u subscribed.",
+        ),
+    ],
+)
+def test_what_is_wrong_now(group: Present, kind: str, severity: str, text: str) -> None:
+    (found,) = told(group)
+    assert (found.kind, found.as_data()["severity"], found.text) == (kind, severity, text)
+    assert found.remedy
+
+
+RESTART = [left(), closed(5), event(MemberJoined, 102_000, 7)]
+
+
+@pytest.mark.parametrize(
+    ("records", "kinds"),
+    [
+        ([left(), back(7_200)], ["slow_poll"]),
+        ([expired(connection="closed", closed_by="client", closed_ago_ms=6_000)], ["killed"]),
+        ([left(), closed(5)], []),
+        (RESTART, []),
+        ([left(joined_ago_ms=4_000), back(20)], []),
+        (slow_polls(5), ["storm", "slow_poll"]),
+    ],
+    ids=["a slow poll", "a crash", "a stop", "one restart", "another subscription", "a storm"],
+)
+def test_what_was_wrong_lately(records: list[EventRecord], kinds: list[str]) -> None:
+    assert [each.kind for each in told(HEALTHY, *records)] == kinds
+
+
+def test_what_happened_often_is_told_once_with_its_worst_case() -> None:
+    found = told(HEALTHY, *slow_polls(3))[-1]
+    assert found.evidence == ("This happened 3 times, this was the worst time.",)
+    assert "5 s later: 20 s passed" in found.text
+
+
+def test_what_happened_long_ago_does_not_count() -> None:
+    assert told(HEALTHY, left(), back(7_200), since=150_000) == []
+
+
+def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
+    disconnected = event(MemberDisconnected, 199_000, closed_by="client", session_ms=OPEN["session_ms"])
+    (found,) = told(HEALTHY, disconnected)
+    assert (found.kind, found.sure) == ("disconnected", "possible")
+    assert "t-0 to t-1 wait until its session of 6 s is over, unless it has connected again" in found.text
