@@ -32,6 +32,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
     found.SILENT: SICK,
+    found.SILENT_OR_SLOW: SICK,
     found.NO_HEARTBEATS: SICK,
     found.SAME_INSTANCE: SICK,
 }

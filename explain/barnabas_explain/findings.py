@@ -46,6 +46,7 @@ KILLED: Final = "killed"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
+SILENT_OR_SLOW: Final = "silent_or_slow"
 NO_HEARTBEATS: Final = "no_heartbeats"
 SAME_INSTANCE: Final = "same_instance"
 
@@ -75,6 +76,7 @@ _WAS: Final = {
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
+    SILENT_OR_SLOW: "it had polled too slowly, or had been blocked or paused",
     NO_HEARTBEATS: "its heartbeats had probably starved",
     SAME_INSTANCE: "another program has its group.instance.id",
 }
@@ -221,9 +223,7 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
         return _of_left(event, case)
     if isinstance(event, MemberExpired):
         if of_epochs and event.connection == "open" and "rdkafka" in (event.software or ""):
-            finding = _of_silent_rdkafka(event, case)
-            if finding is not None:
-                return finding
+            return _of_silent_rdkafka(event, case)
         return None if event.is_new else _of_expired(event, case)
     if isinstance(event, MemberNotRejoined):
         return _of_not_rejoined(event, case)
@@ -386,25 +386,21 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
     return Finding(SILENT, member, text, remedy, POSSIBLE, silent, event.session_ms)
 
 
-def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding | None:
-    """A member of librdkafka in the consumer protocol: it sends no heartbeats after max.poll.interval.ms.
-
-    Returns:
-        None if it has not fetched either: then it was not only its program that was busy.
-    """
+def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding:
+    """A member of librdkafka in the consumer protocol: it sends no heartbeats after max.poll.interval.ms."""
     name, fetched, limit = event.name, event.fetched_ago_ms, event.rebalance_timeout_ms
     again = "" if case.back_ms is None else f", and it joined again {ms(case.back_ms)} later"
     silent = f"it sent no heartbeat for {ms(event.heard_ago_ms)}, as librdkafka does after max.poll.interval.ms"
-    if fetched is None:
-        text = f"{name} either polled too slowly, or was blocked or paused: {silent}{_of_limit(limit)}, its connection"
-        text += f" stayed open{again}"
-        return _slow_poll(event, text, limit, None, POSSIBLE)
-    if fetched < min(event.heard_ago_ms, event.session_ms) / 2:
+    if fetched is not None and fetched < min(event.heard_ago_ms, event.session_ms) / 2:
         text = (
             f"{name} probably polled too slowly: {silent}{_of_limit(limit)}, but it still fetched {ms(fetched)} before"
         )
         return _slow_poll(event, f"{text}{again}", limit, None, PROBABLE)
-    return None
+    text = f"{name} either polled too slowly, or was blocked or paused: {silent}{_of_limit(limit)}, and its connection"
+    text += f" stayed open{again}"
+    remedy = "Look whether its log says that it exceeded max.poll.interval.ms: then raise that, or give it less to do"
+    remedy += " between two polls. Otherwise look whether its process was paused, or raise session.timeout.ms."
+    return Finding(SILENT_OR_SLOW, event.member, text, remedy, POSSIBLE, limit_ms=limit)
 
 
 def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:

@@ -128,7 +128,7 @@ DISEASES: Final = (
         "each batch takes longer than max.poll.interval.ms",
         _slow_polls,
         says=("sick", "polled too slowly"),
-        hints=("sick", "either polled too slowly"),
+        hints=("sick", "either polled too slowly, or "),
         remedy=("max.poll.interval.ms", "sick"),
         never=_RESTARTS,
         grades={("confluent-kafka", "consumer"): VAGUE},
@@ -162,14 +162,18 @@ DISEASES: Final = (
         _paused,
         says=("sick", "probably blocked or paused"),
         remedy=("session.timeout.ms",),
-        never=("polled too slowly", *_RESTARTS),
+        never=("probably polled too slowly", *_RESTARTS),
+        hints=("sick", "either polled too slowly, or was blocked or paused"),
+        grades={("confluent-kafka", "consumer"): VAGUE},
     ),
     Disease(
         "process frozen",
         _frozen,
         says=("sick", "probably blocked or paused, or its network is cut"),
         remedy=("Look whether its process runs",),
-        never=("polled too slowly", *_RESTARTS),
+        never=("probably polled too slowly", *_RESTARTS),
+        hints=("sick", "either polled too slowly, or was blocked or paused"),
+        grades={("confluent-kafka", "consumer"): VAGUE},
     ),
     Disease(
         "restart",
@@ -181,7 +185,7 @@ DISEASES: Final = (
     Disease(
         "two programs with one group.instance.id",
         _same_instance,
-        says=("two programs probably use the group.instance.id one",),
+        says=("programs probably use the group.instance.id one",),
         remedy=("group.instance.id of its own",),
         never=("polled too slowly", "it was restarted"),
         # The second member is refused (UNRELEASED_INSTANCE_ID), and a refusal is not an event.

@@ -97,7 +97,10 @@ class Ward:
 
     def removed(self) -> bool:
         """Whether a member was removed because of its session."""
-        return any("its session is" in one["text"] and "will be" not in one["text"] for one in self.explanations())
+        return any(
+            ("its session is" in one["text"] and "will be" not in one["text"]) or "blocked or paused" in one["text"]
+            for one in self.explanations()
+        )
 
     def explanations(self) -> list[dict[str, Any]]:
         """What `barnabas groups explain` says."""

@@ -309,7 +309,7 @@ def test_librdkafka_sends_no_heartbeats_in_the_consumer_protocol_while_it_is_not
     assert slow is not None
     assert paused is not None
     assert unknown is not None
-    assert (slow.kind, paused.kind, unknown.kind) == ("slow_poll", "blocked", "slow_poll")
+    assert (slow.kind, paused.kind, unknown.kind) == ("slow_poll", "silent_or_slow", "silent_or_slow")
     assert (slow.sure, unknown.sure) == (PROBABLE, POSSIBLE)
     assert "it still fetched 300 ms before, and it joined again 3 s later" in slow.text
     assert "either polled too slowly, or was blocked or paused" in unknown.text
