@@ -481,7 +481,8 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
     told = _of_findings(rebalances, findings)
     unexplained = [start for start in starts if all(start not in each.starts for each in told)]
-    texts = [(len(each.starts), each.text(len(starts))) for each in told] + _of_counts(unexplained)
+    counts = _of_counts(unexplained)
+    texts = [(len(each.starts), each.text(len(starts))) for each in told] + counts
     parts_told = [text for _, text in sorted(texts, key=lambda each: -each[0])]
     first, last = starts[0], starts[-1]
     seconds = max((last.time - first.time) / 1000, 0.001)
@@ -489,7 +490,7 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         parts_told[MAX_NAMED:] = [count(len(parts_told) - MAX_NAMED, "more member")]
     text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts_told)}."
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
-    if heaviest is not None and len(heaviest.starts) * 2 >= len(starts):
+    if heaviest is not None and len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
         remedy = heaviest.finding.remedy
     else:
         remedy = _remedy_of_counts(starts, events)

@@ -54,7 +54,7 @@ class Disease:
 
 
 #: Advice that does not cure a program that is slow or ill and was never restarted.
-_RESTARTS: Final = ("restarts or loses its session", "group.instance.id", "it was restarted", "was stopped")
+_RESTARTS: Final = ("was restarted", "group.instance.id", "it was restarted", "was stopped")
 
 
 def _two(ward: Ward) -> None:
@@ -139,14 +139,14 @@ DISEASES: Final = (
         _killed,
         says=("sick", "probably crashed or was killed"),
         remedy=("its process ended",),
-        never=("polled too slowly", "restarts or loses its session", "group.instance.id"),
+        never=("polled too slowly", "was restarted", "group.instance.id"),
     ),
     Disease(
         "an exit without close()",
         _crashed,
         says=("sick", "probably crashed or was killed"),
         remedy=("exit without close()",),
-        never=("polled too slowly", "restarts or loses its session", "group.instance.id"),
+        never=("polled too slowly", "was restarted", "group.instance.id"),
     ),
     Disease(
         "event loop or interpreter lock blocked for longer than the session",

@@ -268,6 +268,18 @@ def test_a_storm_names_its_cause_and_the_worst_case() -> None:
     assert storm.remedy.startswith("Set max.poll.interval.ms of c (h) above 21 s")
 
 
+def test_the_remedy_of_a_storm_is_that_of_its_heaviest_cause() -> None:
+    records = slow_polls(1)
+    for number in range(20, 24):
+        at = 110_000 + number
+        records += [event(MemberJoined, at, number, f"c{number}"), *started(at, MemberJoined, number, f"c{number}")]
+    (storm,) = explain(read(records))
+    assert "2 of them because c (h) probably polled too slowly" in storm.text
+    assert "c20 (h) joined once" in storm.text
+    assert storm.remedy is not None
+    assert storm.remedy.startswith("Set max.poll.interval.ms of c (h) above 20 s")
+
+
 def test_what_else_happens_during_a_storm_stays_a_line_of_its_own() -> None:
     killed = event(
         MemberExpired, 130_000, 77, "other", **{**OPEN, "connection": "closed"}, heard_ago_ms=6_100, closed_ago_ms=6_000

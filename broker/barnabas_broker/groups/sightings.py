@@ -3,7 +3,7 @@
 Machines know what a request asks for. Here is what is seen besides: when a member committed last, whether its
 connection is open, which program it is. It goes into the events about the member, where
 :mod:`barnabas_explain.diagnosis` infers from it why a member is gone. Nothing is kept per record or per request: about
-300 bytes for each member, and as much for each connection with members.
+160 bytes for each member, and 600 for each connection with members.
 """
 
 from collections.abc import Callable
