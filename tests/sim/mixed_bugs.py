@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.groups.classic.group import ClassicGroup
-from barnabas_broker.groups.consumer import group as consumer_group
+from barnabas_broker.groups.consumer import reconciliation
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 def partitions_are_given_away_before_they_are_revoked() -> AbstractContextManager[Any]:
     """What a member reports as owned is ignored."""
-    return patch.object(consumer_group, "_owns", lambda reported, revoking: False)
+    return patch.object(reconciliation, "owns", lambda reported, revoking: False)
 
 
 def an_upgrade_forgets_what_members_own() -> AbstractContextManager[Any]:

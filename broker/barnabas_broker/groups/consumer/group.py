@@ -57,6 +57,14 @@ from barnabas_broker.groups.consumer.members import (
     ConsumerGroupMember,
     Owned,
 )
+from barnabas_broker.groups.consumer.reconciliation import (
+    CurrentAssignment,
+    Goal,
+    has_more,
+    next_assignment,
+    same_partitions,
+    without,
+)
 from barnabas_broker.groups.consumer.regex import MAX_NAMES, MAX_REGEXES, Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
@@ -1145,14 +1153,6 @@ class ConsumerGroup:
             return names
         return names | resolved.topics if names else resolved.topics
 
-    def _subscribes(self, member: ConsumerGroupMember, topic_id: bytes) -> bool:
-        """Whether a member subscribes to a topic, and it exists."""
-        topic = self._settings.topics.by_id.get(topic_id)
-        if topic is None:
-            return False
-        resolved = self.resolved.get(member.regex)
-        return topic.name in member.topics or (resolved is not None and topic.name in resolved.topics)
-
     def uses_regex(self, regex: str) -> bool:
         """Whether a member subscribes with `regex`: then it has been checked."""
         return regex in self._regexes
@@ -1576,8 +1576,8 @@ class ConsumerGroup:
             heartbeat_interval_ms=self._next_heartbeat(member, now),
         )
         # A disk may have lost the record that gave a member partitions. It gives up what it reports but does not own.
-        owns_more = heartbeat.reported is not None and _has_more(heartbeat.reported, member)
-        if heartbeat.full or owns_more or not _same_partitions(member.assigned, heartbeat.assigned_before):
+        owns_more = heartbeat.reported is not None and has_more(heartbeat.reported, member)
+        if heartbeat.full or owns_more or not same_partitions(member.assigned, heartbeat.assigned_before):
             response.assignment = HeartbeatAssignment(
                 topic_partitions=[
                     HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
@@ -1596,17 +1596,23 @@ class ConsumerGroup:
     ) -> None:
         """Bring a member one step closer to its target, as far as it and the others have revoked."""
         before = _assignment_of(member)
-        state, revoking = member.state, member.revoking
-        waits = state is MemberState.UNREVOKED_PARTITIONS and _owns(reported, revoking)
-        if not waits and not member.is_reconciled_to(self.assignment_epoch):
-            self._compute_next(member, reported)
-        elif subscription_changed:
-            self._drop_unsubscribed(member, reported)
+        revoking = member.revoking
+        goal = Goal(
+            self.targets.get(member.member_id, {}),
+            self.assignment_epoch,
+            self.subscription(member),
+            self._settings.topics.by_id,
+            self._owners,
+        )
+        after = next_assignment(member, reported, goal, subscription_changed=subscription_changed)
+        if after is None:
+            return
+        self._set_assignment(member, after)
         if _assignment_of(member) == before:
             return
         self._change(_CURRENT, member.member_id)
         self._update_lag(member)
-        if revoking and (revoked := _without(revoking, member.revoking)):
+        if revoking and (revoked := without(revoking, member.revoking)):
             waited_ms = (now - member.revoking_since) * 1000
             member.has_revoked()
             out.append(
@@ -1634,79 +1640,12 @@ class ConsumerGroup:
         member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
         self._check_member(member)
 
-    def _compute_next(self, member: ConsumerGroupMember, reported: Target | None) -> None:
-        """Move a member towards its target: it revokes first, then it gets the partitions that are free."""
-        target = self.targets.get(member.member_id, {})
-        keep: dict[bytes, Mapping[int, int]] = {}
-        revoke: dict[bytes, Mapping[int, int]] = {}
-        free: dict[bytes, list[int]] = {}
-        unreleased = False
-        by_id, names, me = self._settings.topics.by_id, self.subscription(member), member.member_id
-        nothing: frozenset[int] = frozenset()
-        # In the order of the target, so that sorting for the record and the response has little to do.
-        for topic_id in {**target, **member.assigned}:
-            topic = by_id.get(topic_id)
-            wanted = target.get(topic_id, nothing) if topic is not None and topic.name in names else nothing
-            missing = wanted
-            owned = member.assigned.get(topic_id)
-            if owned:
-                if owned.keys() <= wanted:
-                    # The very object: thousands of topics do not change.
-                    keep[topic_id] = owned
-                    if len(owned) == len(wanted):
-                        continue
-                    missing = wanted - owned.keys()
-                elif not wanted:
-                    # The very object, too: no other member becomes its owner yet.
-                    revoke[topic_id] = owned
-                else:
-                    kept = {partition: epoch for partition, epoch in owned.items() if partition in wanted}
-                    revoke[topic_id] = {each: epoch for each, epoch in owned.items() if each not in wanted}
-                    if kept:
-                        keep[topic_id] = kept
-                        missing = wanted - kept.keys()
-            if not missing:
-                continue
-            owners = self._owners.get(topic_id)
-            # What the member has just revoked is still its own.
-            available = [each for each in missing if owners.get(each, me) == me] if owners else [*missing]
-            if len(available) < len(missing):
-                unreleased = True
-            if available:
-                free[topic_id] = available
-        if revoke and _owns(reported, revoke):
-            self._set_assignment(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
-            return
-        epoch = self.assignment_epoch
-        for topic_id, available in free.items():
-            gained = dict.fromkeys(available, epoch)
-            kept_before = keep.get(topic_id)
-            keep[topic_id] = gained if kept_before is None else {**kept_before, **gained}
-        state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-        self._set_assignment(member, state, epoch, keep, {})
-
-    def _drop_unsubscribed(self, member: ConsumerGroupMember, reported: Target | None) -> None:
-        """A member has unsubscribed from topics: it revokes their partitions without waiting for a new target."""
-        keep = {topic_id: owned for topic_id, owned in member.assigned.items() if self._subscribes(member, topic_id)}
-        if len(keep) == len(member.assigned):
-            return
-        revoke = {topic_id: dict(owned) for topic_id, owned in member.revoking.items()}
-        for topic_id, owned in member.assigned.items():
-            if topic_id not in keep:
-                revoke.setdefault(topic_id, {}).update(owned)
-        if _owns(reported, revoke):
-            self._set_assignment(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
-        else:
-            self._set_assignment(member, member.state, member.epoch, keep, member.revoking)
-
-    def _set_assignment(
-        self, member: ConsumerGroupMember, state: MemberState, epoch: int, assigned: Owned, revoking: Owned
-    ) -> None:
+    def _set_assignment(self, member: ConsumerGroupMember, after: CurrentAssignment) -> None:
         """Set what a member owns, and what follows from it: who owns each partition."""
         before = member.assigned, member.revoking
-        member.state = state
-        member.previous_epoch, member.epoch = member.epoch, epoch
-        member.assigned, member.revoking = assigned, revoking
+        member.state = after.state
+        member.previous_epoch, member.epoch = member.epoch, after.epoch
+        member.assigned, member.revoking = after.assigned, after.revoking
         self._own(member, *before)
 
     def _own(self, member: ConsumerGroupMember, kept_before: Owned, revoking_before: Owned) -> None:
@@ -2545,36 +2484,6 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
         topic_id = bytes(topic.topic_id)
         reported[topic_id] = reported.get(topic_id, frozenset()).union(topic.partitions)
     return reported
-
-
-def _owns(reported: Target | None, revoking: Owned) -> bool:
-    """Whether a member may still own partitions that it has to revoke. It does not if it reports none of them."""
-    if reported is None:
-        return bool(revoking)
-    return any(not partitions.isdisjoint(revoking.get(topic_id, ())) for topic_id, partitions in reported.items())
-
-
-def _has_more(reported: Target, member: ConsumerGroupMember) -> bool:
-    """Whether a member reports partitions that it does not own."""
-    assigned, revoking = member.assigned, member.revoking
-    nothing: Mapping[int, int] = {}
-    return any(
-        not partitions <= assigned.get(topic_id, nothing).keys()
-        and not partitions <= assigned.get(topic_id, nothing).keys() | revoking.get(topic_id, nothing).keys()
-        for topic_id, partitions in reported.items()
-    )
-
-
-def _without(one: Owned, other: Owned) -> dict[bytes, set[int]]:
-    """The partitions of one that the other does not have."""
-    found = {topic_id: partitions.keys() - other.get(topic_id, {}).keys() for topic_id, partitions in one.items()}
-    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
-
-
-def _same_partitions(one: Owned, other: Owned) -> bool:
-    return one is other or (
-        one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
-    )
 
 
 def _assignment_of(member: ConsumerGroupMember) -> tuple[object, ...]:
