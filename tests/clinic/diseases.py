@@ -107,6 +107,11 @@ def _restarted(ward: Ward) -> None:
     ward.admit("sick")
 
 
+def _resubscribed(ward: Ward) -> None:
+    _two(ward)
+    ward.order("sick", "resubscribe")
+
+
 def _same_instance(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
     ward.settle("sick")
@@ -181,6 +186,16 @@ DISEASES: Final = (
         says=("sick", "left", "it was restarted"),
         remedy=("group.instance.id",),
         never=("polled too slowly", "killed", "blocked"),
+    ),
+    Disease(
+        "program that unsubscribes and subscribes again",
+        _resubscribed,
+        says=("sick", "unsubscribed and subscribed again"),
+        hints=("sick", "either polled too slowly, or unsubscribed"),
+        never=("probably polled too slowly", "killed", "blocked", "it was restarted"),
+        # The broker does not know max.poll.interval.ms of aiokafka. A consumer of barnabas stays a member.
+        grades={("aiokafka", "classic"): VAGUE},
+        without=(("barnabas", "classic"), ("barnabas", "consumer")),
     ),
     Disease(
         "two programs with one group.instance.id",
