@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.groups.consumer import group as consumer_group
+from barnabas_broker.groups.consumer import records
 from barnabas_broker.groups.consumer.group import INITIAL_EPOCH, ConsumerGroup
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_protocol.errors import ErrorCode
@@ -79,7 +79,7 @@ def heartbeats_are_answered_before_they_are_in_the_log() -> AbstractContextManag
 
 def a_record_lacks_the_rebalance_timeout() -> AbstractContextManager[Any]:
     """The next coordinator gives members no time to revoke."""
-    right = consumer_group._member_value
+    right = records._member_value
 
     @wraps(right)
     def wrong(member: ConsumerGroupMember) -> Any:
@@ -87,7 +87,7 @@ def a_record_lacks_the_rebalance_timeout() -> AbstractContextManager[Any]:
         value.rebalance_timeout_ms = -1
         return value
 
-    return patch.object(consumer_group, "_member_value", wrong)
+    return patch.object(records, "_member_value", wrong)
 
 
 def full_heartbeats_get_no_assignment() -> AbstractContextManager[Any]:

@@ -42,6 +42,7 @@ from typing import Final, NamedTuple, Self
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.group import reason_of
 from barnabas_broker.groups.classic.members import protocols_of
+from barnabas_broker.groups.consumer import records
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, NewTargets, Target, target_record
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
@@ -65,6 +66,7 @@ from barnabas_broker.groups.consumer.reconciliation import (
     same_partitions,
     without,
 )
+from barnabas_broker.groups.consumer.records import ReplayedGroup, assignment_content, member_content, member_from
 from barnabas_broker.groups.consumer.regex import MAX_NAMES, MAX_REGEXES, Resolve, ResolvedRegex, refresh_due
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
@@ -101,23 +103,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.members import Member, Move
 from barnabas_protocol.coordinator_records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
     CoordinatorRecord,
-    CurrentTopicPartitions,
     GroupMetadataKey,
     MemberState,
 )
@@ -177,9 +163,6 @@ _MAX_MOVED_TOPICS: Final = 2_000
 
 #: Topics that an event about a regular expression names at most.
 _MAX_NAMED: Final = 20
-
-#: The record types of `_record`, which are also those of the keys. The first is that of the classic group that it was.
-_CLASSIC, _EPOCH, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT, _REGEX = 2, 3, 5, 6, 7, 8, 16
 
 
 class Downgrade(NamedTuple):
@@ -264,18 +247,6 @@ class ConsumerGroupSettings:
     max_migration_bytes: int = 8 * 1024 * 1024
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     classic_max_size: int = 2**31 - 1
-
-
-@dataclass(slots=True)
-class ReplayedGroup:
-    """The records of a group, as far as they are not deleted: what :meth:`ConsumerGroup.restore` reads."""
-
-    epoch: ConsumerGroupMetadataValue | None = None
-    members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
-    target_epoch: ConsumerGroupTargetAssignmentMetadataValue | None = None
-    targets: dict[str, ConsumerGroupTargetAssignmentMemberValue] = field(default_factory=dict)
-    current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
-    regexes: dict[str, ConsumerGroupRegularExpressionValue] = field(default_factory=dict)
 
 
 class _Heartbeat(NamedTuple):
@@ -637,7 +608,7 @@ class ConsumerGroup:
         member.last_seen = now
         member.fenced = False
         names, regex = member.topics, member.regex
-        described = _description(member)
+        described = member_content(member)
         member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
         member.rack_id = said.rack_id if said.rack_id is not None else member.rack_id
         if said.rebalance_timeout_ms != -1:
@@ -679,8 +650,8 @@ class ConsumerGroup:
                     rebalance_timeout_ms=member.rebalance_timeout_ms,
                 )
             )
-        if joins or described != _description(member):
-            self._change(_MEMBER, member_id)
+        if joins or described != member_content(member):
+            self._change(records.MEMBER, member_id)
         changed = member.topics != names or member.regex != regex
         bumps = False
         if changed:
@@ -831,7 +802,7 @@ class ConsumerGroup:
         old_id = member.member_id
         if old_id != member_id:
             del self.members[old_id]
-            for record_type in (_CURRENT, _TARGET, _MEMBER):
+            for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
                 self._change(record_type, old_id)
             self._lagging.discard(old_id)
             member.member_id = member_id
@@ -845,11 +816,11 @@ class ConsumerGroup:
                     self._owners[topic_id][partition] = member_id
             if self._computation is not None:
                 self._computation.replaced[old_id] = member_id
-            for record_type in (_MEMBER, _TARGET):
+            for record_type in (records.MEMBER, records.TARGET):
                 self._change(record_type, member_id)
         member.epoch = member.previous_epoch = JOIN_EPOCH
         member.join_by = member.sync_by = inf
-        self._change(_CURRENT, member_id)
+        self._change(records.CURRENT, member_id)
         self._update_lag(member)
         return old_id
 
@@ -1184,7 +1155,7 @@ class ConsumerGroup:
             if not self._regexes[before]:
                 del self._regexes[before]
                 self._set_matches(before, None)
-                self._change(_REGEX, before)
+                self._change(records.REGEX, before)
                 if not self.resolved:
                     self._refreshed_at = -inf
 
@@ -1266,7 +1237,7 @@ class ConsumerGroup:
                     out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
                 continue
             self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
-            self._change(_REGEX, regex)
+            self._change(records.REGEX, regex)
             out.append(
                 RegexResolved(
                     generation=self.epoch,
@@ -1330,7 +1301,7 @@ class ConsumerGroup:
         self.metadata_hash = metadata_hash
         self._topics_version = self._settings.topics.version
         self.bumped_at = now
-        self._change(_EPOCH, "")
+        self._change(records.EPOCH, "")
         out.append(
             EpochBumped(
                 generation=self.epoch,
@@ -1412,14 +1383,14 @@ class ConsumerGroup:
         for member_id, member in self.members.items():
             if member_id in changed or member_id not in before:
                 target = targets.setdefault(member_id, {})
-                self._change(_TARGET, member_id)
+                self._change(records.TARGET, member_id)
                 topics += len(target)
                 if len(moves) < _MAX_MOVES and topics < _MAX_MOVED_TOPICS:
                     moves.append(self._move(member, before.get(member_id, {}), target))
         self.targets = targets
         self.assignment_epoch = computation.epoch
         self._assigned_at, self._wall_ms_of_target = now, wall_ms
-        self._change(_TARGET_EPOCH, "")
+        self._change(records.TARGET_EPOCH, "")
         epoch = self.assignment_epoch
         self._lagging = {each.member_id for each in self.members.values() if not each.is_reconciled_to(epoch)}
         out.append(
@@ -1595,7 +1566,7 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         """Bring a member one step closer to its target, as far as it and the others have revoked."""
-        before = _assignment_of(member)
+        before = assignment_content(member)
         revoking = member.revoking
         goal = Goal(
             self.targets.get(member.member_id, {}),
@@ -1608,9 +1579,9 @@ class ConsumerGroup:
         if after is None:
             return
         self._set_assignment(member, after)
-        if _assignment_of(member) == before:
+        if assignment_content(member) == before:
             return
-        self._change(_CURRENT, member.member_id)
+        self._change(records.CURRENT, member.member_id)
         self._update_lag(member)
         if revoking and (revoked := without(revoking, member.revoking)):
             waited_ms = (now - member.revoking_since) * 1000
@@ -1731,7 +1702,7 @@ class ConsumerGroup:
             member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
             self._own(member, *before)
             self._update_lag(member)
-            self._change(_CURRENT, member_id)
+            self._change(records.CURRENT, member_id)
             out.append(
                 MemberAway(generation=self.epoch, member=member.identity(), session_ms=self.session_timeout * 1000)
             )
@@ -1755,7 +1726,7 @@ class ConsumerGroup:
         """Remove members: what they own is free, and the group epoch grows."""
         for member in members:
             member_id = member.member_id
-            for record_type in (_CURRENT, _TARGET, _MEMBER):
+            for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
                 self._change(record_type, member_id)
             del self.members[member_id]
             self.targets.pop(member_id, None)
@@ -1816,13 +1787,13 @@ class ConsumerGroup:
         wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
         current = stable and topics_version == settings.topics.version
         group._assignment_due = not current or sum(map(len, group._owners.values())) < wanted
-        keys = [(_CLASSIC, "")]
+        keys = [(records.CLASSIC, "")]
         if group.members:
-            keys += [(_MEMBER, member_id) for member_id in group.members]
-            keys.append((_EPOCH, ""))
-            keys += [(_TARGET, member_id) for member_id in group.members]
-            keys.append((_TARGET_EPOCH, ""))
-            keys += [(_CURRENT, member_id) for member_id in group.members]
+            keys += [(records.MEMBER, member_id) for member_id in group.members]
+            keys.append((records.EPOCH, ""))
+            keys += [(records.TARGET, member_id) for member_id in group.members]
+            keys.append((records.TARGET_EPOCH, ""))
+            keys += [(records.CURRENT, member_id) for member_id in group.members]
         for number, key in enumerate(keys, 1):
             group._migrated.append((key, group._record(*key)))
             if number % _RECORDS_PER_STEP == 0:
@@ -1842,8 +1813,8 @@ class ConsumerGroup:
         """
         self._last_ticket += 1
         self._appends[self._last_ticket] = _Append([key for key, _ in self._migrated])
-        records, self._migrated = self.migration, []
-        return PersistRecords(self._last_ticket, records, batch)
+        migrated, self._migrated = self.migration, []
+        return PersistRecords(self._last_ticket, migrated, batch)
 
     def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
         """Send responses when everything that has been appended so far is in the log."""
@@ -1935,12 +1906,12 @@ class ConsumerGroup:
     def ending(self) -> Steps[list[CoordinatorRecord]]:
         """The last records of a group that is downgraded: what is not yet written, and what deletes it."""
         keys = dict.fromkeys((*self._unwritten, *self._changed))
-        records: list[CoordinatorRecord] = []
+        ending: list[CoordinatorRecord] = []
         for record in chain((self._record(*key) for key in keys), self._tombstones()):
-            records.append(record)
-            if len(records) % _RECORDS_PER_STEP == 0:
+            ending.append(record)
+            if len(ending) % _RECORDS_PER_STEP == 0:
                 yield
-        return records
+        return ending
 
     # Time
 
@@ -2082,8 +2053,8 @@ class ConsumerGroup:
             for some in self._parts(keys) or [[]]:
                 self._last_ticket += 1
                 self._appends[self._last_ticket] = _Append([key for key, _ in migrated] + some)
-                records = [record for _, record in migrated] + [self._record(*key) for key in some]
-                out.append(PersistRecords(self._last_ticket, records))
+                appended = [record for _, record in migrated] + [self._record(*key) for key in some]
+                out.append(PersistRecords(self._last_ticket, appended))
                 migrated = []
         if self._appends:
             self._appends[next(reversed(self._appends))].replies += replies
@@ -2095,11 +2066,11 @@ class ConsumerGroup:
 
         A classic group becomes one of the consumer protocol as a whole or not at all.
         """
-        if len(keys) == 1 or (_CLASSIC, "") in keys:
+        if len(keys) == 1 or (records.CLASSIC, "") in keys:
             return [keys]
         parts: list[list[tuple[int, str]]] = [[]]
         for key in keys:
-            alone = key[0] == _REGEX and key[1] in self.resolved
+            alone = key[0] == records.REGEX and key[1] in self.resolved
             if parts[-1] and (alone or len(parts[-1]) >= _RECORDS_PER_APPEND):
                 parts.append([])
             parts[-1].append(key)
@@ -2131,42 +2102,19 @@ class ConsumerGroup:
     def _record(self, record_type: int, member_id: str) -> CoordinatorRecord:
         """The record for what the group knows now; a tombstone if that is nothing."""
         group_id = self.group_id
-        member = self.members.get(member_id)
-        if record_type == _CURRENT:
-            # First: a new target changes this record of each member.
-            return (
-                ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
-                None if member is None else _current_value(member),
-            )
-        if record_type == _CLASSIC:
-            return GroupMetadataKey(group=group_id), None
-        if record_type == _EPOCH:
-            return (
-                ConsumerGroupMetadataKey(group_id=group_id),
-                ConsumerGroupMetadataValue(epoch=self.epoch, metadata_hash=self.metadata_hash),
-            )
-        if record_type == _TARGET_EPOCH:
-            return (
-                ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-                ConsumerGroupTargetAssignmentMetadataValue(
-                    assignment_epoch=self.assignment_epoch, assignment_timestamp=self._wall_ms_of_target
-                ),
-            )
-        if record_type == _MEMBER:
-            return (
-                ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
-                None if member is None else _member_value(member),
-            )
-        if record_type == _REGEX:
-            resolved = self.resolved.get(member_id)
-            return (
-                ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=member_id),
-                None
-                if resolved is None
-                else ConsumerGroupRegularExpressionValue(
-                    topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
-                ),
-            )
+        match record_type:
+            case records.CURRENT:
+                return records.current_record(group_id, member_id, self.members.get(member_id))
+            case records.CLASSIC:
+                return GroupMetadataKey(group=group_id), None
+            case records.EPOCH:
+                return records.epoch_record(group_id, self.epoch, self.metadata_hash)
+            case records.TARGET_EPOCH:
+                return records.target_epoch_record(group_id, self.assignment_epoch, self._wall_ms_of_target)
+            case records.MEMBER:
+                return records.member_record(group_id, member_id, self.members.get(member_id))
+            case records.REGEX:
+                return records.regex_record(group_id, member_id, self.resolved.get(member_id))
         target = self.targets.get(member_id)
         made = self._target_records.get(member_id)
         if made is not None and made[0] is target:
@@ -2181,20 +2129,14 @@ class ConsumerGroup:
         group_id = self.group_id
         pending = [key for append in self._appends.values() for key in append.keys]
         pending += self._unwritten
-        gone = [name for record_type, name in pending if record_type in (_MEMBER, _TARGET, _CURRENT)]
+        gone = [
+            name for record_type, name in pending if record_type in (records.MEMBER, records.TARGET, records.CURRENT)
+        ]
         ids = list(dict.fromkeys((*self.members, *gone)))
-        regexes = dict.fromkeys((*self.resolved, *(name for record_type, name in pending if record_type == _REGEX)))
-        for each in ids:
-            yield ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=each), None
-        for each in ids:
-            yield ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each), None
-        yield ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
-        for each in ids:
-            yield ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each), None
-        for regex in regexes:
-            yield ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
-        yield ConsumerGroupPartitionMetadataKey(group_id=group_id), None
-        yield ConsumerGroupMetadataKey(group_id=group_id), None
+        regexes = dict.fromkeys(
+            (*self.resolved, *(name for record_type, name in pending if record_type == records.REGEX))
+        )
+        yield from records.tombstones(group_id, ids, regexes)
 
     @classmethod
     def restore(
@@ -2232,7 +2174,7 @@ class ConsumerGroup:
         for number, (member_id, value) in enumerate(replayed.members.items(), 1):
             if number % _MEMBERS_PER_STEP == 0:
                 yield
-            member = _member_from(member_id, value, replayed.current.get(member_id), now)
+            member = member_from(member_id, value, replayed.current.get(member_id), now)
             target = replayed.targets.get(member_id)
             if target is not None:
                 group.targets[member_id] = {
@@ -2248,7 +2190,7 @@ class ConsumerGroup:
                 # The version is that of another process: topics may have been created since, so that it does not count.
                 group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp) / 1000))
             else:
-                group._unwritten[_REGEX, regex] = None
+                group._unwritten[records.REGEX, regex] = None
         # One of them may just have changed it.
         group._unsubscribed = any(each.regex and each.regex not in group.resolved for each in group.members.values())
         newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
@@ -2259,7 +2201,7 @@ class ConsumerGroup:
         if newest > group.epoch or (current and (without_target or not group._targets_fit())):
             # A damaged disk has lost some of the records. The members can only agree on a new epoch.
             group.epoch = newest + 1
-            group._unwritten[_EPOCH, ""] = None
+            group._unwritten[records.EPOCH, ""] = None
         group._assign_without_heartbeats(now)
         return group
 
@@ -2291,7 +2233,7 @@ class ConsumerGroup:
             return {key: epochs for key, epochs in left.items() if epochs}
 
         member.assigned, member.revoking = without(member.assigned), without(member.revoking)
-        self._unwritten[_CURRENT, member.member_id] = None
+        self._unwritten[records.CURRENT, member.member_id] = None
 
     def _targets_fit(self) -> bool:
         """Whether each partition of the topics that the group is subscribed to is in the target of one member."""
@@ -2484,105 +2426,3 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> Target | None:
         topic_id = bytes(topic.topic_id)
         reported[topic_id] = reported.get(topic_id, frozenset()).union(topic.partitions)
     return reported
-
-
-def _assignment_of(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """The content of a member's record of type 8."""
-    return member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking
-
-
-def _description(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """The content of a member's record of type 5."""
-    return (
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.topics,
-        member.regex,
-        member.rebalance_timeout_ms,
-        member.assignor,
-        member.classic,
-    )
-
-
-def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataValue:
-    return ConsumerGroupMemberMetadataValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.regex,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        server_assignor=member.assignor,
-        classic_member_metadata=None
-        if member.classic is None
-        else ClassicMemberMetadata(
-            session_timeout_ms=member.classic.session_timeout_ms,
-            supported_protocols=[
-                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
-            ],
-        ),
-    )
-
-
-def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAssignmentValue:
-    def topics(owned: Owned) -> list[CurrentTopicPartitions]:
-        out = []
-        for topic_id in sorted(owned):
-            epochs = owned[topic_id]
-            partitions = sorted(epochs)
-            assignment_epochs = list(map(epochs.__getitem__, partitions))
-            out.append(
-                CurrentTopicPartitions(topic_id=topic_id, partitions=partitions, assignment_epochs=assignment_epochs)
-            )
-        return out
-
-    return ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=member.epoch,
-        previous_member_epoch=member.previous_epoch,
-        state=member.state,
-        assigned_partitions=topics(member.assigned),
-        partitions_pending_revocation=topics(member.revoking),
-    )
-
-
-def _member_from(
-    member_id: str,
-    value: ConsumerGroupMemberMetadataValue,
-    current: ConsumerGroupCurrentMemberAssignmentValue | None,
-    now: float,
-) -> ConsumerGroupMember:
-    """A member from its records. One without a current assignment has joined, and got no response yet."""
-    member = ConsumerGroupMember(member_id, now)
-    member.instance_id, member.rack_id = value.instance_id, value.rack_id
-    member.client_id, member.client_host = value.client_id, value.client_host
-    member.topics = frozenset(value.subscribed_topic_names)
-    member.regex = value.subscribed_topic_regex or ""
-    member.rebalance_timeout_ms = value.rebalance_timeout_ms
-    member.assignor = value.server_assignor
-    classic = value.classic_member_metadata
-    if classic is not None and classic.supported_protocols:
-        protocols = tuple((each.name, bytes(each.metadata)) for each in classic.supported_protocols)
-        member.classic = ClassicMetadata(classic.session_timeout_ms, protocols)
-    if current is None:
-        return member
-
-    def owned(topics: list[CurrentTopicPartitions]) -> dict[bytes, dict[int, int]]:
-        # Before Kafka 4.3 partitions had no epoch of their own (KIP-1251): the member's is the oldest that is certain.
-        return {
-            each.topic_id: dict(zip(each.partitions, each.assignment_epochs, strict=True))
-            if each.assignment_epochs is not None and len(each.assignment_epochs) == len(each.partitions)
-            else dict.fromkeys(each.partitions, current.member_epoch)
-            for each in topics
-            if each.partitions
-        }
-
-    member.epoch, member.previous_epoch = current.member_epoch, current.previous_member_epoch
-    member.assigned = owned(current.assigned_partitions)
-    member.revoking = owned(current.partitions_pending_revocation)
-    # A state that a newer version has written: the member moves on from what it owns.
-    known = current.state in MemberState._value2member_map_
-    member.state = MemberState(current.state) if known else MemberState.UNRELEASED_PARTITIONS
-    return member

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from barnabas_broker.coordinators.replay import PartitionReplay, Report
-from barnabas_broker.groups.consumer.group import ReplayedGroup
-from barnabas_broker.groups.consumer.replay import replay_record
+from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, GroupMetadataValue
 from barnabas_protocol.group_records import (

@@ -11,8 +11,8 @@ from barnabas_broker.groups.consumer.classic_members import (
     read_assignment,
     read_subscription,
 )
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
-from barnabas_broker.groups.consumer.replay import replay_record
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_explain.catalog import MemberExpired, MemberNotRejoined, MemberNotSynced, MemberReplaced
 from barnabas_explain.members import Member

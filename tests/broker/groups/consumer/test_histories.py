@@ -8,9 +8,9 @@ import re
 from random import Random
 from typing import Any
 
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
+from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
-from barnabas_broker.groups.consumer.replay import replay_record
+from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.consumer.machine import Machine, catalog, partitions, replace_topics

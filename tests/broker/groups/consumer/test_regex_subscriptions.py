@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer import group as group_module
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ReplayedGroup
+from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.regex import MAX_REGEXES, NAMES_PER_CALL, in_parts
-from barnabas_broker.groups.consumer.replay import replay_record
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.effects import Caller, PersistRecords
 from barnabas_explain.catalog import EpochBumped, RegexFailed, RegexResolved, SubscriptionChanged

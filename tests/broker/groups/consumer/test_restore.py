@@ -2,8 +2,7 @@
 
 import pytest
 
-from barnabas_broker.groups.consumer.group import ReplayedGroup
-from barnabas_broker.groups.consumer.replay import replay_record
+from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_explain.catalog import MemberRevoked
 from barnabas_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey
 from tests.broker.groups.consumer.machine import Machine, T
