@@ -70,7 +70,7 @@ class Work(asyncio.Future[T]):
 
 @final
 class _Turn(asyncio.Future[None]):
-    """What a task waits for until it is its client's turn. The slicer calls it.
+    """The future that a task awaits until it is its client's turn. The slicer calls it.
 
     The task goes on within the call, and not in a later turn of the event loop, so that its client is charged for it,
     and the slicer knows when the time of the turn is used up.
