@@ -14,7 +14,7 @@ from barnabas_protocol.schema import Api
 
 
 class ApiKey(IntEnum):
-    """The keys of all APIs of Kafka 4.3.1.
+    """The keys of all APIs of Kafka 4.4.0.
 
     :data:`barnabas_protocol.apis.APIS` has those whose messages are declared here.
     Source: ``org.apache.kafka.common.protocol.ApiKeys``; a test compares the two.
@@ -113,6 +113,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
     @property
     def title(self) -> str:

@@ -449,8 +449,8 @@ class FakeBroker(FakeCoordinator):
         return self.transactions.add_offsets(request)
 
     def _txn_offset_commit(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-        known = request.generation_id >= 0 or bool(request.member_id)
-        code = self._checked(request.member_id, request.generation_id) if known else ErrorCode.NONE
+        known = request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
+        code = self._checked(request.member_id, request.generation_id_or_member_epoch) if known else ErrorCode.NONE
         return self.transactions.commit_offsets(request, self._asked_in, code)
 
     def _end_txn(self, request: EndTxnRequest) -> EndTxnResponse:

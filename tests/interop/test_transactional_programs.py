@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.franz_go import BUILD_LIMIT, program
-from tests.interop.kafka_server import KafkaUnavailable, has_tools, jars, kafka_version, start_tool
+from tests.interop.kafka_server import KafkaUnavailable, has_tools, jars, start_tool
 from tests.interop.server import Server
 from tests.kafka_python import kafka
 from tests.needs import missing
@@ -123,7 +123,7 @@ def _copied(line: str, before: int) -> int:
 def streams(needs_jars: None) -> Path:
     """Folder with the jars of Kafka Streams and its examples."""
     try:
-        return jars(f"kafka-streams-{kafka_version()}", FOLDER / "streams" / "pom.xml")
+        return jars("kafka-streams", FOLDER / "streams" / "pom.xml")
     except KafkaUnavailable as error:
         missing(f"Kafka Streams cannot run here: {error.reason}", on_this_machine=has_tools())
 

@@ -14,17 +14,19 @@ from barnabas_protocol.schema import Api, Request, Response
 from tests.lots import in_lots
 from tests.protocol.reference import EXACT, load, snake
 
-#: The APIs of Kafka 4.3.1 that are not declared, by reason.
+#: The APIs of Kafka 4.4.0 that are not declared, by reason.
 NOT_DECLARED = {
     "between brokers and controllers only, or of Kafka before 4.0": """
         LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown Vote BeginQuorumEpoch EndQuorumEpoch
         AlterPartition Envelope FetchSnapshot BrokerRegistration BrokerHeartbeat UnregisterBroker AllocateProducerIds
-        ControllerRegistration AssignReplicasToDirs AddRaftVoter RemoveRaftVoter UpdateRaftVoter""",
+        ControllerRegistration AssignReplicasToDirs AddRaftVoter RemoveRaftVoter UpdateRaftVoter
+        UnregisterController""",
     "share groups (KIP-932)": """
         ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge InitializeShareGroupState ReadShareGroupState
         WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets
         AlterShareGroupOffsets DeleteShareGroupOffsets""",
-    "Kafka Streams groups (KIP-1071)": "StreamsGroupHeartbeat StreamsGroupDescribe",
+    "Kafka Streams groups (KIP-1071)": """
+        StreamsGroupHeartbeat StreamsGroupDescribe StreamsGroupTopologyDescriptionUpdate""",
     "delegation tokens (KIP-48)": """
         CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken""",
     "client metrics (KIP-714)": "GetTelemetrySubscriptions PushTelemetry",

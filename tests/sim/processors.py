@@ -83,7 +83,7 @@ class Processor(Consumer):
             group_id=self.group,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.epoch,
-            generation_id=identity.generation,
+            generation_id_or_member_epoch=identity.generation,
             member_id=identity.member_id,
             group_instance_id=identity.instance_id,
             topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions)],

@@ -1,4 +1,4 @@
-"""The configuration keys of Apache Kafka 4.3 that the broker does not serve, and what it does when one is set.
+"""The configuration keys of Apache Kafka 4.4 that the broker does not serve, and what it does when one is set.
 
 Most have no effect: the broker names them in a warning. A few are refused, because the broker would otherwise do less
 than the operator counts on, such as checking what clients may do; a refused key may be set to Kafka's own default,
@@ -119,6 +119,7 @@ UNSERVED: Final[dict[str, Unserved]] = {
         "one event loop serves all connections, and the system sizes its buffers",
         """
         background.threads | 10 | Threads for background tasks.
+        group.consumer.assignor.offload.enable | true | Whether assignors run in threads of their own.
         num.io.threads | 8 | Threads that process requests.
         num.network.threads | 3 | Threads that read requests and write responses.
         num.recovery.threads.per.data.dir | 2 | Threads that recover logs at the start.
@@ -175,11 +176,20 @@ UNSERVED: Final[dict[str, Unserved]] = {
         """,
     ),
     **_group(
+        "Decompression",
+        "message.max.decompressed.bytes says how far the broker decompresses a batch",
+        """
+        max.decompressed.message.bytes | 2147483639 | Largest decompressed size of a batch.
+        """,
+    ),
+    **_group(
         "Tiered storage",
         "tiered storage is not served",
         """
         follower.fetch.last.tiered.offset.enable | false | Whether a new follower skips records in the remote store.
         log.local.retention.bytes | -2 | Bytes that stay on the local disk.
+        log.remote.copy.lag.bytes | -1 | Bytes that stay out of the remote store.
+        log.remote.copy.lag.ms | 0 | Time that records stay out of the remote store.
         log.local.retention.ms | -2 | Time that records stay on the local disk.
         remote.fetch.max.wait.ms | 500 | How long a fetch may wait for the remote store.
         remote.list.offsets.request.timeout.ms | 30000 | How long ListOffsets may wait for the remote store.
@@ -218,9 +228,15 @@ UNSERVED: Final[dict[str, Unserved]] = {
         "share and streams groups are not served",
         """
         group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
+        errors.deadletterqueue.auto.create.topics.enable | false | Whether topics of dead letters are created.
+        errors.deadletterqueue.topic.name.prefix | dlq. | How the name of a topic of dead letters begins.
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
+        group.share.assignor.offload.enable | true | Whether assignors of share groups run in threads of their own.
         group.share.assignors | simple | Assignors of share groups.
         group.share.delivery.count.limit | 5 | How often a record is delivered at most.
+        group.share.dlq.manager.class.name | \
+            org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager | \
+            The class that writes dead letters.
         group.share.heartbeat.interval.ms | 5000 | How often members send heartbeats.
         group.share.initialize.retry.interval.ms | 30000 | Wait before a share group's state is initialized again.
         group.share.max.assignment.interval.ms | 15000 | Largest assignment interval of a share group.
@@ -243,6 +259,15 @@ UNSERVED: Final[dict[str, Unserved]] = {
             The class that keeps the state of share groups.
         group.share.record.lock.duration.ms | 30000 | How long a record stays acquired.
         group.share.session.timeout.ms | 45000 | Time without heartbeats after which a member is removed.
+        group.streams.acceptable.recovery.lag | 10000 | Lag at which a task counts as recovered.
+        group.streams.assignor.offload.enable | true | Whether assignors of streams groups run in threads of their own.
+        group.streams.assignors | sticky | Assignors of streams groups.
+        group.streams.max.warmup.replicas | 20 | Largest number of warm-up tasks.
+        group.streams.min.task.offset.interval.ms | 15000 | Smallest interval of reports of task offsets.
+        group.streams.num.warmup.replicas | 2 | Number of warm-up tasks.
+        group.streams.rack.aware.assignment.tags | | Tags by which tasks are spread.
+        group.streams.task.offset.interval.ms | 60000 | How often members report task offsets.
+        group.streams.topology.description.plugin.class | | The class that stores descriptions of topologies.
         group.streams.assignment.interval.ms | 1000 | Shortest time between two assignments of a streams group.
         group.streams.heartbeat.interval.ms | 5000 | How often members send heartbeats.
         group.streams.initial.rebalance.delay.ms | 3000 | Wait for more members before the first assignment.
@@ -335,6 +360,8 @@ UNSERVED: Final[dict[str, Unserved]] = {
         sasl.login.retry.backoff.max.ms | 10000 | Longest wait before a login is tried again.
         sasl.login.retry.backoff.ms | 100 | First wait before a login is tried again.
         sasl.mechanism.controller.protocol | GSSAPI | SASL mechanism towards controllers.
+        sasl.oauthbearer.allow.unverified.audience | false | Whether the audience of tokens may stay unchecked.
+        sasl.oauthbearer.allow.unverified.issuer | false | Whether the issuer of tokens may stay unchecked.
         sasl.oauthbearer.assertion.algorithm | RS256 | Algorithm that signs an assertion.
         sasl.oauthbearer.assertion.claim.aud | | Audience of an assertion.
         sasl.oauthbearer.assertion.claim.exp.seconds | 300 | Life of an assertion.
@@ -435,7 +462,11 @@ DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
     **_dynamic(
         ConfigType.BOOLEAN,
         """
+        errors.deadletterqueue.auto.create.topics.enable
         follower.fetch.last.tiered.offset.enable
+        group.consumer.assignor.offload.enable
+        group.share.assignor.offload.enable
+        group.streams.assignor.offload.enable
         log.preallocate
         transaction.partition.verification.enable
         """,
@@ -460,6 +491,7 @@ DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
         group.streams.assignment.interval.ms
         log.cleaner.io.buffer.size
         log.cleaner.threads
+        max.decompressed.message.bytes
         num.io.threads
         num.network.threads
         num.recovery.threads.per.data.dir
@@ -470,6 +502,13 @@ DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
         remote.log.manager.follower.thread.pool.size
         remote.log.reader.threads
         share.coordinator.cached.buffer.max.bytes
+        """,
+        per_broker=False,
+    ),
+    **_dynamic(
+        ConfigType.STRING,
+        """
+        errors.deadletterqueue.topic.name.prefix
         """,
         per_broker=False,
     ),
@@ -486,6 +525,8 @@ DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
         log.cleaner.dedupe.buffer.size
         log.local.retention.bytes
         log.local.retention.ms
+        log.remote.copy.lag.bytes
+        log.remote.copy.lag.ms
         log.roll.jitter.ms
         remote.list.offsets.request.timeout.ms
         remote.log.index.file.cache.total.size.bytes

@@ -110,7 +110,7 @@ class GroupRequest:
             reason = request.reason
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             instance_id, generation = request.instance_id, request.member_epoch
-        elif isinstance(request, OffsetCommitRequest):
+        elif isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest):
             instance_id, generation = request.group_instance_id, request.generation_id_or_member_epoch
         elif isinstance(request, JoinGroupRequest | LeaveGroupRequest):
             instance_id, generation = getattr(member, "group_instance_id", None), -1

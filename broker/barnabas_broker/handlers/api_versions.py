@@ -17,6 +17,8 @@ from barnabas_protocol.registry import ApiKey
 
 #: What a client may call its software and version (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+#: The node id of a client that expects no broker in particular.
+_ANY_NODE: Final = -1
 
 
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -26,6 +28,9 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         context.peer.software = f"{name} {version}"
+        error = _check_broker(context, request.cluster_id, request.node_id)
+        if error is not ErrorCode.NONE:
+            return ApiVersionsResponse(error_code=error, api_keys=[])
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=context.services.api_versions,
@@ -41,6 +46,21 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
             for name, version in FEATURES.items()
         ],
     )
+
+
+def _check_broker(context: RequestContext, cluster_id: str | None, node_id: int) -> ErrorCode:
+    """Check that this is the broker that the client expects, if it says which (KIP-1242).
+
+    Returns:
+        REBOOTSTRAP_REQUIRED if another broker has the address by now; INVALID_REQUEST if only one of the two is given.
+    """
+    if cluster_id is None and node_id == _ANY_NODE:
+        return ErrorCode.NONE
+    if not cluster_id or node_id < 0:
+        return ErrorCode.INVALID_REQUEST
+    services = context.services
+    expected = (cluster_id, node_id) == (services.cluster.image.cluster_id, services.node_id)
+    return ErrorCode.NONE if expected else ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 ROUTES: Final = (Route(ApiKey.API_VERSIONS, handle_api_versions, ()),)

@@ -147,6 +147,8 @@ def _names(context: RequestContext, by_id_from: int) -> Mapping[bytes, str] | No
 
 #: The first version of OffsetCommit and OffsetFetch that names topics by their ids.
 _TOPIC_IDS: Final = 10
+#: The first version of TxnOffsetCommit that does.
+_TRANSACTIONAL_TOPIC_IDS: Final = 6
 _commit_offsets: Final = handler_for(GroupCoordinator.commit_offsets)
 
 
@@ -307,7 +309,9 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
         failed = TxnOffsetCommitResponse(throttle_time_ms=0, topics=[])
         yield from _add_not_committed(failed, request.topics, code)
         return failed
-    refused = yield from take_out(context, request.topics, topic_of(None), acls.READ)
+    refused = yield from take_out(
+        context, request.topics, topic_of(_names(context, _TRANSACTIONAL_TOPIC_IDS)), acls.READ
+    )
     services = context.services
 
     def verify(partition: int, done: Callable[[ErrorCode], None]) -> None:
@@ -329,7 +333,7 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
         return groups.commit_transactional_offsets(asked, version, caller, verify)
 
     handled = yield from call(context, commit, request)
-    of_member = request.generation_id >= 0
+    of_member = request.generation_id_or_member_epoch >= 0
     if of_member and not refused:
         return handled
 
@@ -350,7 +354,9 @@ def _add_not_committed(
             topic.partitions,
             lambda asked: TxnOffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code),
         )
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=failed))
+        response.topics.append(
+            TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=failed)
+        )
         yield
 
 
@@ -437,7 +443,12 @@ def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) 
                 context.changed(Change.GROUP_DELETED, group=printable(result.group_id))
             yield
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        response.results += yield from each(refused, lambda name: DeletableGroupResult(group_id=name, error_code=code))
+        response.results += yield from each(
+            refused,
+            lambda name: DeletableGroupResult(
+                group_id=name, error_code=code, error_message="Group authorization failed."
+            ),
+        )
 
     handled = yield from call(context, GroupCoordinator.delete_groups, request)
     return (yield from extended(context, handled, extend))

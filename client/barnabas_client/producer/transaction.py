@@ -59,6 +59,8 @@ FEATURE: Final = "transaction.version"
 #: The newest versions that mean a classic transaction.
 _CLASSIC_END_TXN: Final = 4
 _CLASSIC_OFFSET_COMMIT: Final = 4
+#: The newest version that names topics; newer ones have their ids (KIP-1319).
+_OFFSET_COMMIT: Final = 5
 #: Newer versions are those between brokers.
 _CLIENTS_ADD_PARTITIONS: Final = 3
 
@@ -588,7 +590,7 @@ class TransactionMachine:
             group_id=group.group_id,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
-            generation_id=group.generation_id,
+            generation_id_or_member_epoch=group.generation_id,
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
             topics=[
@@ -600,7 +602,10 @@ class TransactionMachine:
             ],
         )
         return Ask(
-            request, TxnOffsetCommitResponse, coordinator, at_most=None if self.implicit else _CLASSIC_OFFSET_COMMIT
+            request,
+            TxnOffsetCommitResponse,
+            coordinator,
+            at_most=_OFFSET_COMMIT if self.implicit else _CLASSIC_OFFSET_COMMIT,
         )
 
     def _wanted_to_end(self, *, committed: bool) -> Ask | None:

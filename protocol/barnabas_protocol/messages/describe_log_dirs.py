@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), versions 0-4, flexible from 2.
+"""DescribeLogDirs (key 35), versions 0-5, flexible from 2.
 
-Returns the size of each replica in each log directory.
+Returns the size of each replica in each log directory. Version 5 says whether a directory is cordoned (KIP-1066).
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = field(array(INT32))
 
 
-class DescribeLogDirsRequest(Request, api_key=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsRequest(Request, api_key=35, versions="0-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable="0+")
 
 
@@ -35,9 +35,10 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = field(array(DescribeLogDirsTopic))
     total_bytes: int = field(INT64, "4+", default=-1, ignorable=True)
     usable_bytes: int = field(INT64, "4+", default=-1, ignorable=True)
+    is_cordoned: bool = field(BOOLEAN, "5+", default=False, ignorable=True)
 
 
-class DescribeLogDirsResponse(Response, api_key=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsResponse(Response, api_key=35, versions="0-5", flexible="2+"):
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, "3+", default=0, ignorable=True)
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))

@@ -1,6 +1,6 @@
 """Every configuration key of Apache Kafka's brokers is served, refused or named as having no effect.
 
-`kafka_keys.tsv` holds the keys of Apache Kafka 4.3.1, as tests/interop/java/BrokerKeys.java prints them; a test marked
+`kafka_keys.tsv` holds the keys of Apache Kafka 4.4.0, as tests/interop/java/BrokerKeys.java prints them; a test marked
 `kafka` prints them again.
 """
 

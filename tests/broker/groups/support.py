@@ -296,7 +296,7 @@ class Service:
             group_id=group,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[asked])],

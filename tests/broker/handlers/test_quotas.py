@@ -1,7 +1,6 @@
 """Quotas over the wire: they are set and described, and clients that are over them have to wait."""
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
@@ -209,11 +208,11 @@ async def test_too_many_changes(wire: Wire) -> None:
 async def test_quotas_are_there_after_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker()
     async with await Wire.connect(broker.port) as wire:
-        await set_quota(wire, [("user", None)], request_percentage=math.inf, producer_byte_rate=1)
+        await set_quota(wire, [("user", None)], request_percentage=1e300, producer_byte_rate=1)
     await broker.stop()
     broker = await start_broker()
     async with await Wire.connect(broker.port) as wire:
-        assert await described(wire) == {"user=None:request_percentage": math.inf, "user=None:producer_byte_rate": 1}
+        assert await described(wire) == {"user=None:request_percentage": 1e300, "user=None:producer_byte_rate": 1}
     assert broker.services.quotas.active
 
 

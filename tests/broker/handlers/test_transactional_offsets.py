@@ -7,9 +7,11 @@ import pytest
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -53,7 +55,14 @@ async def ready(wire: Wire) -> tuple[int, int]:
     return made.producer_id, made.producer_epoch
 
 
-async def committed(wire: Wire, producer_id: int, epoch: int, offset: int, version: int) -> int:
+async def topic_id(wire: Wire) -> bytes:
+    topics = [MetadataRequestTopic(name="t")]
+    return (await wire.ask(MetadataRequest(topics=topics), 12, MetadataResponse)).topics[0].topic_id
+
+
+async def committed(
+    wire: Wire, producer_id: int, epoch: int, offset: int, version: int, by_id: bytes = bytes(16)
+) -> int:
     """The result of a TxnOffsetCommit."""
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = TxnOffsetCommitRequest(
@@ -61,7 +70,7 @@ async def committed(wire: Wire, producer_id: int, epoch: int, offset: int, versi
         group_id="g",
         producer_id=producer_id,
         producer_epoch=epoch,
-        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+        topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=by_id, partitions=[partition])],
     )
     for _ in range(10_000):
         answer = await wire.ask(request, version, TxnOffsetCommitResponse)
@@ -103,6 +112,20 @@ async def test_offsets_are_pending_until_the_transaction_ends(wire: Wire, commit
 async def test_version_5_adds_the_partition_to_the_transaction(wire: Wire) -> None:
     producer_id, epoch = await ready(wire)
     assert await committed(wire, producer_id, epoch, 5, 5) == NONE
+    assert await stable(wire) == (UNSTABLE, -1)
+
+
+async def test_an_offset_of_a_deleted_topic_is_not_one_of_its_successor(wire: Wire) -> None:
+    producer_id, epoch = await ready(wire)
+    old = await topic_id(wire)
+    deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=10_000)
+    assert (await wire.ask(deleted, 6, DeleteTopicsResponse)).responses[0].error_code == NONE
+    await ready(wire)
+    new = await topic_id(wire)
+    assert new != old
+    assert await committed(wire, producer_id, epoch + 1, 5, 6, old) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert await stable(wire) == (NONE, -1)
+    assert await committed(wire, producer_id, epoch + 1, 5, 6, new) == NONE
     assert await stable(wire) == (UNSTABLE, -1)
 
 

@@ -46,7 +46,7 @@ They are run by hand, from a checkout of their repositories.
 |---|---|---|
 | kafka-python at a3b3836f, `test/integration` with `KAFKA_VERSION=4.2.0` | `node.id=0`, `num.partitions=4`, \
 `group.initial.rebalance.delay.ms=0`, `group.min.session.timeout.ms=1000`, the authorizer with \
-`super.users=User:ANONYMOUS` | 54 of 55 pass. `test_describe_metadata_quorum` fails: DescribeQuorum is not served. 11 \
+`super.users=User:ANONYMOUS` | 54 of 55 pass. `test_describe_metadata_quorum` fails: there is no quorum. 11 \
 more, of SSL and SASL, start an Apache Kafka of their own, and one is for older versions |
 
 The test "ignores invalid transaction fields" of kafkajs commits offsets with a transactional id and a producer id that

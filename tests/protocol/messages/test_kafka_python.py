@@ -46,6 +46,12 @@ MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
     "TransactionLogValue",
 }
 
+#: Messages whose newest version, of Kafka 4.4, kafka-python does not have.
+NEWER: Final = {
+    *("ApiVersionsRequest", "ApiVersionsResponse", "DeleteGroupsRequest", "DeleteGroupsResponse"),
+    *("TxnOffsetCommitRequest", "TxnOffsetCommitResponse"),
+}
+
 
 def _theirs(cls: type[Message]) -> Any:
     for module in MODULES:
@@ -59,6 +65,14 @@ COMMON: Final = [(cls, _theirs(cls)) for cls in MESSAGES if _theirs(cls) is not 
 
 def test_every_other_message_is_compared() -> None:
     assert {cls.__name__ for cls in MESSAGES} - {cls.__name__ for cls, _ in COMMON} == MISSING
+
+
+def _common_versions(cls: type[Message], theirs: Any) -> range:
+    """The versions of a message that both have: all of ours, but those of Kafka 4.4."""
+    newest = theirs.max_version
+    newer = [version for version in cls.VERSIONS if version > newest]
+    assert newer == ([cls.VERSIONS.high] if cls.__name__ in NEWER else [])
+    return range(cls.VERSIONS.low, min(cls.VERSIONS.high, newest) + 1)
 
 
 def _pairs(ours: type[Struct], theirs: Any, version: int) -> list[tuple[Any, Any]]:
@@ -117,8 +131,7 @@ def _struct_to_ours(value: Any, cls: type[Struct], theirs: Any, version: int) ->
 @in_lots(("cls", "theirs"), COMMON)
 def test_same_bytes(cls: type[Message], theirs: Any) -> None:
     rng = random.Random(cls.__name__)
-    assert theirs.max_version >= cls.VERSIONS.high
-    for version in cls.VERSIONS:
+    for version in _common_versions(cls, theirs):
         for _ in range(6):
             message = some(rng, cls, version)
             if isinstance(message, ApiVersionsResponse):
@@ -137,7 +150,7 @@ def test_same_frames(cls: type[Message], theirs: Any) -> None:
     rng = random.Random(cls.__name__)
     if issubclass(cls, Data):
         return
-    for version in cls.VERSIONS:
+    for version in _common_versions(cls, theirs):
         message = some(rng, cls, version)
         if isinstance(message, ApiVersionsResponse):
             message.error_code = 0

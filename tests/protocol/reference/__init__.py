@@ -11,7 +11,7 @@ from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
 
 FOLDER: Final = Path(__file__).parent
 #: What Kafka's jars say. Exact for that release, without `ignorable` and without the versions that Kafka 4.0 removed.
-EXACT: Final = "kafka-4.3.1.json"
+EXACT: Final = "kafka-4.4.0.json"
 #: Kafka's message definitions before 4.0 removed old versions (KIP-896).
 SNAPSHOT: Final = "kafka-4.0-snapshot.json"
 ERRORS: Final = "errors.json"
@@ -144,7 +144,7 @@ def exact_schema(by_range: dict[str, Any], version: int) -> list[Any] | None:
 
 
 def exact_places(schema: list[Any]) -> list[Place]:
-    """The fields of a schema of `kafka-4.3.1.json`, depth first; a structure's tagged fields come last, ascending."""
+    """The fields of a schema of `kafka-4.4.0.json`, depth first; a structure's tagged fields come last, ascending."""
 
     def walk(fields: list[Any], prefix: str) -> Iterator[Place]:
         for entry in fields:

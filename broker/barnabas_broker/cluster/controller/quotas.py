@@ -115,8 +115,8 @@ def _check(keys: frozenset[QuotaKey], key: str, value: float) -> None:
     """
     if key not in keys:
         raise _refused(f"Invalid configuration key {key}")
-    if not value > 0:
-        raise _refused(f"Quota {key} must be greater than 0")
+    if not 0 < value < math.inf:
+        raise _refused(f"Quota {key} must be greater than 0, and finite")
     whole = WHOLE.get(QuotaKey(key))
     if whole is None:
         return

@@ -613,7 +613,10 @@ class ConsumerGroup:
         member.rack_id = said.rack_id if said.rack_id is not None else member.rack_id
         if said.rebalance_timeout_ms != -1:
             member.rebalance_timeout_ms = said.rebalance_timeout_ms
+        assignor = self.assignor if said.assignor not in (None, member.assignor) else None
         member.assignor = said.assignor if said.assignor is not None else member.assignor
+        # Since Kafka 4.4 members get a new assignment when they have chosen another assignor.
+        chosen = assignor is not None and not joins and self.assignor != assignor
         member.client_id, member.client_host = caller.client_id, caller.host
         if said.topics is not None and said.topics != names:
             member.topics = self._same(said.topics)
@@ -674,7 +677,7 @@ class ConsumerGroup:
                 )
         if self._assignment_due and not bumps:
             self._bump(self._hash(), GroupUpgraded, [member], out, now)
-        elif bumps:
+        elif bumps or chosen:
             cause = MemberJoined if joins else SubscriptionChanged
             self._bump(self._hash(), cause, [member], out, now)
         elif topics_changed:
@@ -966,7 +969,7 @@ class ConsumerGroup:
             subscription = read_subscription(protocols[0][1]) if subscription is None else subscription
             return ClassicMetadata(request.session_timeout_ms, protocols), subscription
         except ValueError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
     def _join_response(self, member: ConsumerGroupMember, now: float) -> JoinGroupResponse:
         """A successful JoinGroup: the member has to send SyncGroup within its rebalance timeout."""
@@ -1388,7 +1391,8 @@ class ConsumerGroup:
                 if len(moves) < _MAX_MOVES and topics < _MAX_MOVED_TOPICS:
                     moves.append(self._move(member, before.get(member_id, {}), target))
         self.targets = targets
-        self.assignment_epoch = computation.epoch
+        # The last member may have left since, and others may have joined.
+        self.assignment_epoch = max(computation.epoch, self.assignment_epoch)
         self._assigned_at, self._wall_ms_of_target = now, wall_ms
         self._change(records.TARGET_EPOCH, "")
         epoch = self.assignment_epoch
@@ -1741,6 +1745,9 @@ class ConsumerGroup:
             self._count_classic(member, -1)
         self._bump(self._hash(), cause, members, out, now)
         if not self.members:
+            # As in Kafka since 4.4: without members there is nothing to assign.
+            self.assignment_epoch = self.epoch
+            self._change(_TARGET_EPOCH, "")
             out.append(GroupEmpty(generation=self.epoch))
         self._assign_without_heartbeats(now)
 

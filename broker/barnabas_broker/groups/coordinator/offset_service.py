@@ -34,6 +34,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -42,6 +43,7 @@ from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -60,6 +62,11 @@ _TOPIC_IDS: Final = 10
 #: From this version of TxnOffsetCommit on clients use transaction version 2: each transaction has an epoch of its own,
 #: and the request adds the partition of ``__consumer_offsets`` to it (KIP-890).
 BUMPS_EPOCH: Final = 5
+#: From this version on TxnOffsetCommit names topics by their ids (KIP-1319): an offset of a topic that was deleted is
+#: not taken for one of a later topic of the same name.
+_TRANSACTIONAL_TOPIC_IDS: Final = 6
+#: The errors of partitions that do not exist.
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 #: Asks the transaction's coordinator whether a partition of ``__consumer_offsets`` is part of the transaction of a
 #: request (KIP-890), and calls back, at once or later, with NONE or the reason why it is not.
@@ -208,13 +215,7 @@ class OffsetService:
         size, refusal = 0, NONE
         for topic in request.topics:
             partitions: list[OffsetCommitResponsePartition] = []
-            name = topic.name
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if version >= _TOPIC_IDS:
-                known = self._hosted_groups.consumer_settings.topics.by_id.get(topic.topic_id)
-                name = "" if known is None else known.name
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else unknown
-            count = inf if self.topics is None and name else (self.topics or {}).get(name, 0)
+            name, count, unknown = self._topic(topic, by_id=version >= _TOPIC_IDS)
             if not topic.partitions:
                 yield
             for requested in topic.partitions:
@@ -244,6 +245,19 @@ class OffsetService:
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics), refusal
+
+    def _topic(
+        self, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, *, by_id: bool
+    ) -> tuple[str, float, ErrorCode]:
+        """The topic of a commit: its name, "" if its id is not known; the number of its partitions, inf until the
+        coordinator knows the topics; and the error of a partition that it does not have."""
+        name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if by_id:
+            known = self._hosted_groups.consumer_settings.topics.by_id.get(topic.topic_id)
+            if known is None:
+                return "", 0, ErrorCode.UNKNOWN_TOPIC_ID
+            name = known.name
+        return name, inf if self.topics is None else self.topics.get(name, 0), unknown
 
     def _commit_appended(
         self,
@@ -307,8 +321,8 @@ class OffsetService:
         response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=[])
         records: list[tuple[bytes, bytes | None]] = []
         commits: list[tuple[str, int, Committed]] = []
-        failure = yield from self._validate_transactional(request, response, records, commits)
-        if not any(answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for answer in _answers(response)):
+        failure = yield from self._validate_transactional(request, version, response, records, commits)
+        if all(answer.error_code in _UNKNOWN for answer in _answers(response)):
             return response
         if not request.group_id:
             return _failed(response, ErrorCode.INVALID_GROUP_ID, version)
@@ -353,6 +367,7 @@ class OffsetService:
     def _validate_transactional(
         self,
         request: TxnOffsetCommitRequest,
+        version: int,
         response: TxnOffsetCommitResponse,
         records: list[tuple[bytes, bytes | None]],
         commits: list[tuple[str, int, Committed]],
@@ -365,10 +380,9 @@ class OffsetService:
         wall_ms, size = self._hosted_groups.wall_ms(), 0
         failure = NONE
         for topic in request.topics:
-            name = topic.name
-            answers = TxnOffsetCommitResponseTopic(name=name, partitions=[])
+            name, count, unknown = self._topic(topic, by_id=version >= _TRANSACTIONAL_TOPIC_IDS)
+            answers = TxnOffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=[])
             response.topics.append(answers)
-            count = inf if self.topics is None else self.topics.get(name, 0)
             head: bytes | None = None
             if not topic.partitions:
                 yield
@@ -376,7 +390,7 @@ class OffsetService:
                 index, metadata = requested.partition_index, requested.committed_metadata or ""
                 error = NONE
                 if not 0 <= index < count:
-                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    error = unknown
                 elif metadata and _java_length(metadata) > self._max_metadata:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
@@ -417,11 +431,11 @@ class OffsetService:
         hosted_groups = self._hosted_groups
         hosted = hosted_groups.find(request.group_id)
         if hosted is None:
-            if request.generation_id >= 0:
+            if request.generation_id_or_member_epoch >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             hosted = hosted_groups.create(request.group_id)
         error = hosted.group.check_transactional_commit(
-            request.member_id, request.group_instance_id, request.generation_id
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
         )
         if error:
             raise KafkaError(error)
@@ -754,7 +768,7 @@ def _failed(response: TxnOffsetCommitResponse, error: ErrorCode, version: int) -
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # Old clients do not know the former (KAFKA-7296).
     for answer in _answers(response):
-        if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if answer.error_code not in _UNKNOWN:
             answer.error_code = error
     return response
 

@@ -750,7 +750,7 @@ class GroupCoordinator:
             try:
                 deletable[group_id] = self._group_to_delete(group_id)
             except KafkaError as error:
-                results[group_id].error_code = error.code
+                results[group_id].error_code, results[group_id].error_message = error.code, error.message or None
             yield
         response = DeleteGroupsResponse(results=list(results.values()))
         if not deletable:
@@ -788,9 +788,9 @@ class GroupCoordinator:
         """
         hosted = self._hosted_groups.find(group_id)
         if hosted is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "The group does not exist.")
         if not hosted.group.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group has members: they must leave before it is deleted.")
         return hosted
 
     # What this broker coordinates

@@ -138,7 +138,7 @@ def test_bytes_are_read_and_written_as_the_clients_do() -> None:
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ("other",)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"metadata": b"\x00\x00\x7f"}, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ({"metadata": b"\x00\x00\x7f"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"metadata": b"\x00\x00" + bytes(2**20)}, ErrorCode.UNKNOWN_SERVER_ERROR),
         ({"instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],

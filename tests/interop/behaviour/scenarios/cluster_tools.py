@@ -101,7 +101,7 @@ SCENARIOS: Final = (
             "nothing": (),
         }.items()
     ),
-    *(_with(f"DescribeLogDirs v{v}", produce("a"), _dirs(v, 0, 1)) for v in (1, 2, 3, 4)),
+    *(_with(f"DescribeLogDirs v{v}", produce("a"), _dirs(v, 0, 1)) for v in (1, 2, 3, 4, 5)),
     _with("DescribeLogDirs v4: an unknown partition", _dirs(4, 0, 9)),
     Scenario("DescribeLogDirs v4: an unknown topic", (_dirs(4, 0),)),
     Scenario("DescribeLogDirs v4: no topics", (ask(L, 4, topics=[]),)),

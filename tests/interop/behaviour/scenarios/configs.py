@@ -377,7 +377,7 @@ DIFFERENCES: Final = (
     Difference(
         "Groups have no keys of share groups and of streams groups",
         "Barnabas serves neither.",
-        tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("share", "streams")),
+        tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("errors", "share", "streams")),
     ),
     Difference(
         "producer.id.expiration.ms and unclean.leader.election.enable need a restart",

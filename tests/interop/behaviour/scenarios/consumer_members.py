@@ -158,6 +158,15 @@ LIVES: Final = (
     _alone("A member without an instance id leaves for a while", beat(A, -2), told()),
     _alone("An assignor: range", join(server_assignor="range"), told()),
     _alone("An assignor: changed", beat(server_assignor="range"), told(), beat(server_assignor="uniform"), told()),
+    _alone("An assignor: the default one", beat(server_assignor="uniform"), told()),
+    _two(
+        "An assignor: of two members, one after the other",
+        beat(A, 2, server_assignor="range"),
+        told(),
+        beat(B, 3, on="b", server_assignor="range"),
+        told(),
+        server_assignor="uniform",
+    ),
     _alone("An assignor: unknown, from a member", beat(server_assignor="best"), told()),
     _alone("A pattern: invalid, from a member", beat(subscribed_topic_regex="(?=a)"), told()),
     _alone("A pattern: empty, from a member", beat(subscribed_topic_regex=""), told()),
@@ -458,6 +467,7 @@ DIFFERENCES: Final = (
         "Static members: leaves for a while, and another member joins",
         "A full group: a member joins again",
         "A full group: a third member, after one has left",
+        "An assignor: of two members, one after the other",
     ),
 )
 

@@ -76,7 +76,8 @@ SCENARIOS: Final = (
         )
         for version in spread(X)
     ),
-    Scenario("DeleteGroups v2: with members", flat(alone(), ask(X, 2, groups_names=["$group"]))),
+    *(Scenario(f"DeleteGroups v{v}: with members", flat(alone(), ask(X, v, groups_names=["$group"]))) for v in (2, 3)),
+    Scenario("DeleteGroups v3: an unknown group", (ask(X, 3, groups_names=["$group"]),)),
     Scenario("DeleteGroups v2: with a pending member", flat(join(version=4), ask(X, 2, groups_names=["$group"]))),
     Scenario(
         "DeleteGroups v2: its offsets go too",

@@ -31,10 +31,29 @@ def _closing(title: str, frame: bytes, size: int | None = None) -> Scenario:
 
 
 SCENARIOS: Final = (
-    *(_versions(version) for version in (0, 1, 2, 3, 4)),
+    *(_versions(version) for version in (0, 1, 2, 3, 4, 5)),
     Scenario("ApiVersions of an unknown version", (Raw(_head(18, 99) + b"\x00\x02a\x02b\x00"),)),
-    Scenario("ApiVersions of the version after the newest", (Raw(_head(18, 5) + b"\x00\x02a\x02b\x00"),)),
+    Scenario("ApiVersions of the version after the newest", (Raw(_head(18, 6) + b"\x00\x02a\x02b\x00"),)),
     Scenario("ApiVersions of a negative version", (Raw(_head(18, -1)),)),
+    *(
+        Scenario(
+            f"ApiVersions v5: for {what}",
+            (
+                ask(ApiKey.METADATA, 12, topics=[], save={"cluster": "cluster_id"}, quiet=True),
+                ask(ApiKey.API_VERSIONS, 5, **{"client_software_name": "test", "client_software_version": "1", **whom}),
+            ),
+        )
+        for what, whom in {
+            "this broker": {"cluster_id": "$cluster", "node_id": 1},
+            "this cluster": {"cluster_id": "$cluster"},
+            "another cluster": {"cluster_id": "another", "node_id": 1},
+            "another broker": {"cluster_id": "$cluster", "node_id": 7},
+            "another broker of another cluster": {"cluster_id": "another", "node_id": 7},
+            "any cluster, another broker": {"node_id": 7},
+            "a cluster without a name": {"cluster_id": ""},
+            "this broker, and a name that is none": {"cluster_id": "another", "client_software_name": "-"},
+        }.items()
+    ),
     _software("no name", "", "1"),
     _software("no version", "a", ""),
     _software("a space in the name", "my client", "1"),
@@ -94,42 +113,39 @@ SCENARIOS: Final = (
 #: Kafka's features that Barnabas lacks.
 _LACKING: Final = ("eligible.leader.replicas", "kraft", "metadata", "share", "streams")
 
+#: Scenarios that list the APIs, too.
+_ALIKE: Final = ("ApiVersions v3: a name with dots and dashes inside", "ApiVersions v5: for this broker")
+
 DIFFERENCES: Final = (
     Difference(
         "Share groups and streams groups are not served",
         "Classic groups and consumer groups are served. ApiVersions lists the APIs that exist.",
-        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(83, 93))),
+        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(83, 94))),
     ),
     Difference(
         "Telemetry, delegation tokens and changes of the quorum are not served",
-        "Barnabas has nothing that they could control. The quorum of a cluster is etcd's, which has its own tools.",
-        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 64, 80, 81)),
+        "Clients do not push their metrics (KIP-714): /metrics has what the broker knows of clients and groups, and "
+        "a client's own metrics reach OpenTelemetry without a broker. The quorum of a cluster is etcd's, which has its "
+        "own tools.",
+        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 64, 80, 81, 94)),
     ),
     Difference(
         "Older versions of some APIs than Kafka 4 has",
         "Clients from before 2017 can still connect. Newer versions are answered as by Kafka.",
         tuple(
-            ("ApiVersions v[01234]", f"*.api_keys.{key}.min_version")
+            ("ApiVersions v[012345]", f"*.api_keys.{key}.min_version")
             for key in (2, 8, 9, 19, 20, 23, 29, 30, 31, 32, 34, 35)
         ),
-    ),
-    Difference(
-        "DescribeLogDirs 5 is missing",
-        "Clients use the previous version.",
-        tuple(("ApiVersions v[01234]", f"*.api_keys.{key}.max_version") for key in (35,)),
     ),
     Difference(
         "ApiVersions lists two features, group.version and transaction.version",
         "The others would switch on functions that Barnabas lacks, or describe Kafka's quorum of controllers.",
         (
-            *(("ApiVersions v[34]", f"*_features.{name}.version") for name in _LACKING),
-            *(
-                ("ApiVersions v3: a name with dots and dashes inside", f"*_features.{name}.version")
-                for name in _LACKING
-            ),
+            *(("ApiVersions v[345]", f"*_features.{name}.version") for name in _LACKING),
+            *((scenario, f"*_features.{name}.version") for scenario in _ALIKE for name in _LACKING),
             ("ApiVersions v3", "*.supported_features"),
             ("ApiVersions v3: a name with dots and dashes inside", "*.supported_features"),
-            ("ApiVersions v3: a name with dots and dashes inside", "*.api_keys.*"),
+            *((scenario, "*.api_keys.*") for scenario in _ALIKE),
         ),
     ),
     Difference(

@@ -7,7 +7,7 @@ from tests.interop.behaviour.common import add_group, alone, commit, end_transac
 from tests.interop.behaviour.language import Family, Scenario, Step, ask, flat
 
 T, F = ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH
-VERSIONS: Final = range(6)
+VERSIONS: Final = range(7)
 
 
 def _txn(
@@ -29,7 +29,7 @@ def _txn(
     """TxnOffsetCommit of one partition."""
     who: dict[str, Any] = {}
     if version >= 3:
-        who = {"member_id": member, "generation_id": generation, "group_instance_id": instance}
+        who = {"member_id": member, "generation_id_or_member_epoch": generation, "group_instance_id": instance}
     part = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
     return ask(
         T,
@@ -38,10 +38,17 @@ def _txn(
         group_id=group,
         producer_id=producer,
         producer_epoch=epoch,
-        topics=[{"name": topic, "partitions": [part]}],
+        topics=[{**_named(version, topic), "partitions": [part]}],
         **options,
         **who,
     )
+
+
+def _named(version: int, topic: str) -> dict[str, Any]:
+    """A topic by its name, from version 6 on by its id."""
+    if version < 6:
+        return {"name": topic}
+    return {"topic_id": "$topic_id" if topic == "$topic" else topic if topic.startswith("$") else b"no topic has it!"}
 
 
 def _fetch(version: int = 8, *partitions: int, stable: bool = True, topics: Any = (), **options: Any) -> Step:
@@ -89,6 +96,51 @@ SCENARIOS: Final = (
         for version in range(5)
     ),
     *(_scenario(f"TxnOffsetCommit v{version}: no transaction", _txn(version), _fetch()) for version in range(5)),
+    *(
+        _scenario(
+            f"TxnOffsetCommit v{version}: committed, version 2 of transactions",
+            _txn(version),
+            _fetch(),
+            end_transaction(True, version=5),
+            _ended(6),
+        )
+        for version in (5, 6)
+    ),
+    _scenario(
+        "TxnOffsetCommit v6: a topic that was deleted and created again",
+        ask(ApiKey.DELETE_TOPICS, 6, timeout_ms=30_000, topics=[{"name": "$topic"}], quiet=True),
+        ask(
+            ApiKey.METADATA,
+            12,
+            topics=[{"name": "$topic"}],
+            allow_auto_topic_creation=False,
+            until={"topics.0.error_code": 3},
+            quiet=True,
+        ),
+        make_topic(save="new_id"),
+        _txn(6),
+        _fetch(),
+        _txn(6, topic="$new_id"),
+        _fetch(stable=False),
+    ),
+    _scenario(
+        "TxnOffsetCommit v6: a topic that exists, and one that does not",
+        ask(
+            T,
+            6,
+            transactional_id="$group",
+            group_id="$group",
+            producer_id="$pid",
+            producer_epoch="$epoch",
+            topics=[
+                {
+                    **_named(6, topic),
+                    "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
+                }
+                for topic in ("$topic", "unknown")
+            ],
+        ),
+    ),
     *(
         _scenario(f"TxnOffsetCommit v{version}: an unknown partition", add_group(), _txn(version, partition=7))
         for version in VERSIONS
