@@ -40,7 +40,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(wire:
     assert frame[:4] == struct.pack(">i", 7)
     response = decode(ApiVersionsResponse, 0, frame[4:])
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
+    assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 5)]
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n"])
