@@ -36,20 +36,20 @@ async def ask(connection: Connection, group: str = "g", timeout: float = 5) -> H
 
 async def test_api_versions_are_requested_first(broker: FakeBroker) -> None:
     connection = await opened(broker)
-    assert broker.requests[0][:2] == (ApiKey.API_VERSIONS, 4)
+    assert broker.requests[0][:2] == (ApiKey.API_VERSIONS, 5)
     assert connection.versions[ApiKey.FETCH] == ApiRange(0, 18)
     assert not connection.closed
     await connection.close()
     assert connection.closed
 
 
-@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+@pytest.mark.parametrize("newest", [0, 1, 2, 3, 4])
 async def test_api_versions_are_requested_again_in_a_version_of_an_older_broker(
     broker: FakeBroker, newest: int
 ) -> None:
     broker.versions[ApiKey.API_VERSIONS] = (0, newest)
     connection = await opened(broker)
-    assert [version for key, version, _ in broker.requests if key is ApiKey.API_VERSIONS] == [4, newest]
+    assert [version for key, version, _ in broker.requests if key is ApiKey.API_VERSIONS] == [5, newest]
     assert (await ask(connection)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     await connection.close()
 
@@ -60,7 +60,7 @@ async def test_an_error_without_versions_means_version_0(broker: FakeBroker) -> 
 
     broker.once(ApiKey.API_VERSIONS, refuse)
     connection = await opened(broker)
-    assert [version for key, version, _ in broker.requests] == [4, 0]
+    assert [version for key, version, _ in broker.requests] == [5, 0]
     await connection.close()
 
 
