@@ -1747,7 +1747,7 @@ class ConsumerGroup:
         if not self.members:
             # As in Kafka since 4.4: without members there is nothing to assign.
             self.assignment_epoch = self.epoch
-            self._change(_TARGET_EPOCH, "")
+            self._change(records.TARGET_EPOCH, "")
             out.append(GroupEmpty(generation=self.epoch))
         self._assign_without_heartbeats(now)
 
