@@ -1,7 +1,7 @@
 """ApiVersions, and malformed requests."""
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from barnabas_protocol.registry import ApiKey
 from tests.interop.behaviour.common import heartbeat, when
@@ -30,6 +30,18 @@ def _closing(title: str, frame: bytes, size: int | None = None) -> Scenario:
     return Scenario(title, (Raw(frame, size=size), _NEXT))
 
 
+#: The brokers that clients of ApiVersions 5 expect (KIP-1242).
+_EXPECTED: Final[dict[str, dict[str, Any]]] = {
+    "this broker": {"cluster_id": "$cluster", "node_id": 1},
+    "this cluster": {"cluster_id": "$cluster"},
+    "another cluster": {"cluster_id": "another", "node_id": 1},
+    "another broker": {"cluster_id": "$cluster", "node_id": 7},
+    "another broker of another cluster": {"cluster_id": "another", "node_id": 7},
+    "any cluster, another broker": {"node_id": 7},
+    "a cluster without a name": {"cluster_id": ""},
+    "this broker, and a name that is none": {"cluster_id": "another", "client_software_name": "-"},
+}
+
 SCENARIOS: Final = (
     *(_versions(version) for version in (0, 1, 2, 3, 4, 5)),
     Scenario("ApiVersions of an unknown version", (Raw(_head(18, 99) + b"\x00\x02a\x02b\x00"),)),
@@ -40,19 +52,10 @@ SCENARIOS: Final = (
             f"ApiVersions v5: for {what}",
             (
                 ask(ApiKey.METADATA, 12, topics=[], save={"cluster": "cluster_id"}, quiet=True),
-                ask(ApiKey.API_VERSIONS, 5, **{"client_software_name": "test", "client_software_version": "1", **whom}),
+                ask(ApiKey.API_VERSIONS, 5, **{"client_software_name": "test", "client_software_version": "1"} | whom),
             ),
         )
-        for what, whom in {
-            "this broker": {"cluster_id": "$cluster", "node_id": 1},
-            "this cluster": {"cluster_id": "$cluster"},
-            "another cluster": {"cluster_id": "another", "node_id": 1},
-            "another broker": {"cluster_id": "$cluster", "node_id": 7},
-            "another broker of another cluster": {"cluster_id": "another", "node_id": 7},
-            "any cluster, another broker": {"node_id": 7},
-            "a cluster without a name": {"cluster_id": ""},
-            "this broker, and a name that is none": {"cluster_id": "another", "client_software_name": "-"},
-        }.items()
+        for what, whom in _EXPECTED.items()
     ),
     _software("no name", "", "1"),
     _software("no version", "a", ""),
