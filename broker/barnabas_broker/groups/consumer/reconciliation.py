@@ -15,7 +15,7 @@ from barnabas_protocol.coordinator_records import MemberState
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member owns, and how far it is.
+    """The partitions that a member owns, and how far it is.
 
     Attributes:
         state: its state.
