@@ -66,6 +66,12 @@ _CONFIG: Final = {
 ImageChanged = Callable[["Running", int, Image], None]
 
 
+class _NoGroups:
+    """The group coordinator of a broker without groups: it does not keep which clients fetch."""
+
+    def fetched(self, client_id: str, host: str) -> None: ...
+
+
 class _Background:
     """Runs background work of storage in virtual time."""
 
@@ -369,7 +375,7 @@ class Running:
             cluster,
             replicas,
             sessions,
-            groups=nothing,
+            groups=cast(Any, _NoGroups()),
             group_partitions=nothing,
             transactions=nothing,
             transaction_partitions=nothing,
