@@ -82,21 +82,28 @@ def handle_describe_quorum(context: RequestContext, request: DescribeQuorumReque
         context.require_on_cluster(acls.DESCRIBE)
     except KafkaError as error:
         return _no_quorum(error)
-    asked = []
-    for topic in request.topics:
-        asked.append((topic.topic_name, [each.partition_index for each in topic.partitions]))
-        yield
-    if asked == [(METADATA_TOPIC, [0])]:
+    if _is_metadata(request):
         text = "there is no quorum of controllers: the brokers of this cluster coordinate through etcd"
         return _no_quorum(KafkaError(ErrorCode.UNSUPPORTED_VERSION, text))
     topics = []
-    for name, indexes in asked:
+    unknown: dict[int, DescribeQuorumResponsePartition] = {}  # one object for all topics: many would be freed at once
+    for topic in request.topics:
         partitions = []
-        for index in indexes:
-            partitions.append(_unknown(index))
+        for each in topic.partitions:
+            index = each.partition_index
+            partitions.append(unknown[index] if index in unknown else unknown.setdefault(index, _unknown(index)))
             yield
-        topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
+        topics.append(DescribeQuorumResponseTopic(topic_name=topic.topic_name, partitions=partitions))
+        yield
     return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics)
+
+
+def _is_metadata(request: DescribeQuorumRequest) -> bool:
+    """Whether only the log of the controllers is asked for."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    (topic,) = request.topics
+    return topic.topic_name == METADATA_TOPIC and topic.partitions[0].partition_index == 0
 
 
 def _no_quorum(error: KafkaError) -> DescribeQuorumResponse:

@@ -35,7 +35,7 @@ class DescribeQuorumRequest(Request, api_key=55, versions="0-2", flexible="0+"):
     topics: list[DescribeQuorumRequestTopic] = field(array(DescribeQuorumRequestTopic))
 
 
-class ReplicaState(Struct):
+class QuorumReplicaState(Struct):
     replica_id: int = field(INT32)
     replica_directory_id: bytes = field(UUID, "2+", default=bytes(16))
     log_end_offset: int = field(INT64)
@@ -50,8 +50,8 @@ class DescribeQuorumResponsePartition(Struct):
     leader_id: int = field(INT32)
     leader_epoch: int = field(INT32)
     high_watermark: int = field(INT64)
-    current_voters: list[ReplicaState] = field(array(ReplicaState))
-    observers: list[ReplicaState] = field(array(ReplicaState))
+    current_voters: list[QuorumReplicaState] = field(array(QuorumReplicaState))
+    observers: list[QuorumReplicaState] = field(array(QuorumReplicaState))
 
 
 class DescribeQuorumResponseTopic(Struct):

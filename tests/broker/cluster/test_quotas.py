@@ -80,18 +80,18 @@ def test_wrong_entities(entity: QuotaEntity, message: str) -> None:
     assert message in refused(entity, producer_byte_rate=1)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, -1.0, -math.inf, math.nan])
+@pytest.mark.parametrize("value", [0.0, -0.0, -1.0, -math.inf, math.inf, math.nan])
 @pytest.mark.parametrize("key", ["producer_byte_rate", "request_percentage"])
 def test_quotas_are_above_zero(key: str, value: float) -> None:
-    assert refused(ADA, **{key: value}) == f"Quota {key} must be greater than 0"
+    assert refused(ADA, **{key: value}) == f"Quota {key} must be greater than 0, and finite"
 
 
 def test_whole_numbers() -> None:
     assert refused(ADA, producer_byte_rate=1.5) == "producer_byte_rate cannot be a fractional value."
-    assert "too large for a LONG" in refused(ADA, consumer_byte_rate=math.inf)
+    assert "too large for a LONG" in refused(ADA, consumer_byte_rate=1e30)
     assert "too large for an INT" in refused(entity_of([("ip", None)]), connection_creation_rate=2.0**31)
-    image = changed(EMPTY, alteration(ADA, request_percentage=math.inf, controller_mutation_rate=0.001))
-    assert image.quotas[ADA] == {"request_percentage": math.inf, "controller_mutation_rate": 0.001}
+    image = changed(EMPTY, alteration(ADA, request_percentage=12.5, controller_mutation_rate=0.001))
+    assert image.quotas[ADA] == {"request_percentage": 12.5, "controller_mutation_rate": 0.001}
 
 
 def test_keys_of_other_entities() -> None:
@@ -101,7 +101,7 @@ def test_keys_of_other_entities() -> None:
 
 
 def test_the_image_comes_back_from_its_events_and_its_differences() -> None:
-    image = changed(EMPTY, alteration(ADA, producer_byte_rate=1, request_percentage=math.inf), alteration(APP))
+    image = changed(EMPTY, alteration(ADA, producer_byte_rate=1, request_percentage=12.5), alteration(APP))
     image = changed(image, alteration(APP, consumer_byte_rate=5))
     stored = [event_from_json(event_to_json(event)) for event in image.snapshot()]
     assert EMPTY.apply_all(stored) == image

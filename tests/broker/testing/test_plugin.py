@@ -181,7 +181,7 @@ def test_a_failing_test_explains_its_rebalances(pytester: pytest.Pytester) -> No
         [
             "*-- kafka group readers --*",
             "*  Generation 1: reader (127.0.0.1) joined.",
-            "*Generation 2: reader*left.*",
+            "*Generation 2: reader*left and closed its connection: it was stopped.*",
             "Its timeline, for a browser: *test_it-0-readers.html",
         ]
     )

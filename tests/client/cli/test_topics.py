@@ -16,7 +16,8 @@ async def test_topics_are_created_described_changed_and_deleted(cli: Cli) -> Non
     assert (await cli("topics", "list", "--json")).json == ["a", "b"]
     described = await cli("topics", "describe", "a")
     assert re.sub(r"TopicId: \S{22}\t", "TopicId: X\t", described.out) == (
-        "Topic: a\tTopicId: X\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=1000\n"
+        "Topic: a\tTopicId: X\tPartitionCount: 2\tReplicationFactor: 1\t"
+        "Configs: min.insync.replicas=1,retention.ms=1000\n"
         "\tTopic: a\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\n"
         "\tTopic: a\tPartition: 1\tLeader: 1\tReplicas: 1\tIsr: 1\n"
     )

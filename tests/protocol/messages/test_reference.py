@@ -96,6 +96,7 @@ RENAMED: Final = {
     "IncrementalAlterableConfig": "AlterableConfig",
     "QuorumListener": "Listener",
     "QuorumNode": "Node",
+    "QuorumReplicaState": "ReplicaState",
     "ResponseCursor": "Cursor",
     "TargetTopicPartition": "TopicPartition",
     "TransactionListing": "TransactionState",
