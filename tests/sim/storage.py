@@ -69,6 +69,9 @@ class SimulatedLoop:
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Timer:
         return self._world.after(0.0, callback, *args)
 
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+        return self._world.after(delay, callback, *args)
+
     def get_debug(self) -> bool:
         return False
 
