@@ -55,10 +55,10 @@ from barnabas_broker.offload import Offloaded
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.preload import preload
 from barnabas_broker.regexes import RegexSearch
-from barnabas_broker.replication.cluster import join_cluster
 from barnabas_broker.replication.connection import BrokerSecurity
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.sessions import FetchSessionCache
+from barnabas_broker.replication.start import start_replication
 from barnabas_broker.security.audit import Audit
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
@@ -334,8 +334,8 @@ class BrokerServer:
         if member is None:
             replicas.start(cluster.image)
         else:
-            join_cluster(stack, self.config, self.node_id, member, replicas, security, services.conditions)
-        stack.callback(coordinators.settle)
+            start_replication(stack, self.config, self.node_id, member, replicas, security, services.conditions)
+        stack.callback(coordinators.stop_loading)
         cluster.subscribe(replicas.image_changed)
         cluster.feed(coordinators.image_changed)
         if endpoint is not None:

@@ -79,7 +79,7 @@ class Coordinators(NamedTuple):
         self.group_partitions.start()
         self.transaction_partitions.start()
 
-    def settle(self) -> None:
+    def stop_loading(self) -> None:
         """Load and unload nothing more."""
         self.transaction_partitions.close()
         self.group_partitions.close()

@@ -375,9 +375,9 @@ async def test_coroutines_of_a_client_with_many_do_not_keep_another_one_waiting(
     await asyncio.gather(*running)
 
 
-async def test_coroutines_wait_for_no_turn_while_there_is_time() -> None:
+async def test_coroutines_wait_for_no_turn_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slicer = Slicer(Clock())
-    slicer.wait = lambda *_, **__: pytest.fail("it waits")  # type: ignore[method-assign]
+    monkeypatch.setattr(slicer, "wait", lambda *_, **__: pytest.fail("it waits"))
     busy = Busy(Clock(), 1.0)
     assert await slicer.start(busy.request(3), busy.account) == 3
 

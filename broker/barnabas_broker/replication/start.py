@@ -1,4 +1,4 @@
-"""The replicas of a broker in a cluster: they follow their leaders, and those that lead keep their ISR."""
+"""Starts the replicas of a broker in a cluster: they follow their leaders, and those that lead keep their ISR."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from barnabas_broker.replication.retreat import Retreat
 log = logger("broker")
 
 
-def join_cluster(
+def start_replication(
     stack: AsyncExitStack,
     config: Config,
     node_id: int,
