@@ -1,4 +1,5 @@
-"""Keys and values of the records in `__consumer_offsets` and `__transaction_state`, in Kafka's schemas.
+"""Keys and values of the records in `__consumer_offsets`, `__transaction_state` and `__share_group_state`, in Kafka's
+schemas.
 
 A key is an int16 record type and the fields; the record type is the version here. A value is an int16 version and the
 fields. A record without a value is a tombstone.
@@ -224,6 +225,107 @@ class ConsumerGroupRegularExpressionValue(Data, versions="0", flexible="0+"):
     timestamp: int = field(INT64)
 
 
+class ShareGroupMemberMetadataKey(Data, versions="10"):
+    """The key of a member of a share group (KIP-932)."""
+
+    group_id: str = field(STRING, "10", default="")
+    member_id: str = field(STRING, "10", default="")
+
+
+class ShareGroupMemberMetadataValue(Data, versions="0", flexible="0+"):
+    """A member of a share group, and the topics that it subscribes to."""
+
+    rack_id: str | None = field(STRING, nullable="0+", default="")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+
+
+class ShareGroupMetadataKey(Data, versions="11"):
+    """The key of a share group."""
+
+    group_id: str = field(STRING, "11", default="")
+
+
+class ShareGroupMetadataValue(Data, versions="0", flexible="0+"):
+    """The epoch of a share group, and a hash of the topics that it subscribes to."""
+
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64)
+
+
+class ShareGroupTargetAssignmentMetadataKey(Data, versions="12"):
+    """The key of the epoch of a share group's target assignment."""
+
+    group_id: str = field(STRING, "12", default="")
+
+
+class ShareGroupTargetAssignmentMetadataValue(Data, versions="0", flexible="0+"):
+    """The epoch of a share group's target assignment."""
+
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, default=0, tag=0, tagged="0+")
+
+
+class ShareGroupTargetAssignmentMemberKey(Data, versions="13"):
+    """The key of the target assignment of a share group's member."""
+
+    group_id: str = field(STRING, "13", default="")
+    member_id: str = field(STRING, "13", default="")
+
+
+class ShareGroupTargetAssignmentMemberValue(Data, versions="0", flexible="0+"):
+    """The target assignment of a share group's member."""
+
+    topic_partitions: list[TargetTopicPartition] = field(array(TargetTopicPartition))
+
+
+class ShareGroupCurrentMemberAssignmentKey(Data, versions="14"):
+    """The key of the current assignment of a share group's member."""
+
+    group_id: str = field(STRING, "14", default="")
+    member_id: str = field(STRING, "14", default="")
+
+
+class CurrentShareTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+class ShareGroupCurrentMemberAssignmentValue(Data, versions="0", flexible="0+"):
+    """The epochs of a share group's member, and its partitions. The state is always that of a stable member."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: list[CurrentShareTopicPartitions] = field(array(CurrentShareTopicPartitions))
+
+
+class ShareGroupStatePartitionMetadataKey(Data, versions="15"):
+    """The key of the share partitions of a group that have a state, or get or lose one."""
+
+    group_id: str = field(STRING, "15", default="")
+
+
+class TopicPartitionsInfo(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+class StateTopicInfo(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+
+
+class ShareGroupStatePartitionMetadataValue(Data, versions="0", flexible="0+"):
+    """The share partitions of a group that have a state, or get or lose one."""
+
+    initializing_topics: list[TopicPartitionsInfo] = field(array(TopicPartitionsInfo))
+    initialized_topics: list[TopicPartitionsInfo] = field(array(TopicPartitionsInfo))
+    deleting_topics: list[StateTopicInfo] = field(array(StateTopicInfo))
+
+
 class TransactionLogKey(Data, versions="0"):
     """The key of a transactional id, in ``__transaction_state``."""
 
@@ -249,6 +351,52 @@ class TransactionLogValue(Data, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int = field(INT64)
     transaction_start_timestamp_ms: int = field(INT64)
     client_transaction_version: int = field(INT16, "1+", default=0, tag=2, tagged="1+")
+
+
+class ShareSnapshotKey(Data, versions="0"):
+    """The key of the whole state of a share partition, in ``__share_group_state`` (KIP-932)."""
+
+    group_id: str = field(STRING)
+    topic_id: bytes = field(UUID)
+    partition: int = field(INT32)
+
+
+class StateBatch(Struct):
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    delivery_state: int = field(INT8)
+    delivery_count: int = field(INT16)
+
+
+class ShareSnapshotValue(Data, versions="0", flexible="0+"):
+    """The whole state of a share partition."""
+
+    snapshot_epoch: int = field(INT32)
+    state_epoch: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, default=-1, tag=0, tagged="0+")
+    create_timestamp: int = field(INT64)
+    write_timestamp: int = field(INT64)
+    state_batches: list[StateBatch] = field(array(StateBatch))
+
+
+class ShareUpdateKey(Data, versions="1"):
+    """The key of a change of a share partition since its snapshot."""
+
+    group_id: str = field(STRING, "1", default="")
+    topic_id: bytes = field(UUID, "1", default=bytes(16))
+    partition: int = field(INT32, "1", default=0)
+
+
+class ShareUpdateValue(Data, versions="0", flexible="0+"):
+    """A change of a share partition since its snapshot: start offset and leader epoch are -1 if they are unchanged."""
+
+    snapshot_epoch: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, default=-1, tag=0, tagged="0+")
+    state_batches: list[StateBatch] = field(array(StateBatch))
 
 
 #: Key and value of a record; None for a tombstone.

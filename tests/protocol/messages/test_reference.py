@@ -30,6 +30,22 @@ from barnabas_protocol.coordinator_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
     TransactionLogKey,
     TransactionLogValue,
 )
@@ -77,6 +93,7 @@ RENAMED: Final = {
     "AlterEntryData": "EntryData",
     "AlteredEntryData": "EntryData",
     "ConsumerProtocolAssignmentTopicPartition": "TopicPartition",
+    "CurrentShareTopicPartitions": "TopicPartitions",
     "CurrentTopicPartitions": "TopicPartitions",
     "DescribeProducersTopicRequest": "TopicRequest",
     "DescribeQuorumRequestPartition": "PartitionData",
@@ -98,6 +115,7 @@ RENAMED: Final = {
     "QuorumNode": "Node",
     "QuorumReplicaState": "ReplicaState",
     "ResponseCursor": "Cursor",
+    "StateTopicInfo": "TopicInfo",
     "TargetTopicPartition": "TopicPartition",
     "TransactionListing": "TransactionState",
 }
@@ -196,20 +214,46 @@ EMBEDDED: Final = {
     ConsumerGroupCurrentMemberAssignmentValue: {0: ("ConsumerGroupCurrentMemberAssignmentValue", 0)},
     ConsumerGroupRegularExpressionKey: {16: ("ConsumerGroupRegularExpressionKey", 0)},
     ConsumerGroupRegularExpressionValue: {0: ("ConsumerGroupRegularExpressionValue", 0)},
+    ShareGroupMemberMetadataKey: {10: ("ShareGroupMemberMetadataKey", 0)},
+    ShareGroupMemberMetadataValue: {0: ("ShareGroupMemberMetadataValue", 0)},
+    ShareGroupMetadataKey: {11: ("ShareGroupMetadataKey", 0)},
+    ShareGroupMetadataValue: {0: ("ShareGroupMetadataValue", 0)},
+    ShareGroupTargetAssignmentMetadataKey: {12: ("ShareGroupTargetAssignmentMetadataKey", 0)},
+    ShareGroupTargetAssignmentMetadataValue: {0: ("ShareGroupTargetAssignmentMetadataValue", 0)},
+    ShareGroupTargetAssignmentMemberKey: {13: ("ShareGroupTargetAssignmentMemberKey", 0)},
+    ShareGroupTargetAssignmentMemberValue: {0: ("ShareGroupTargetAssignmentMemberValue", 0)},
+    ShareGroupCurrentMemberAssignmentKey: {14: ("ShareGroupCurrentMemberAssignmentKey", 0)},
+    ShareGroupCurrentMemberAssignmentValue: {0: ("ShareGroupCurrentMemberAssignmentValue", 0)},
+    ShareGroupStatePartitionMetadataKey: {15: ("ShareGroupStatePartitionMetadataKey", 0)},
+    ShareGroupStatePartitionMetadataValue: {0: ("ShareGroupStatePartitionMetadataValue", 0)},
+    ShareSnapshotKey: {0: ("ShareSnapshotKey", 0)},
+    ShareSnapshotValue: {0: ("ShareSnapshotValue", 0)},
+    ShareUpdateKey: {1: ("ShareUpdateKey", 0)},
+    ShareUpdateValue: {0: ("ShareUpdateValue", 0)},
     TransactionLogKey: {0: ("TransactionLogKey", 0)},
     TransactionLogValue: {version: ("TransactionLogValue", version) for version in range(2)},
 }
+#: The coordinator and the name of each record type.
 RECORD_TYPES: Final = {
-    "LegacyOffsetCommitKey": "LEGACY_OFFSET_COMMIT",
-    "OffsetCommitKey": "OFFSET_COMMIT",
-    "GroupMetadataKey": "GROUP_METADATA",
-    "ConsumerGroupMetadataKey": "CONSUMER_GROUP_METADATA",
-    "ConsumerGroupPartitionMetadataKey": "CONSUMER_GROUP_PARTITION_METADATA",
-    "ConsumerGroupMemberMetadataKey": "CONSUMER_GROUP_MEMBER_METADATA",
-    "ConsumerGroupTargetAssignmentMetadataKey": "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA",
-    "ConsumerGroupTargetAssignmentMemberKey": "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER",
-    "ConsumerGroupCurrentMemberAssignmentKey": "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-    "ConsumerGroupRegularExpressionKey": "CONSUMER_GROUP_REGULAR_EXPRESSION",
+    "LegacyOffsetCommitKey": ("group", "LEGACY_OFFSET_COMMIT"),
+    "OffsetCommitKey": ("group", "OFFSET_COMMIT"),
+    "GroupMetadataKey": ("group", "GROUP_METADATA"),
+    "ConsumerGroupMetadataKey": ("group", "CONSUMER_GROUP_METADATA"),
+    "ConsumerGroupPartitionMetadataKey": ("group", "CONSUMER_GROUP_PARTITION_METADATA"),
+    "ConsumerGroupMemberMetadataKey": ("group", "CONSUMER_GROUP_MEMBER_METADATA"),
+    "ConsumerGroupTargetAssignmentMetadataKey": ("group", "CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA"),
+    "ConsumerGroupTargetAssignmentMemberKey": ("group", "CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER"),
+    "ConsumerGroupCurrentMemberAssignmentKey": ("group", "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT"),
+    "ConsumerGroupRegularExpressionKey": ("group", "CONSUMER_GROUP_REGULAR_EXPRESSION"),
+    "ShareGroupMemberMetadataKey": ("group", "SHARE_GROUP_MEMBER_METADATA"),
+    "ShareGroupMetadataKey": ("group", "SHARE_GROUP_METADATA"),
+    "ShareGroupTargetAssignmentMetadataKey": ("group", "SHARE_GROUP_TARGET_ASSIGNMENT_METADATA"),
+    "ShareGroupTargetAssignmentMemberKey": ("group", "SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER"),
+    "ShareGroupCurrentMemberAssignmentKey": ("group", "SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT"),
+    "ShareGroupStatePartitionMetadataKey": ("group", "SHARE_GROUP_STATE_PARTITION_METADATA"),
+    "TransactionLogKey": ("transaction", "TRANSACTION_LOG"),
+    "ShareSnapshotKey": ("share", "SHARE_SNAPSHOT"),
+    "ShareUpdateKey": ("share", "SHARE_UPDATE"),
 }
 
 
@@ -229,7 +273,8 @@ def test_embedded_messages(cls: type[Message]) -> None:
             max(known for other, known in EMBEDDED[cls].values() if other == name),
         ]
         if name in RECORD_TYPES:
-            assert load(EXACT)["recordTypes"]["group"][RECORD_TYPES[name]] == version
+            coordinator, record_type = RECORD_TYPES[name]
+            assert load(EXACT)["recordTypes"][coordinator][record_type] == version
     # Version 0 of the request header was ControlledShutdown's, which Kafka 4.0 removed.
     assert set(cls.VERSIONS) - set(EMBEDDED[cls]) == ({0} if cls is RequestHeaderData else set())
 
@@ -261,7 +306,12 @@ TAGGED_SINCE: Final = {
     ("ConsumerGroupCurrentMemberAssignmentValue", "partitions_pending_revocation.assignment_epochs"),
 }
 #: Messages that are newer than the snapshot.
-SINCE_THE_SNAPSHOT: Final = {"ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue"}
+SINCE_THE_SNAPSHOT: Final = {
+    *("ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue"),
+    # Records of share groups were not stable yet.
+    *("ShareGroupMetadataValue", "ShareGroupStatePartitionMetadataKey", "ShareGroupStatePartitionMetadataValue"),
+    *("ShareSnapshotValue", "ShareUpdateValue", "ShareGroupTargetAssignmentMetadataValue"),
+}
 #: Requests and responses that kafka-python does not have.
 NOT_IN_KAFKA_PYTHON: Final = {
     "ConsumerGroupHeartbeatRequest",
