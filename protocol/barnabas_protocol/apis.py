@@ -50,4 +50,10 @@ def register(modules: Iterable[ModuleType]) -> Mapping[ApiKey, Api]:
 
 
 #: The APIs whose messages are declared, by key, ascending.
-APIS: Final = register(MODULES)
+DECLARED: Final = register(MODULES)
+
+#: Those of them that the broker does not answer.
+UNANSWERED: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
+
+#: The APIs that the broker answers, by key, ascending.
+APIS: Final = MappingProxyType({key: api for key, api in DECLARED.items() if key not in UNANSWERED})

@@ -60,6 +60,7 @@ MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
     "ShareUpdateValue",
     "TransactionLogKey",
     "TransactionLogValue",
+    *("ShareFetchRequest", "ShareFetchResponse", "ShareAcknowledgeRequest", "ShareAcknowledgeResponse"),
 }
 
 #: Messages whose newest version, of Kafka 4.4, kafka-python does not have.

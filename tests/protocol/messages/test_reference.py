@@ -80,6 +80,7 @@ NOT_DECLARED: Final = {
 OF_VERSIONS_NOT_DECLARED: Final = {
     "InitProducerIdRequest": {"enable2_pc", "keep_prepared_txn"},
     "InitProducerIdResponse": {"ongoing_txn_producer_id", "ongoing_txn_producer_epoch"},
+    "ShareFetchPartition": {"partition_max_bytes"},
 }
 #: Fields of versions that Kafka 4.0 removed (KIP-896).
 OF_REMOVED_VERSIONS: Final = {
@@ -116,6 +117,16 @@ RENAMED: Final = {
     "QuorumReplicaState": "ReplicaState",
     "ResponseCursor": "Cursor",
     "StateTopicInfo": "TopicInfo",
+    "AcknowledgedPartition": "PartitionData",
+    "FetchAcknowledgementBatch": "AcknowledgementBatch",
+    "ShareAcknowledgeLeader": "LeaderIdAndEpoch",
+    "ShareAcknowledgeNode": "NodeEndpoint",
+    "ShareFetchLeader": "LeaderIdAndEpoch",
+    "ShareFetchNode": "NodeEndpoint",
+    "ShareFetchPartition": "FetchPartition",
+    "ShareFetchTopic": "FetchTopic",
+    "ShareForgottenTopic": "ForgottenTopic",
+    "SharePartitionData": "PartitionData",
     "TargetTopicPartition": "TopicPartition",
     "TransactionListing": "TransactionState",
 }
@@ -311,6 +322,7 @@ SINCE_THE_SNAPSHOT: Final = {
     # Records of share groups were not stable yet.
     *("ShareGroupMetadataValue", "ShareGroupStatePartitionMetadataKey", "ShareGroupStatePartitionMetadataValue"),
     *("ShareSnapshotValue", "ShareUpdateValue", "ShareGroupTargetAssignmentMetadataValue"),
+    *("ShareFetchRequest", "ShareFetchResponse", "ShareAcknowledgeRequest", "ShareAcknowledgeResponse"),
 }
 #: Requests and responses that kafka-python does not have.
 NOT_IN_KAFKA_PYTHON: Final = {
@@ -318,6 +330,7 @@ NOT_IN_KAFKA_PYTHON: Final = {
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
+    *("ShareFetchRequest", "ShareFetchResponse", "ShareAcknowledgeRequest", "ShareAcknowledgeResponse"),
 }
 #: Names that Kafka has changed since, in the messages of this name.
 RENAMED_SINCE: Final = {
