@@ -1,7 +1,7 @@
 """ShareAcknowledge (key 79), versions 1-2, flexible from 0.
 
-Acknowledges records that a member of a share group has acquired (KIP-932). Version 2 adds acknowledgements that renew locks
-(KIP-1222).
+Acknowledges records that a member of a share group has acquired (KIP-932). Version 2 adds acknowledgements that
+renew locks (KIP-1222).
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """ShareFetch (key 78), versions 1-2, flexible from 0.
 
-Acquires records for a member of a share group (KIP-932), and acknowledges earlier ones on the way. Version 2 adds the acquire mode
-(KIP-1206) and acknowledgements that renew locks (KIP-1222).
+Acquires records for a member of a share group (KIP-932), and acknowledges earlier ones on the way. Version 2 adds the
+acquire mode (KIP-1206) and acknowledgements that renew locks (KIP-1222).
 """
 
 from typing import Final
