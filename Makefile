@@ -162,9 +162,9 @@ dist: install ## build wheel and sdist, check them, and run the README's first e
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
+	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl --sbom build/barnabas.cdx.json
 
-release-check: dist docs ## say what is left before a release: version, changes, addresses, packages, site
+release-check: dist docs ## say what is left before a release: version, changes, address, packages, image, site
 	$(BIN)/python -m tests.packaging.release_check
 
 clean: ## remove what these commands made

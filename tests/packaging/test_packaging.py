@@ -15,7 +15,9 @@ import pytest
 import yaml
 from hatchling.builders.wheel import WheelBuilder
 
+import hatch_build
 from tests.needs import missing
+from tests.packaging.release_check import sources
 from tests.packaging.try_wheel import first_example
 
 ROOT: Final = Path(__file__).parents[2]
@@ -41,23 +43,10 @@ def metadata(wheel: Path) -> email.message.Message:
         return email.message_from_bytes(archive.read(name))
 
 
-def sources() -> set[str]:
-    """The files of the packages, without what Python and tools left there."""
-    found = set()
-    for name, path in PACKAGES.items():
-        files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-        found |= {
-            f"{name}/{each.relative_to(path).as_posix()}" if path.is_dir() else name
-            for each in files
-            if "__pycache__" not in each.parts
-        }
-    return found
-
-
 def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == sources()
+    assert names == set(sources(ROOT))
     assert not [
         name for name in names if "/test_" in name or "/conftest" in name or name.endswith((".pyc", ".md", ".toml"))
     ]
@@ -85,16 +74,17 @@ def test_package_indexes_show_no_relative_link(metadata: email.message.Message) 
     assert re.findall(r"\]\((?!https?:|#|mailto:)[^)]*\)|(?:src|href)=\"(?!https?:|#)[^\"]*\"", prose) == []
 
 
-def test_the_substitutions_of_the_readme_have_the_address_of_the_project() -> None:
-    replacements = [
-        each["replacement"]
-        for each in SETTINGS["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
-    ]
-    address = PROJECT.get("urls", {}).get("Repository")
-    if address is None:
-        assert replacements == ["", r"\1"], "the address of the project is not filled in: links have nowhere to lead"
-    else:
-        assert all(f"]({address}/" in replacement for replacement in replacements)
+def test_the_address_of_the_project_is_stated_once() -> None:
+    stated = SETTINGS["tool"]["hatch"]["metadata"]["hooks"]["custom"]["REPOSITORY"]
+    assert "urls" not in PROJECT
+    page = "![a page](docs/a.png) [a](docs/a.md#b) [c](#c) [d](https://d.example)"
+    assert hatch_build.readme(page, "", "1.2.3") == " a [c](#c) [d](https://d.example)"
+    address = stated or "https://github.com/a/b"
+    assert hatch_build.readme(page, address, "1.2.3") == (
+        f"![a page]({address}/raw/v1.2.3/docs/a.png) [a]({address}/blob/v1.2.3/docs/a.md#b) [c](#c) [d](https://d.example)"
+    )
+    assert hatch_build.urls("") == {}
+    assert all(link.startswith(address) for link in hatch_build.urls(address).values())
 
 
 @pytest.mark.programs
@@ -128,20 +118,30 @@ def test_the_workflow_checks_every_python_that_the_package_promises() -> None:
 
 def test_the_workflow_publishes_a_tag_that_passed_without_a_password() -> None:
     jobs = workflow()["jobs"]
-    publish = jobs["publish"]
-    assert publish["if"] == "github.ref_type == 'tag'"
-    assert set(publish["needs"]) == set(jobs) - {"publish"}
-    assert publish["permissions"] == {"id-token": "write"}
+    tagged = {name: job for name, job in jobs.items() if job.get("if") == "github.ref_type == 'tag'"}
+    assert set(jobs) - set(tagged) == {"checks", "distribution"}
+    release = tagged.pop("release")
+    assert all(set(job["needs"]) == {"checks", "distribution"} for job in tagged.values())
+    assert set(release["needs"]) == set(tagged)  # nothing is announced before all of it is there
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert "secrets." not in WORKFLOW.read_text("utf-8")
+
+
+def test_the_workflow_publishes_an_image_for_both_architectures() -> None:
+    (step,) = [each for each in workflow()["jobs"]["image"]["steps"] if "build-push" in each.get("uses", "")]
+    assert step["with"]["platforms"] == "linux/amd64,linux/arm64"
+    assert step["with"]["push"] is True
 
 
 def test_the_workflow_runs_commands_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    commands = [step["run"] for job in workflow()["jobs"].values() for step in job["steps"] if "run" in step]
-    for command in commands:
+    steps = [step["run"] for job in workflow()["jobs"].values() for step in job["steps"] if "run" in step]
+    for command in (line for step in steps for line in step.splitlines()):
         first, _, rest = command.partition(" ")
         if first == "make":
             assert rest in targets
+        elif first == ".venv/bin/python":
+            assert (ROOT / f"{rest.split()[1].replace('.', '/')}.py").is_file()
         elif first.startswith("."):
             assert (ROOT / first).is_file()
 

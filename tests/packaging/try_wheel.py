@@ -2,13 +2,15 @@
 
 ::
 
-    python -m tests.packaging.try_wheel dist/barnabas-0.1.0-py3-none-any.whl
+    python -m tests.packaging.try_wheel dist/barnabas-0.1.0-py3-none-any.whl --sbom build/barnabas-0.1.0.cdx.json
 
 The environment has the wheel and its required dependencies, and nothing of this checkout: what the wheel lacks is
 missing here too. The example is the text of the page, with the address of a broker from the same environment. If it
-reads, it gets records from ``barnabas produce``. It passes when it ends, or prints a line.
+reads, it gets records from ``barnabas produce``. It passes when it ends, or prints a line. ``--sbom`` writes what the
+environment contains as a bill of materials in CycloneDX's format.
 """
 
+import argparse
 import re
 import subprocess
 import sys
@@ -99,8 +101,12 @@ def _run(scripts: Path, folder: Path, code: str, address: str) -> str:
         return "".join(printed)
 
 
-def try_wheel(wheel: Path) -> str:
+def try_wheel(wheel: Path, sbom: Path | None = None) -> str:
     """Install `wheel` into a clean environment, run the example, and return its first line.
+
+    Args:
+        wheel: the file.
+        sbom: where to write what the environment contains.
 
     Raises:
         RuntimeError: the broker does not start, or the example fails.
@@ -108,14 +114,34 @@ def try_wheel(wheel: Path) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="barnabas-wheel-") as name:
         folder = Path(name)
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=300)
+        # Without pip, which would be listed as if the wheel needed it.
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=300)
         scripts = folder / "venv" / "bin"
-        subprocess.run([scripts / "python", "-m", "pip", "install", "--quiet", wheel], check=True, timeout=600)
+        pip = [sys.executable, "-m", "pip", "--python", str(scripts / "python"), "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", str(wheel)], check=True, timeout=600)
+        if sbom is not None:
+            _write_sbom(scripts / "python", sbom)
         code = first_example((ROOT / "README.md").read_text("utf-8"))
         with _broker(scripts, folder) as address:
             return _run(scripts, folder, code, address)
 
 
+def _write_sbom(python: Path, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(ROOT / "pyproject.toml")]
+    command += ["--mc-type", "application", "--output-reproducible", "--output-file", str(file), str(python)]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def main() -> None:
+    """Try the wheel of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.packaging.try_wheel")
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--sbom", type=Path)
+    given = parser.parse_args()
+    line = try_wheel(given.wheel.resolve(), given.sbom).strip()
+    print(f"{given.wheel}: the README's first example runs in a clean environment: {line or 'it prints nothing'}")
+
+
 if __name__ == "__main__":
-    line = try_wheel(Path(sys.argv[1]).resolve()).strip()
-    print(f"{sys.argv[1]}: the README's first example runs in a clean environment: {line or 'it prints nothing'}")
+    main()
