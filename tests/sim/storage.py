@@ -213,8 +213,7 @@ class OffsetsPartition:
                 background=self._background,
                 random_bytes=world.chance.randbytes,
             )
-            replicas = self._replicas_open = self._replicas(directory)
-            self._log = CoordinatorTopicLog(OFFSETS_TOPIC, replicas, self._now_ms)
+            replicas = self._replicas(directory)
         except Crash:
             self._machine_stopped()
             return False
@@ -222,7 +221,13 @@ class OffsetsPartition:
             world.note("partition %d cannot be opened: %s", self.index, error)
             self._fails()
             return False
-        self._directory = directory
+        if not replicas.holds(OFFSETS_TOPIC, self.index):
+            # The disk is full. The broker would try it again, but then it does not lead any more.
+            replicas.wake_fetches()
+            self._fails()
+            return False
+        self._directory, self._replicas_open = directory, replicas
+        self._log = CoordinatorTopicLog(OFFSETS_TOPIC, replicas, self._now_ms)
         world.after(world.between(1.0, _MAINTENANCE), self.carefully, self._maintain, directory)
         return True
 

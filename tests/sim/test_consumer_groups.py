@@ -38,7 +38,7 @@ def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
 
 
-@pytest.mark.parametrize("seed", [1272, 2593])
+@pytest.mark.parametrize("seed", [1272, 2593, 400212, 500163, 500291])
 def test_seeds_that_have_found_bugs(seed: int) -> None:
     run_consumer_group_seed(seed)
 

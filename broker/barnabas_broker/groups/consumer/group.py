@@ -2201,8 +2201,9 @@ class ConsumerGroup:
         # One of them may just have changed it.
         group._unsubscribed = any(each.regex and each.regex not in group.resolved for each in group.members.values())
         newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
+        # A member whose regular expression has not matched anything yet has no target.
         without_target = any(
-            (each.topics or each.regex) and each.member_id not in replayed.targets for each in group.members.values()
+            group.subscription(each) and each.member_id not in replayed.targets for each in group.members.values()
         )
         current = newest == group.epoch
         if newest > group.epoch or (current and (without_target or not group._targets_fit())):

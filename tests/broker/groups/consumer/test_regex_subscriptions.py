@@ -406,6 +406,29 @@ def test_a_group_is_restored_with_its_regexes() -> None:
     assert machine.group.resolved["o.*"].topics == {"orders", "others"}
 
 
+@pytest.mark.parametrize("regex", ["o.*", "nothing"])
+def test_a_member_whose_regex_matches_nothing_yet_costs_no_epoch_when_the_group_is_restored(regex: str) -> None:
+    """It has no target in the log, and none is missing. Before it is resolved, and if it matches nothing afterwards."""
+    machine = machine_with(orders=2)
+    machine.resolve = False
+    join(machine, "a", None, "orders")
+    machine.settle()
+    join(machine, "b", regex)
+    if regex == "nothing":
+        machine.resolved()
+        machine.settle()
+        assert "nothing" in machine.group.resolved
+    before = machine.group.epoch, machine.state()
+    machine.group = restored(machine)
+    assert (machine.group.epoch, machine.state()) == before
+    machine.resolutions.clear()
+    machine.resolve = True
+    machine.after(11)
+    machine.settle()
+    assert (machine.group.epoch > before[0]) is (regex == "o.*")
+    assert [sum(map(len, owned_by(machine, each).values())) for each in "ab"] == ([1, 1] if regex == "o.*" else [2, 0])
+
+
 def test_topics_that_were_created_while_the_group_was_not_loaded_are_found() -> None:
     machine = machine_with(ticks=1)
     join(machine, "a", "[ot].*")

@@ -175,6 +175,7 @@ _step = st.one_of(
     of("leave", _group),
     of("beat", _group, _member, st.sampled_from((("t",), ("u",), ("t", "u"), ())), st.sampled_from(("", "", "[uv]"))),
     of("beat", _group, _member, st.just(("t", "u")), st.just("")),
+    of("beat", _group, _member, st.just(()), st.sampled_from(("[uv]", "[v]"))),
     of("stop", _group, _member, st.sampled_from((-1, -2))),
     of("grow"),
     of("delete", _group),
