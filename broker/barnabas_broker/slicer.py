@@ -175,7 +175,7 @@ class Slicer:
 
     Attributes:
         now: the clock.
-        until: when what runs now has to end. After that, :meth:`over` tells whether it is a new turn already.
+        until: when what runs now has to end. It is in the past when no turn has begun since (:meth:`starts` begins one).
     """
 
     def __init__(self, now: Callable[[], float], processor: Callable[[], float] | None = None) -> None:
@@ -214,14 +214,6 @@ class Slicer:
         if self._done > QUANTUM:
             self._schedule()
 
-    def over(self, now: float) -> bool:
-        """Whether the budget of this turn is used up, for a clock that has passed :attr:`until`."""
-        if self._scheduled:
-            return True
-        self._begin(now)
-        self._schedule()
-        return False
-
     def wait(self, client: Client, job: Job, used: float = 0.0, *, quiet: bool = False) -> None:
         """Call `job` when it is the client's turn, once.
 
@@ -234,7 +226,10 @@ class Slicer:
         self._add(client, job, min(used, SLICE), quiet=quiet)
 
     def run(self, steps: Steps[T], client: Client) -> "T | Work[T]":
-        """Run `steps`: at once as far as this turn's budget goes; the rest in later turns.
+        """Run `steps`: the first at once, others as far as this turn's budget goes; the rest in later turns.
+
+        The turn has begun: the request whose steps they are was started by :meth:`starts`, or as a job. A first step
+        that uses up the budget, and one that begins after it, is the only one in this turn.
 
         Returns:
             The result, or a future of it.
@@ -245,11 +240,9 @@ class Slicer:
         # As _do, written out: every Produce and Fetch takes this path, and most end with the first step.
         try:
             next(steps)
-            now = self.now
-            if (at := now()) < self.until or not self.over(at):
-                until = self.until
-                while now() < until:
-                    next(steps)
+            now, until = self.now, self.until
+            while now() < until:
+                next(steps)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -316,10 +309,10 @@ class Slicer:
             self.until = end
             self._scheduled = False
             self._done = 0.0
-            if self._heap:
-                self._schedule()
-            else:
+            if not self._heap:
                 self._idle_since = now
+            if self._heap or now >= end:  # what arrives before the next turn waits for it
+                self._schedule()
 
     def _serve(self, now: float, end: float) -> float:
         """Do the jobs of the next client for a quantum; when that was over."""

@@ -69,10 +69,41 @@ async def test_work_goes_on_at_once_until_the_budget_of_the_turn_is_over() -> No
         return done
 
     slicer = Slicer(clock)
+    assert slicer.starts(clock.time)
     running = slicer.run(work(), Account())
     assert isinstance(running, Work)
-    assert done == 5, "the first step, and those of a slice"
+    assert done == 4, "a slice"
     assert await running == 20
+
+
+async def test_a_first_step_that_uses_up_the_budget_is_the_only_one_in_its_turn() -> None:
+    clock = Clock()
+
+    def work() -> Generator[None, None, None]:
+        clock.worked(2 * SLICE)
+        yield
+        for _ in range(20):
+            clock.worked(SLICE / 4)
+            yield
+
+    slicer, times = Slicer(clock), list[float]()
+    assert slicer.starts(clock.time)
+    running = slicer.run(work(), Account())
+    assert isinstance(running, Work)
+    assert clock.time == 1000 + 2 * SLICE
+    with each_turn(lambda: times.append(clock.time)):
+        await running
+    assert max(after - before for before, after in pairwise(times)) <= SLICE + 1e-9
+
+
+async def test_what_arrives_after_jobs_that_have_used_up_a_turn_waits_for_the_next_one() -> None:
+    clock = Clock()
+    slicer = Slicer(clock)
+    slicer.wait(Account(), lambda: clock.worked(SLICE))
+    await turn()
+    assert not slicer.starts(clock.time)
+    await turn()
+    assert slicer.starts(clock.time)
 
 
 async def test_all_work_that_is_begun_in_a_turn_has_one_budget() -> None:
@@ -86,8 +117,9 @@ async def test_all_work_that_is_begun_in_a_turn_has_one_budget() -> None:
             yield
 
     slicer = Slicer(clock)
+    assert slicer.starts(clock.time)
     running = [slicer.run(work(), Account()) for _ in range(10)]
-    assert done == 5 + 9, "a slice, and the first step of each"
+    assert done == 4 + 9, "a slice, and the first step of each"
     for each in running:
         assert isinstance(each, Work)
         await each

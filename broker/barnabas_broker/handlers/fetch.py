@@ -287,25 +287,30 @@ class _Reading:
                 waiting.append(replica.following if self._follower[0] >= 0 else replica.waiting)
                 waiting[-1].add(delayed)
 
-        services = self._context.services
+        slicer, peer = self._context.services.slicer, self._context.peer
 
         def woken(_: "asyncio.Future[None]") -> None:
-            began = services.now() if self._limited else 0.0
             timer.cancel()
             for queue in waiting:
                 queue.discard(delayed)
             if answered.done():
                 return
+            began = slicer.now()
+            if not slicer.starts(began):
+                slicer.enqueue(self.read_again(), peer).add_done_callback(read)
+                return
             try:
-                response = services.slicer.run(self.read_again(), self._context.peer)
+                response = slicer.run(self.read_again(), peer)
                 if isinstance(response, Work):
                     response.add_done_callback(read)
                 else:
-                    if self._limited:
-                        self._context.peer.spent += services.now() - began
                     answered.set_result(response)
             except Exception as error:
                 answered.set_exception(error)
+            finally:
+                seconds = slicer.now() - began
+                slicer.did(seconds)
+                peer.spent += seconds
 
         def read(response: "asyncio.Future[FetchResponse]") -> None:
             if answered.done():
