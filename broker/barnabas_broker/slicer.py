@@ -100,8 +100,11 @@ class _Turn(asyncio.Future[None]):
             return
         self.set_result(None)
         resume, self._resume = self._resume, None
-        if resume is not None and self._context is not None:
-            self._context.run(resume, self)
+        try:
+            if resume is not None and self._context is not None:
+                self._context.run(resume, self)
+        finally:
+            del resume  # the task; the traceback of its error may have this frame
 
 
 class InTurns(Coroutine[Any, Any, T]):
@@ -175,7 +178,7 @@ class Slicer:
 
     Attributes:
         now: the clock.
-        until: when what runs now has to end. It is in the past when no turn has begun since (:meth:`starts` begins one).
+        until: when what runs now has to end. In the past if nothing has run in this turn: :meth:`starts` begins it.
     """
 
     def __init__(self, now: Callable[[], float], processor: Callable[[], float] | None = None) -> None:

@@ -28,6 +28,14 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
+    def kept(self) -> Self:
+        """This error, to be stored: without its traceback and the error that led to it.
+
+        Their frames often lead to where it is stored: such a cycle stays in memory until the garbage collector runs.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed later."""

@@ -19,12 +19,10 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http.process import resident_bytes
-from tests.fuzz.attack import AUTHORIZER, TOPICS, Attack, stored
+from tests.fuzz.attack import AUTHORIZER, GARBAGE, TOPICS, Attack, stored
 
 #: Seconds that a request may hold the event loop.
 HELD = 0.05
-#: Objects in reference cycles for each request: they stay until the collector runs, and make it slow.
-GARBAGE = 1
 
 
 async def _attack(requests: int, seed: int, authorizer: Mapping[str, str]) -> int:

@@ -1,8 +1,9 @@
-"""Sends requests with odd values, damaged ones, and batches of odd records, and watches what they cost the broker.
+"""Sends requests with odd values, damaged ones, batches of odd records, and lists that name one thing many times, one
+by one and in bursts, and watches what they cost the broker.
 
-The broker runs in this event loop. After each request comes an ApiVersions request: its response shows that the broker
-has dealt with the first one. A request may wait for long (a Fetch, a JoinGroup), so that its connection is closed after
-:data:`PATIENCE`; one that waits longer elsewhere would show in the time between two turns of the loop.
+The broker runs in this event loop. After each request or burst comes an ApiVersions request: its response shows that
+the broker has dealt with the others. A request may wait for long (a Fetch, a JoinGroup), so that its connection is
+closed after :data:`PATIENCE`; one that waits longer elsewhere would show in the time between two turns of the loop.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from barnabas_protocol.records import iter_batches, iter_records
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Request
 from tests.fuzz.batches import some_batch
-from tests.protocol.support import damaged, some
+from tests.protocol.support import damaged, repeat, some
 from tests.wire import Wire
 
 #: Seconds until a connection with a request that waits is closed.
@@ -53,8 +54,20 @@ TOPICS: Final = {
 AUTHORIZER: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 #: The share of requests that carry a batch.
 BATCHES: Final = 0.25
+#: The share of other requests that name something many times.
+REPEATED: Final = 0.05
+#: Elements of a list in such a request.
+TIMES: Final = (2, 10, 100, 1_000)
+#: The share of requests that begin a burst: several are sent at once, the same one or different ones.
+BURSTS: Final = 0.02
+#: Requests of a burst.
+MOST_IN_BURST: Final = 50
+#: Bytes of a burst, after which nothing is added.
+BURST_BYTES: Final = 200_000
 #: Bytes of a batch when it is decompressed, more than the attack sends.
 MOST_DECOMPRESSED: Final = 1 << 26
+#: Objects in reference cycles for each request: they stay until the collector runs, and make it slow.
+GARBAGE: Final = 1
 #: How many of the longest holds are kept.
 LONGEST: Final = 10
 
@@ -215,13 +228,9 @@ class Attack:
                 writer.close()
 
     async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Send a request; whether the connection is still of use."""
-        self._left -= 1
-        self.found.requests += 1
-        if not self.found.requests % 1000:
-            self._watch(self.found.requests)
+        """Send a request or a burst; whether the connection is still of use."""
         began, passed = time.thread_time(), time.monotonic()
-        frame = self._request()
+        frame = self._requests()
         # Making the request is not the broker's work.
         self._last += time.thread_time() - began
         self._passed += time.monotonic() - passed
@@ -240,6 +249,26 @@ class Attack:
             self.found.closed += 1
         return False
 
+    def _requests(self) -> bytes:
+        """The frames of one request, or of a burst."""
+        chance = self._random
+        frames = self._request()
+        if chance.random() < BURSTS:
+            count, same = chance.randint(2, MOST_IN_BURST), frames if chance.random() < 0.5 else None
+            while count > 1 and self._left > 0 and len(frames) < BURST_BYTES:
+                frames += self._request() if same is None else self._counted(same)
+                count -= 1
+            self._current = f"burst of {len(frames):,} bytes, the last one: {self._current}"
+        return frames
+
+    def _counted(self, frame: bytes) -> bytes:
+        """Count a request that is sent."""
+        self._left -= 1
+        self.found.requests += 1
+        if not self.found.requests % 1000:
+            self._watch(self.found.requests)
+        return frame
+
     def _request(self) -> bytes:
         chance = self._random
         while True:
@@ -252,6 +281,8 @@ class Attack:
                 declared = api(key).request
                 version = chance.choice(list(declared.VERSIONS))
                 message = some(chance, declared, version)
+                if chance.random() < REPEATED:
+                    repeat(chance, message, chance.choice(TIMES))
             try:
                 frame = encode_request(message, version, 1, "fuzz")
             except EncodeError:
@@ -261,7 +292,7 @@ class Attack:
                 body = damaged(chance, body)
             self._current = f"{key.name} v{version}: {body[:200].hex()}"
             self.found.names[key.name] += 1
-            return _SIZE.pack(len(body)) + body
+            return self._counted(_SIZE.pack(len(body)) + body)
 
     def _produce(self) -> ProduceRequest:
         chance = self._random

@@ -130,6 +130,19 @@ def some(rng: random.Random, cls: type[Struct], version: int) -> Any:
     return cls(**values)
 
 
+def repeat(rng: random.Random, message: Struct, times: int) -> None:
+    """Repeat an element of some of a message's lists, and of the lists within these, up to `times` times in all."""
+    for f in message.FIELDS:
+        elements = getattr(message, f.name)
+        if f.type.element is None or not elements:
+            continue
+        left = rng.randint(1, times)
+        for each in elements:
+            if isinstance(each, Struct):
+                repeat(rng, each, max(times // left, 1))
+        elements += [rng.choice(elements)] * left
+
+
 def damaged(rng: random.Random, data: bytes) -> bytes:
     """`data` with one to three damages: bytes changed, removed, doubled or inserted."""
     out = bytearray(data)

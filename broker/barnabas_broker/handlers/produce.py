@@ -287,7 +287,7 @@ def _ask(
                 bumps_epoch=context.version >= _FIRST_THAT_ADDS,
             )
         except KafkaError as error:
-            refused[partition] = error
+            refused[partition] = error.kept()
             continue
         if verification is not None:
             where = TopicPartition(name, index)

@@ -155,7 +155,7 @@ def handle_alter_client_quotas(context: RequestContext, request: AlterClientQuot
         context.require_on_cluster(acls.ALTER_CONFIGS)
         _check_size(request)
     except KafkaError as error:
-        refused = error
+        refused = error.kept()
         return AlterClientQuotasResponse(
             throttle_time_ms=0,
             entries=(yield from each(request.entries, lambda one: _result(_entity(one), refused))),
@@ -192,7 +192,7 @@ async def _alter(context: RequestContext, request: AlterClientQuotasRequest) -> 
     try:
         outcome = await context.services.cluster.change(decide)
     except KafkaError as error:
-        outcome = {each.entity: error for each in alterations}
+        outcome = dict.fromkeys((each.entity for each in alterations), error.kept())
     else:
         if not request.validate_only:
             for event in changed:

@@ -122,12 +122,13 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
     for number, creation in enumerate(request.creations):
         result = AclCreationResult(error_code=ErrorCode.NONE, error_message="")
         results.append(result)
-        try:
-            if refusal is not None:
-                raise refusal
-            valid.append((_binding(creation), result))
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
+        if refusal is not None:
+            result.error_code, result.error_message = refusal.code, refusal.message
+        else:
+            try:
+                valid.append((_binding(creation), result))
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
         if number % _BATCH == _BATCH - 1:
             await asyncio.sleep(0)
     for some in _batches(valid):
@@ -164,7 +165,7 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
         try:
             deleted = await context.services.cluster.change(decide)
         except KafkaError as error:
-            errors |= dict.fromkeys(bindings, error)
+            errors |= dict.fromkeys(bindings, error.kept())
         else:
             for event in deleted:
                 context.changed(Change.ACL_DELETED, acl=str(event.binding))
@@ -188,7 +189,7 @@ def _refusal(context: RequestContext, operation: AclOperation) -> KafkaError | N
         context.require_on_cluster(operation)
         _check_switched_on(context)
     except KafkaError as error:
-        return error
+        return error.kept()
     return None
 
 
@@ -237,7 +238,7 @@ def _found(
         try:
             wanted = _filter(asked)
         except KafkaError as error:
-            results.append(_Found(error.with_traceback(None), []))
+            results.append(_Found(error.kept(), []))
             continue
         result = known.get(wanted)
         if result is None:

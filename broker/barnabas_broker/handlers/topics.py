@@ -188,20 +188,19 @@ async def _create_all(
                 event = create(image, names)
             except KafkaError as error:
                 first = first or error
-                # Its traceback has this frame, and so the error would be in a reference cycle.
-                outcomes[name] = error.with_traceback(None)
+                outcomes[name] = error.kept()
             else:
                 events.append(event)
                 outcomes[name] = TopicInfo(event.name, event.topic_id, event.partitions, event.configs)
         if first is not None and not events:
-            raise first  # on an image that is out of date it is decided again
+            raise KafkaError(first.code, first.message)  # on an image that is out of date it is decided again
         return [] if validate_only else events, None
 
     try:
         await services.cluster.change(decide)
     except KafkaError as error:
         return {
-            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.with_traceback(None)
+            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.kept()
             for name in wanted
         }
     if not validate_only:
@@ -567,12 +566,12 @@ async def _delete_all(
                 counts[named](len(topic.partitions))
             except KafkaError as error:
                 first = first or error
-                outcomes[named] = error.with_traceback(None)
+                outcomes[named] = error.kept()
             else:
                 events[topic.name] = controller.delete_topic(image, topic.name)
                 outcomes[named] = topic
         if first is not None and not events:
-            raise first
+            raise KafkaError(first.code, first.message)
         return [*events.values()], None
 
     try:
@@ -580,7 +579,7 @@ async def _delete_all(
     except KafkaError as error:
         for named in wanted:
             if not isinstance(outcomes.get(named), KafkaError):
-                outcomes[named] = error.with_traceback(None)
+                outcomes[named] = error.kept()
     else:
         await context.services.replicas.changed()
     results = {}

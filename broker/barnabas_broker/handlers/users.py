@@ -103,7 +103,7 @@ def handle_alter_user_scram_credentials(
             text = f"{len(names)} credentials in one request, at most {MOST_CHANGES} are accepted"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     except KafkaError as error:
-        refused = error
+        refused = error.kept()
         return AlterUserScramCredentialsResponse(
             throttle_time_ms=0, results=(yield from each(dict.fromkeys(names), lambda name: _result(name, refused)))
         )
@@ -127,7 +127,7 @@ async def _alter(
     try:
         outcome = await context.services.cluster.change(decide)
     except KafkaError as error:
-        outcome = {change.user: error for change in changes}
+        outcome = dict.fromkeys((change.user for change in changes), error.kept())
     for change in changes:
         if outcome[change.user] is None:
             context.changed(

@@ -272,22 +272,26 @@ class TransactionCoordinator:
                 hosted.connection = connection
             return decision
 
-        def begin(fresh: int) -> None:
-            home = self.runtime.home(transactional_id)
-            hosted = home.hosted.get(transactional_id)
-            if hosted is None and fresh == NONE:
-                self._with_producer_id(reply, begin)
-                return
-            if hosted is None:
-                metadata = fresh_metadata(fresh, timeout_ms, self._wall_ms())
-                hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
-                home.hosted[transactional_id] = hosted
-                fresh = NONE
-            hosted.client = client
-            self.runtime.ask(hosted, self._step(decide, fresh, reply, begin), partial(_answer, reply))
-
-        self._guard(reply, begin)
+        self._guard(reply, partial(self._begin_init, transactional_id, timeout_ms, client, decide, reply))
         return reply
+
+    def _begin_init(
+        self, transactional_id: str, timeout_ms: int, client: str, decide: Decide, reply: Future[Reply], fresh: int
+    ) -> None:
+        """Ask the machine of a transactional id, which is made with a fresh producer id if there is none."""
+        again = partial(self._begin_init, transactional_id, timeout_ms, client, decide, reply)
+        home = self.runtime.home(transactional_id)
+        hosted = home.hosted.get(transactional_id)
+        if hosted is None and fresh == NONE:
+            self._with_producer_id(reply, again)
+            return
+        if hosted is None:
+            metadata = fresh_metadata(fresh, timeout_ms, self._wall_ms())
+            hosted = HostedTransaction(home, Transaction(transactional_id, metadata))
+            home.hosted[transactional_id] = hosted
+            fresh = NONE
+        hosted.client = client
+        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(_answer, reply))
 
     def add_partitions(
         self,
@@ -406,17 +410,19 @@ class TransactionCoordinator:
                 hosted.connection = max(hosted.connection, connection)
             return decision
 
-        def begin(fresh: int) -> None:
-            hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
-            if hosted is None:
-                _fail(reply, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-                return
-            if client:
-                hosted.client = client
-            self.runtime.ask(hosted, self._step(decide_in_time, fresh, reply, begin), partial(_answer, reply))
-
-        self._guard(reply, begin)
+        self._guard(reply, partial(self._begin, transactional_id, client, decide_in_time, reply))
         return reply
+
+    def _begin(self, transactional_id: str, client: str, decide: Decide, reply: Future[Reply], fresh: int) -> None:
+        """Ask the machine of a transactional id that must exist."""
+        hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
+        if hosted is None:
+            _fail(reply, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return
+        if client:
+            hosted.client = client
+        again = partial(self._begin, transactional_id, client, decide, reply)
+        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(_answer, reply))
 
     def _guard(self, reply: Future[Reply], begin: Callable[[int], None]) -> None:
         """Call `begin`; an error of finding the transactional id is the answer."""

@@ -53,7 +53,7 @@ def alter_quotas(
             events += _events(image, each)
             outcome[each.entity] = None
         except KafkaError as error:
-            outcome[each.entity] = error.with_traceback(None)
+            outcome[each.entity] = error.kept()
     return events, outcome
 
 

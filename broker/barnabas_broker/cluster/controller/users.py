@@ -12,6 +12,7 @@ from barnabas_protocol.scram import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMech
 
 #: Bytes of a name, and of a salt, at most; Kafka has no bounds.
 LONGEST: Final = 1024
+_MECHANISMS: Final = frozenset(ScramMechanism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def alter_users(
                 events[each.user] = _event(image, each)
                 outcome[each.user] = None
             except KafkaError as error:
-                outcome[each.user] = error
+                outcome[each.user] = error.kept()
     made = list(events.values())
     if not image.users.secret and any(isinstance(event, ScramCredentialSet) for event in made):
         made.insert(0, ScramSecretSet(new_secret()))
@@ -97,10 +98,9 @@ def _event(image: Image, change: Deletion | Upsertion) -> Event:
     """
     if not change.user:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    try:
-        mechanism = ScramMechanism(change.mechanism)
-    except ValueError:
-        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism") from None
+    if change.mechanism not in _MECHANISMS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    mechanism = ScramMechanism(change.mechanism)
     if isinstance(change, Deletion):
         if (change.user, mechanism) not in image.users.credentials:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
