@@ -200,8 +200,7 @@ async def _create_all(
         await services.cluster.change(decide)
     except KafkaError as error:
         return {
-            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.kept()
-            for name in wanted
+            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.kept() for name in wanted
         }
     if not validate_only:
         await services.replicas.changed()
