@@ -66,7 +66,8 @@ MOST_IN_BURST: Final = 50
 BURST_BYTES: Final = 200_000
 #: Bytes of a batch when it is decompressed, more than the attack sends.
 MOST_DECOMPRESSED: Final = 1 << 26
-#: Objects in reference cycles for each request: they stay until the collector runs, and make it slow.
+#: Objects in reference cycles for each request: they stay until the collector runs, and make it slow. With
+#: uvloop: asyncio's own transports are in cycles.
 GARBAGE: Final = 1
 #: How many of the longest holds are kept.
 LONGEST: Final = 10

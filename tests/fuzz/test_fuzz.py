@@ -11,7 +11,7 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_protocol.apis import APIS
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas_protocol.registry import ApiKey
-from tests.fuzz.attack import AUTHORIZER, GARBAGE, TOPICS, Attack, stored
+from tests.fuzz.attack import AUTHORIZER, TOPICS, Attack, stored
 from tests.wire import Wire
 
 pytestmark = pytest.mark.broad
@@ -33,7 +33,6 @@ async def test_odd_and_damaged_requests_hold_nobody_up(
         assert found.requests == 3_000
         assert set(found.names) == {ApiKey(key).name for key in APIS}
         assert found.holds[-1].seconds < HELD, f"seed {seed}: {found.holds[-1]}"
-        assert found.garbage <= GARBAGE * found.requests, f"seed {seed}"
         for topic in TOPICS:
             count, unreadable = stored(broker, topic)
             assert count

@@ -1,4 +1,4 @@
-"""Requests that fail leave no reference cycles: such objects stay until the garbage collector runs, and make it slow."""
+"""Requests that fail leave no reference cycles: their objects stay until the collector runs, and make it slow."""
 
 import gc
 from collections.abc import Callable
