@@ -11,7 +11,6 @@ from barnabas_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from barnabas_protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterEntryData,
-    EntityData,
     OpData,
 )
 from barnabas_protocol.messages.alter_user_scram_credentials import (
@@ -23,6 +22,7 @@ from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsReques
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_protocol.messages.describe_client_quotas import EntityData
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas_protocol.schema import Request
