@@ -19,7 +19,7 @@ requests are sent, without sessions (KIP-227). Sources: ``AbstractFetch.java``, 
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -27,10 +27,11 @@ from barnabas_client.config import ConsumerConfig
 from barnabas_client.consumer.fetched import Chunk, cut, unpack
 from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.positions import Positions
-from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
+from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription, as_decided
 from barnabas_client.consumer.truncation import judge
 from barnabas_client.errors import OffsetOutOfRangeError, error_for
 from barnabas_client.logs import logger
+from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
@@ -275,6 +276,8 @@ class Fetcher:
             self._positions.check_topics(cluster)
             due = self._positions.due(now)
             if due:
+                for state in due:
+                    state.resolving = True
                 self._tasks.spawn(self._resolve(due))
                 for node in {node for state in due if (node := cluster.leader(state.tp)) is not None}:
                     self._tasks.spawn(self._connect(node))
@@ -312,7 +315,7 @@ class Fetcher:
         self._arrived()
 
     def _send(self, now: float) -> None:
-        by_node: defaultdict[int, list[PartitionState]] = defaultdict(list)
+        by_node: defaultdict[int, dict[PartitionState, int]] = defaultdict(dict)
         full: set[int] = set()
         cluster = self._network.cluster
         for state in self._subscription.states.values():
@@ -327,10 +330,12 @@ class Fetcher:
             elif self._is_full(state):
                 full.add(node)
             elif node not in self._fetching:
-                by_node[node].append(state)
-        for node, states in by_node.items():
+                by_node[node][state] = state.epoch
+        for node, decided in by_node.items():
+            for state in decided:
+                state.fetching = True
             self._fetching.add(node)
-            self._tasks.spawn(self._fetch(node, states, short=node in full))
+            self._tasks.spawn(self._fetch(node, decided, short=node in full))
 
     def _task_failed(self, error: BaseException) -> None:
         """A task raised, which is a bug: polls raise it instead of waiting for ever."""
@@ -340,8 +345,8 @@ class Fetcher:
         )
         self._arrived()
 
-    async def _resolve(self, states: list[PartitionState]) -> None:
-        await self._positions.resolve(states)
+    async def _resolve(self, decided: Mapping[PartitionState, int]) -> None:
+        await self._positions.resolve(decided)
         self.wake()
         self._arrived()
 
@@ -352,31 +357,29 @@ class Fetcher:
         except KafkaError as error:
             _log.debug("no connection to fetch on yet", node=node, reason=str(error))
 
-    async def _check(self, leader: int, states: list[PartitionState]) -> None:
-        await self._positions.check(leader, states)
+    async def _check(self, leader: int, decided: Mapping[PartitionState, int]) -> None:
+        await self._positions.check(leader, decided)
         self.wake()
         self._arrived()
 
-    async def _fetch(self, node: int, states: list[PartitionState], *, short: bool) -> None:
+    async def _fetch(self, node: int, decided: Mapping[PartitionState, int], *, short: bool) -> None:
         asked: _Asked = {}
-        for state in states:
-            state.fetching = True
-            asked[state.tp] = (state, state.epoch, state.fetch_offset)
         try:
-            began, wait = self._loop.time(), self._wait_ms(short=short) / 1000
-            response = await self._ask(node, states, short=short)
-            self._take_response(response, asked, node, in_time=self._loop.time() - began >= wait / 2)
+            connection = await self._network.connection(node, Purpose.FETCH)
+            asked = {state.tp: (state, state.epoch, state.fetch_offset) for state in as_decided(decided)}
+            if asked:
+                began, wait = self._loop.time(), self._wait_ms(short=short) / 1000
+                response = await self._ask(node, connection, [state for state, _, _ in asked.values()], short=short)
+                self._take_response(response, asked, node, in_time=self._loop.time() - began >= wait / 2)
         except KafkaError as error:
             _log.info("a fetch failed", node=node, reason=str(error))
             self._network.want_refresh()
-            for state, epoch, _ in asked.values():
-                if state.epoch == epoch:
-                    state.preferred = None
-                    self._retry(state, error)
+            for state in as_decided(decided):
+                state.preferred = None
+                self._retry(state, error)
         finally:
-            for state, epoch, _ in asked.values():
-                if state.epoch == epoch:
-                    state.fetching = False
+            for state in as_decided(decided):
+                state.fetching = False
             self._fetching.discard(node)
             self.wake()
 
@@ -384,8 +387,9 @@ class Fetcher:
         """How long the broker may wait for data."""
         return min(self._config.fetch_max_wait_ms, SHORT_WAIT_MS) if short else self._config.fetch_max_wait_ms
 
-    async def _ask(self, node: int, states: list[PartitionState], *, short: bool) -> FetchResponse:
-        connection = await self._network.connection(node, Purpose.FETCH)
+    async def _ask(
+        self, node: int, connection: Connection, states: list[PartitionState], *, short: bool
+    ) -> FetchResponse:
         config, cluster = self._config, self._network.cluster
         topics: dict[str, FetchTopic] = {}
         at_most: int | None = None

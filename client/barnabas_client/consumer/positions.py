@@ -13,12 +13,12 @@ Source: ``SubscriptionState.java`` (FetchStates), ``OffsetFetcher.java``.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from barnabas_client.config import ConsumerConfig
 from barnabas_client.consumer.offsets import OffsetStore, list_offsets_once
-from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
+from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription, as_decided
 from barnabas_client.consumer.truncation import ask_epoch_ends, judge
 from barnabas_client.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from barnabas_client.logs import logger
@@ -51,21 +51,20 @@ class Positions:
 
     # Finding.
 
-    def due(self, now: float) -> list[PartitionState]:
-        """The partitions whose position should be found now."""
-        return [
-            state
+    def due(self, now: float) -> dict[PartitionState, int]:
+        """The partitions whose position should be found now, with their epochs."""
+        return {
+            state: state.epoch
             for state in self._subscription.states.values()
             if state.needed is not None
             and not (state.resolving or state.revoking or state.error)
             and state.retry_at <= now
-        ]
+        }
 
-    async def resolve(self, states: Sequence[PartitionState]) -> None:
+    async def resolve(self, decided: Mapping[PartitionState, int]) -> None:
         """Find the positions of these partitions. Does not raise: errors are kept in their states."""
+        states = as_decided(decided)
         epochs = {state.tp: state.epoch for state in states}
-        for state in states:
-            state.resolving = True
         try:
             await self._from_commits(states, epochs)
             await self._from_partitions(states, epochs)
@@ -166,9 +165,9 @@ class Positions:
         )
         state.need(self._policy)
 
-    def unchecked(self, now: float, cluster: Cluster) -> dict[int, list[PartitionState]]:
-        """By leader, the partitions whose position must be checked before anything is fetched."""
-        found: defaultdict[int, list[PartitionState]] = defaultdict(list)
+    def unchecked(self, now: float, cluster: Cluster) -> dict[int, dict[PartitionState, int]]:
+        """By leader, the partitions whose position must be checked before anything is fetched, with their epochs."""
+        found: defaultdict[int, dict[PartitionState, int]] = defaultdict(dict)
         for state in self._subscription.states.values():
             info = cluster.partition(state.tp)
             if state.position is None or info is None or info.leader_epoch < 0:
@@ -179,15 +178,16 @@ class Positions:
             if leader is None or (state.checked == info.leader_epoch and not state.doubted):
                 continue
             if state.fetchable and state.error is None and state.retry_at <= now:
-                found[leader].append(state)
+                found[leader][state] = state.epoch
         return found
 
-    async def check(self, leader: int, states: Sequence[PartitionState]) -> None:
+    async def check(self, leader: int, decided: Mapping[PartitionState, int]) -> None:
         """Check the positions of these partitions. Does not raise: errors are kept in their states."""
+        states = as_decided(decided)
+        if not states:
+            return
         epochs = {state.tp: state.epoch for state in states}
         cluster = self._network.cluster
-        for state in states:
-            state.checking = True
         try:
             ends = await ask_epoch_ends(self._network, leader, states)
             for state in states:

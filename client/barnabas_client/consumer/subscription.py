@@ -16,7 +16,7 @@ the last record that the program received, `fetch_epoch` that of the last one fe
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 from barnabas_client.consumer.fetched import Chunk, Unpacked
@@ -224,6 +224,18 @@ class PartitionState:
         self.error = None
         self.doubted = False
         self.preferred = None
+
+
+def as_decided(decided: Mapping[PartitionState, int]) -> list[PartitionState]:
+    """The partitions that are as they were when a request about them was decided.
+
+    A request is made in a task of its own. Before that begins, the program may seek, or the leader may change: what is
+    asked then would be about another position.
+
+    Args:
+        decided: the partitions, with their `epoch` at that time.
+    """
+    return [state for state, epoch in decided.items() if state.epoch == epoch]
 
 
 class Subscription:

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
+from barnabas_client.consumer.fetcher import Fetcher
 from barnabas_client.errors import LogTruncationError, OffsetOutOfRangeError
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.fetch import FetchRequest
@@ -119,6 +121,42 @@ async def test_committed_positions_are_checked_before_the_first_fetch(broker: Fa
     async with consumer(broker, group_id="g", auto_offset_reset="latest") as reader:
         reader.assign([T0])
         assert await values(reader, 3) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("step", ["_resolve", "_check", "_fetch"])
+@pytest.mark.parametrize("seeks_to", [1, None])
+async def test_a_seek_between_a_decision_and_its_request_is_obeyed(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, step: str, seeks_to: int | None
+) -> None:
+    """The position is that of the program, and no request is made about the one before it, or without an epoch."""
+    broker.create("t")
+    for value in (b"0", b"1", b"2"):
+        broker.write("t", [value])
+    async with consumer(broker, group_id="g") as reader:
+        reader.assign([T0])
+        await values(reader, 3)
+    original = getattr(Fetcher, step)
+    seeks = iter([True])
+
+    def after_a_seek(self: Fetcher, *args: Any, **given: Any) -> Any:
+        async def work() -> None:
+            if next(seeks, False):
+                if seeks_to is None:
+                    await reader.seek_to_beginning(T0)
+                else:
+                    reader.seek(T0, seeks_to)
+            await original(self, *args, **given)
+
+        return work()
+
+    monkeypatch.setattr(Fetcher, step, after_a_seek)
+    async with consumer(broker, group_id="g", auto_offset_reset="latest") as reader:
+        reader.assign([T0])
+        found = await asyncio.wait_for(values(reader, 2), 30)
+        assert found == [b"1", b"2"] if seeks_to == 1 else [b"0", b"1"]
+        assert next(seeks, True), "the program has sought"
+    epochs = [one.topics[0].partitions[0].leader_epoch for one in broker.asked(OffsetForLeaderEpochRequest)]
+    assert -1 not in epochs
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
