@@ -61,7 +61,14 @@ R = TypeVar("R")
 C = TypeVar("C", bound="AsyncConsumer[Any, Any] | AsyncProducer[Any, Any] | AsyncAdmin")
 
 #: Calls that wait until a rebalance listener returns, and the word for them.
-_WAIT_FOR_LISTENER: Final = {"getone": "poll", "getmany": "poll", "poll": "poll", "stop": "stop", "close": "stop"}
+_WAIT_FOR_LISTENER: Final = {
+    "getone": "poll",
+    "getmany": "poll",
+    "getmany_arrow": "poll",
+    "poll": "poll",
+    "stop": "stop",
+    "close": "stop",
+}
 
 
 class Client(Generic[C]):
@@ -194,6 +201,7 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
     partitions_for_topic = _blocking(AsyncConsumer[K, V].partitions_for_topic)
     getone = _blocking(AsyncConsumer[K, V].getone)
     getmany = _blocking(AsyncConsumer[K, V].getmany)
+    getmany_arrow = _blocking(AsyncConsumer[K, V].getmany_arrow)
     poll = _blocking(AsyncConsumer[K, V].poll)
     pause = _blocking(AsyncConsumer[K, V].pause)
     resume = _blocking(AsyncConsumer[K, V].resume)
@@ -326,6 +334,8 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
             result = {tp: [one for one in records if one.topic_partition == tp] for tp in _partitions(records)}
         if isinstance(result, dict):
             session.polls.untake({tp: records for tp, records in result.items() if isinstance(records, list)})
+        if hasattr(result, "to_batches"):
+            session.polls.untake_tables(result.to_batches())
 
     def _call(self, name: str, work: Coroutine[Any, Any, R]) -> R:
         if self._listening == threading.get_ident() and name in _WAIT_FOR_LISTENER:

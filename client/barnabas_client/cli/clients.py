@@ -10,7 +10,8 @@ from barnabas_client.producer.producer import Producer
 CLIENT_ID: Final = "barnabas-cli"
 
 
-def _common(arguments: Namespace) -> dict[str, Any]:
+def settings(arguments: Namespace) -> dict[str, Any]:
+    """Return the settings that all clients have in common."""
     return {
         "bootstrap_servers": arguments.servers.text,
         "request_timeout_ms": max(round(arguments.timeout * 1000), 1),
@@ -21,16 +22,17 @@ def _common(arguments: Namespace) -> dict[str, Any]:
 
 def admin(arguments: Namespace) -> Admin:
     """Create an admin client that is not started."""
-    return Admin(**_common(arguments))
+    return Admin(**settings(arguments))
 
 
-def consumer(arguments: Namespace, **settings: Any) -> Consumer:
+def consumer(arguments: Namespace, **own: Any) -> Consumer:
     """Create a consumer that is not started."""
-    return Consumer(**_common(arguments), **settings)
+    return Consumer(**settings(arguments), **own)
 
 
-def producer(arguments: Namespace, **settings: Any) -> Producer:
+def producer(arguments: Namespace, **own: Any) -> Producer:
     """Create a producer that is not started."""
-    milliseconds = _common(arguments)["request_timeout_ms"]
-    settings = {"max_block_ms": milliseconds, "delivery_timeout_ms": max(milliseconds, 30_000), **settings}
-    return Producer(**_common(arguments), **settings)
+    common = settings(arguments)
+    milliseconds = common["request_timeout_ms"]
+    own = {"max_block_ms": milliseconds, "delivery_timeout_ms": max(milliseconds, 30_000), **own}
+    return Producer(**common, **own)

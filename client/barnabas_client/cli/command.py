@@ -55,3 +55,20 @@ def add_pairs(parser: ArgumentParser, *names: str, dest: str, help: str) -> None
     """Add an option ``NAME=VALUE`` that may be given several times."""
     convert = checked(values.pair)
     parser.add_argument(*names, dest=dest, action="append", default=[], type=convert, metavar="NAME=VALUE", help=help)
+
+
+def add_isolation_level(parser: ArgumentParser) -> None:
+    """Add the options of commands that read records."""
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="read_committed leaves out records of open and aborted transactions (default: read_uncommitted)",
+    )
+    parser.add_argument(
+        "--read-committed",
+        dest="isolation_level",
+        action="store_const",
+        const="read_committed",
+        help="the same as --isolation-level read_committed",
+    )

@@ -11,6 +11,7 @@ from barnabas_client.cli import (
     doctor,
     dump,
     explain,
+    export,
     groups,
     init,
     ping,
@@ -29,7 +30,7 @@ from barnabas_client.cli.command_line import CommandLine
 from barnabas_client.cli.plugins import plugin_commands
 
 _SECTIONS: Final = {
-    "topics": "list, create, describe, change and delete topics",
+    "topics": "list, create, describe, change, export and delete topics",
     "groups": "describe consumer groups, explain their rebalances, and reset their offsets",
     "transactions": "list, describe, explain and abort transactions, and find those that hang",
     "users": "list, add and remove users who log in with SCRAM, and change their passwords",
@@ -56,6 +57,7 @@ COMMAND_LINE: Final = CommandLine(
     description="Manage topics, records and groups of Barnabas and Apache Kafka.",
     commands=(
         *topics.COMMANDS,
+        export.COMMAND,
         produce.COMMAND,
         consume.COMMAND,
         groups.LIST,

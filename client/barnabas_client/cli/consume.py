@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli import clients, values
-from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command import Command, add_isolation_level, checked
 from barnabas_client.cli.failures import DONE, UsageError
 from barnabas_client.cli.formats import Printer, compile_format, json_line, value_line
 from barnabas_client.cli.output import Output
@@ -187,19 +187,7 @@ def _arguments(parser: ArgumentParser) -> None:
         help=r"%%k key, %%v value, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%K and %%V sizes,"
         r" \n \t \r \xNN (default: '%%v\n')",
     )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_uncommitted", "read_committed"),
-        default="read_uncommitted",
-        help="read_committed leaves out records of open and aborted transactions (default: read_uncommitted)",
-    )
-    parser.add_argument(
-        "--read-committed",
-        dest="isolation_level",
-        action="store_const",
-        const="read_committed",
-        help="the same as --isolation-level read_committed",
-    )
+    add_isolation_level(parser)
 
 
 COMMAND: Final = Command(path=("consume",), help="print records", add_arguments=_arguments, run=consume)

@@ -9,8 +9,8 @@ Control batches are left out, and, for ``read_committed``, batches of aborted tr
 producer id and first offset, and each ends at its ABORT marker (KIP-98). Source: Kafka's ``CompletedFetch.java``.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas_client.config import Deserializer
 from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
@@ -81,7 +81,7 @@ def cut(
             else:
                 chunks.append(Chunk(end, batch, header.leader_epoch))
     except DecodeError as error:
-        chunks.append(Chunk(end, None, error=_corrupt(tp, end, error)))
+        chunks.append(Chunk(end, None, error=corrupt(tp, end, error)))
     if not chunks and not whole and len(records):
         chunks.append(Chunk(end, None, error=_too_large(tp, end, len(records))))
     return chunks
@@ -110,11 +110,20 @@ class _Aborted:
 
 class Unpacked(NamedTuple):
     """Records of a chunk, the offset after them, and the error that prevents the rest from being decoded, if there is
-    one."""
+    one. Instead of records there may be one Arrow record batch, see :class:`Tables`."""
 
-    records: list[AnyRecord]
+    records: list[AnyRecord] | list[Any]
     end: int
     error: KafkaError | None = None
+
+
+class Tables(Protocol):
+    """Decodes chunks to Arrow record batches: :mod:`barnabas_client.consumer.tables`, which needs the extra `arrow`."""
+
+    def __call__(
+        self, tp: TopicPartition, chunks: Sequence[Chunk], position: int, *, check_crcs: bool
+    ) -> Iterator[Unpacked]:
+        """Decode chunks of one leader epoch from `position` on; an error ends the parts."""
 
 
 def unpack(
@@ -148,7 +157,7 @@ def unpack(
                 position = max(position, end)
             before = rows
     except DecodeError as error:
-        yield Unpacked([], position, _corrupt(tp, position, error))
+        yield Unpacked([], position, corrupt(tp, position, error))
         return
     yield _part(tp, before or [], position, chunk.end, key_deserializer, value_deserializer)
 
@@ -181,7 +190,8 @@ def _part(
     return Unpacked(records, end)
 
 
-def _corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:
+def corrupt(tp: TopicPartition, offset: int, error: DecodeError) -> KafkaError:
+    """The error of records that cannot be decoded."""
     failure = CorruptRecordError(
         f"records of {tp} at offset {offset} cannot be decoded: {error}. To do: poll again; if the error stays, the "
         "data is damaged: seek() over it"

@@ -21,10 +21,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from barnabas_client.config import ConsumerConfig
-from barnabas_client.consumer.fetched import Chunk, cut, unpack
+from barnabas_client.consumer.fetched import Chunk, Tables, cut, unpack
 from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.positions import Positions
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription, as_decided
@@ -45,6 +45,8 @@ _log: Final = logger("barnabas_client.consumer")
 
 #: While the buffer of a partition is full, the others are polled for no longer than this, in milliseconds.
 SHORT_WAIT_MS: Final = 25
+#: Compressed bytes that are decoded to Arrow together.
+_TABLE_BYTES: Final = 1024 * 1024
 #: The newest Fetch version with topic names instead of topic ids.
 NAMES: Final = 12
 
@@ -136,11 +138,14 @@ class Fetcher:
 
     # For polls.
 
-    def next_ready(self, only: Collection[TopicPartition] | None = None) -> PartitionState | None:
+    def next_ready(
+        self, only: Collection[TopicPartition] | None = None, tables: Tables | None = None
+    ) -> PartitionState | None:
         """A partition with records in `ready`, decoding the next batch if need be; None if there is none.
 
         Args:
             only: of these partitions; of any if None.
+            tables: decodes to Arrow record batches, for :meth:`take_table`; None for records.
 
         Raises:
             KafkaError: the next records of a partition cannot be returned. Raised once, then fetched again.
@@ -153,7 +158,7 @@ class Fetcher:
                 state = self._filled[0]
                 if state.queued and (not state.deliverable or (only is not None and state.tp not in only)):
                     passed.append(self._filled.popleft())
-                elif self._has_ready(state):
+                elif self._has_ready(state, tables):
                     found = state
                     break
                 elif self.unfinished:
@@ -185,6 +190,16 @@ class Fetcher:
             state.position = records[-1].offset + 1
         return records
 
+    def take_table(self, state: PartitionState, limit: int) -> Any:
+        """Take an Arrow record batch of up to `limit` records, and move the position behind them."""
+        batch = state.ready.popleft()
+        if batch.num_rows <= limit:
+            state.position = state.batch_end
+            return batch
+        state.ready.append(batch.slice(limit))
+        state.position = batch.column("offset")[limit].as_py()
+        return batch.slice(0, limit)
+
     def put_back(self, state: PartitionState, records: Sequence[AnyRecord]) -> None:
         """Put the last records that were taken in front of those that are ready."""
         state.ready.extendleft(reversed(records))
@@ -193,8 +208,13 @@ class Fetcher:
             state.queued = True
             self._filled.appendleft(state)
 
-    def _has_ready(self, state: PartitionState) -> bool:
+    def _has_ready(self, state: PartitionState, tables: Tables | None) -> bool:
         """Whether records are ready, after decoding the next part if there is one."""
+        if state.tables is (tables is None):
+            buffered = state.buffered
+            if state.switch(tables=tables is not None):
+                self._buffered -= buffered
+                self.wake()
         while not state.ready:
             if state.position is not None and state.batch_end > state.position:
                 state.position = state.batch_end  # control records, and records of aborted transactions
@@ -205,7 +225,10 @@ class Fetcher:
                 state.parts = None
                 if not state.chunks:
                     return False
-                self._open(state, state.chunks.popleft())
+                if tables is None:
+                    self._open(state, state.chunks.popleft())
+                else:
+                    self._open_tables(state, tables)
                 continue
             records, end, state.error = part
             if state.position is None:
@@ -223,7 +246,8 @@ class Fetcher:
                 state.unpacked(state.parts_epoch)
             state.ready.extend(records)
             if records:
-                self._meters.records.add(len(records), time.monotonic())
+                count = len(records) if tables is None else sum(table.num_rows for table in state.ready)
+                self._meters.records.add(count, time.monotonic())
         return True
 
     def _open(self, state: PartitionState, chunk: Chunk) -> None:
@@ -241,6 +265,20 @@ class Fetcher:
             key_deserializer=config.key_deserializer,
             value_deserializer=config.value_deserializer,
         )
+
+    def _open_tables(self, state: PartitionState, tables: Tables) -> None:
+        """Begin to decode the next chunks of one leader epoch: a table of one small batch would be slow."""
+        group = [state.chunks.popleft()]
+        size, epoch = group[0].size, group[0].leader_epoch
+        while size < _TABLE_BYTES and state.chunks and group[-1].error is None:
+            if state.chunks[0].leader_epoch != epoch:
+                break
+            group.append(state.chunks.popleft())
+            size += group[-1].size
+        self._shrink(state, size)
+        if state.position is not None:
+            state.parts_epoch = epoch
+            state.parts = tables(state.tp, group, state.position, check_crcs=self._config.check_crcs)
 
     def _retry_later(self, state: PartitionState, error: KafkaError) -> KafkaError:
         """The error of a partition, which is fetched again afterwards."""

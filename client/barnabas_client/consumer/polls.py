@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_client.consumer.attention import Attention
+from barnabas_client.consumer.fetched import Tables
 from barnabas_client.consumer.fetcher import Fetcher
 from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.rebalance import Gate
@@ -25,6 +26,9 @@ from barnabas_protocol.errors import KafkaError
 _YIELD_AFTER: Final = 0.01
 #: Seconds between two polls that are too few to be measured: measuring would take longer.
 _WORTH_MEASURING: Final = 0.001
+
+#: Seconds after which a poll decodes no more record batches. Decoding holds the event loop.
+_DECODE_FOR: Final = 0.01
 
 
 def stopped_error() -> ConsumerStoppedError:
@@ -86,12 +90,15 @@ class Polls:
         self._closed = True
         self._attention.call()
 
-    async def next_ready(self, only: Collection[TopicPartition] | None, timeout: float | None) -> PartitionState | None:
+    async def next_ready(
+        self, only: Collection[TopicPartition] | None, timeout: float | None, tables: Tables | None = None
+    ) -> PartitionState | None:
         """Wait for a partition that has records ready; None after the timeout.
 
         Args:
             only: of these partitions; of any if None.
             timeout: seconds; None waits as long as it takes.
+            tables: decodes to Arrow record batches; None for records.
 
         Raises:
             ConsumerStoppedError: the consumer was stopped.
@@ -115,7 +122,7 @@ class Polls:
                 attention.event.clear()
                 if attention.needed:
                     self._attend()
-                state = fetcher.next_ready(only)
+                state = fetcher.next_ready(only, tables)
                 if state is not None:
                     return state
                 if fetcher.unfinished:
@@ -161,6 +168,30 @@ class Polls:
         fetcher.rotate()
         return taken
 
+    async def take_tables(
+        self, only: Collection[TopicPartition] | None, timeout: float, limit: int, tables: Tables
+    ) -> list[Any]:
+        """As :meth:`take`, but Arrow record batches, and no more than are decoded in a short time.
+
+        Raises:
+            KafkaError: see :meth:`next_ready`.
+        """
+        state = await self.next_ready(only, timeout, tables)
+        taken: list[Any] = []
+        fetcher, ends = self._fetcher, time.monotonic() + _DECODE_FOR
+        while state is not None:
+            taken.append(fetcher.take_table(state, limit))
+            limit -= taken[-1].num_rows
+            if limit == 0 or time.monotonic() > ends:
+                break
+            try:
+                state = fetcher.next_ready(only, tables)
+            except Exception:
+                # As in `take`: what was taken comes first.
+                break
+        fetcher.rotate()
+        return taken
+
     async def lend(self, limit: int) -> Loan:
         """Wait for records, and lend up to `limit` of a partition to a thread, which hands them to the program.
 
@@ -192,6 +223,15 @@ class Polls:
         for tp, records in taken.items():
             state = self._subscription.states.get(tp)
             self.give_back(Loan(tp, deque(records), None if state is None else state.position))
+
+    def untake_tables(self, batches: Sequence[Any]) -> None:
+        """The program has not received the record batches of the last poll: they are fetched again."""
+        for batch in reversed(batches):
+            tp = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+            state = self._subscription.states.get(tp)
+            if state is not None:
+                state.seek(batch.column("offset")[0].as_py())
+                self._fetcher.wake()
 
     def _attend(self) -> None:
         """Do what a poll has to do beside returning records."""

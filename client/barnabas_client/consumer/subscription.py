@@ -18,11 +18,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from typing import Any
 
 from barnabas_client.consumer.fetched import Chunk, Unpacked
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.errors import IllegalStateError
-from barnabas_client.structs import AnyRecord, OffsetAndMetadata, TopicPartition
+from barnabas_client.structs import OffsetAndMetadata, TopicPartition
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
 
@@ -82,6 +83,7 @@ class PartitionState:
         "resolving",
         "retry_at",
         "revoking",
+        "tables",
         "topic_id",
         "tp",
     )
@@ -114,7 +116,8 @@ class PartitionState:
         self.parts: Iterator[Unpacked] | None = None  # of the batch in `ready`, those that are not decoded yet
         self.parts_epoch = -1  # the leader epoch of that batch
         self.buffered = 0
-        self.ready: deque[AnyRecord] = deque()
+        self.ready: deque[Any] = deque()  # records, or Arrow record batches if `tables`
+        self.tables = False
         self.batch_end = 0  # where the batch in `ready`, or the part of it, ends
         self.queued = False
         self.error: KafkaError | None = None
@@ -178,6 +181,19 @@ class PartitionState:
         """Forget what was fetched and fetch it again from the position."""
         self.forget()
         self._fetch_from(self.position or 0, self.leader_epoch)
+
+    def switch(self, *, tables: bool) -> bool:
+        """Have the next records decoded as Arrow record batches, or as records.
+
+        Returns:
+            Whether something was decoded otherwise, which is then fetched again.
+        """
+        self.tables, decoded = tables, bool(self.ready or self.parts is not None)
+        if decoded:
+            self.refetch()
+        # A loop over records that runs must not meet record batches.
+        self.ready = deque()
+        return decoded
 
     def _fetch_from(self, offset: int, leader_epoch: int) -> None:
         self.fetch_offset = self.batch_start = self.batch_end = offset

@@ -9,11 +9,12 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from barnabas_client.columns import iter_columns
 from barnabas_client.consumer.fetched import Chunk, cut
 from barnabas_client.structs import TopicPartition
 from barnabas_pipeline.brokers.remote import FetchResult, Remote, remote_for
@@ -22,10 +23,7 @@ from barnabas_pipeline.source.offsets import OffsetRange, split_ranges
 from barnabas_pipeline.source.options import ReadOptions
 from barnabas_pipeline.source.planning import data_loss, final, initial
 from barnabas_protocol.errors import DecodeError, ErrorCode
-from barnabas_protocol.records import check_crc, read_header
-
-#: Compressed bytes that are converted to one Arrow batch; decompressed they may be many times as large.
-_COMPRESSED: Final = 256 * 1024
+from barnabas_protocol.records import read_header
 
 
 @dataclass(frozen=True)
@@ -163,33 +161,17 @@ class _RangeReader:
         return chunks
 
     def _arrow(self, chunks: Sequence[Chunk], start: int) -> Iterator[Any]:
-        group: list[memoryview] = []
-        compressed = 0
-        for chunk in chunks:
-            if chunk.batch is None:
-                continue
-            head = read_header(chunk.batch)
-            if head.base_offset >= self._end:
-                break
-            if compressed >= _COMPRESSED:
-                yield from self._convert(group, start)
-                group, compressed = [], 0
-            group.append(chunk.batch)
-            compressed += head.size if head.codec else 0
-        if group:
-            yield from self._convert(group, start)
-
-    def _convert(self, batches: Sequence[memoryview], start: int) -> Iterator[Any]:
-        at = start
+        batches = [chunk.batch for chunk in chunks if chunk.batch is not None]
+        wanted = (batch for batch in batches if read_header(batch).base_offset < self._end)
+        options, at = self._options, start
+        crcs = options.settings.check_crcs
         try:
-            for batch in batches if self._options.settings.check_crcs else ():
-                at = read_header(batch).base_offset
-                check_crc(batch)
-            rows = to_arrow(*self._tp, batches, start, self._end, headers=self._options.headers)
+            for part in iter_columns(wanted, start, self._end, headers=options.headers, check_crcs=crcs):
+                at = max(at, part.end)
+                if len(part.offsets):
+                    yield to_arrow(*self._tp, part)
         except DecodeError as error:
             raise self._corrupt(at, error) from error
-        if rows.num_rows:
-            yield rows
 
     def _corrupt(self, offset: int, error: object) -> RuntimeError:
         return RuntimeError(

@@ -34,6 +34,7 @@ from barnabas_protocol.records.iteration import (
     inspect_records,
     iter_records,
     iter_rows,
+    read_headers,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "iter_records",
     "iter_rows",
     "read_header",
+    "read_headers",
     "restamp",
     "restamp_log_append_time",
 ]

@@ -265,7 +265,7 @@ def _parse(
                 stop = at + length
             value = data[at:stop]
         if data[stop]:
-            headers, at = _headers(data, stop)
+            headers, at = read_headers(data, stop)
         else:
             headers = ()
             at = stop + 1
@@ -438,8 +438,12 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """The headers of a record, and the position after them."""
+def read_headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """The headers of a record, and the position after them.
+
+    Raises:
+        DecodeError, IndexError: they are broken, or longer than `data`.
+    """
     count, at = _size(data, at)
     if count * 2 > len(data) - at:
         raise DecodeError(f"{count} record headers in {len(data) - at} bytes")
@@ -596,7 +600,7 @@ def _inspect_each(data: bytes, at: int, first: int, stop: int) -> tuple[int, boo
             length, at = _size(data, at)
             at += length
         if data[at]:
-            _, at = _headers(data, at)
+            _, at = read_headers(data, at)
         else:
             at += 1
         if at != end:

@@ -19,11 +19,12 @@ ABOUT: Final = (
     "Produce, record by record: acks=all, idempotent, batches of up to 128 KiB, linger 5 ms. The time runs from "
     "the first `send` to the last acknowledgement; a warm-up record is not counted. Consume: all clients read "
     "what Barnabas' producer wrote, in polls of up to 1,000 records (`getmany`, kafka-python's `poll`, "
-    "confluent-kafka's `consume`) and record by record (`async for`, `for`, confluent-kafka's `poll`). The time "
-    "runs from the first batch received to the last record, and the program reads every value. The table shows "
-    "messages/s and the client's processor time for a million messages. Asynchronous clients run on uvloop; "
-    "aiokafka has its C extension; confluent-kafka is librdkafka. All values of a row have the same size, which "
-    "suits decoders best; the values of the mixed rows have 0 to 200 B.\n\n"
+    "confluent-kafka's `consume`) and record by record (`async for`, `for`, confluent-kafka's `poll`); "
+    "`arrow` is Barnabas' `getmany_arrow`. The time runs from the first batch received to the last record, and the "
+    "program reads every value. The table shows messages/s and the client's processor time for a "
+    "million messages. Asynchronous clients run on uvloop; aiokafka has its C extension; confluent-kafka is "
+    "librdkafka. All values of a row have the same size, which suits decoders best; the "
+    "values of the mixed rows have 0 to 200 B.\n\n"
     "Latency: the time from when a record is due to the call that returns it, with producer and consumer in one "
     "process and no linger. First record of a new group: the time from creating the consumer, on a broker with "
     "group.initial.rebalance.delay.ms=0, once at the start of the process and once later in it. pytest plugin: a "
@@ -42,7 +43,7 @@ RATE: Final = 1_000
 SECONDS: Final = 10.0
 #: New groups in one process after its first one.
 GROUPS: Final = 5
-VERBS: Final = ("produce", "getmany", "iterate")
+VERBS: Final = ("produce", "getmany", "iterate", "arrow")
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
@@ -100,7 +101,7 @@ def _compare(table: Table, address: str, partitions: int, records: int, sizes: t
     for topic in topics.values():
         create_topic(address, topic, partitions)
     for verb in VERBS:
-        for client, own in topics.items():
+        for client, own in topics.items() if verb != "arrow" else [("Barnabas", topics["Barnabas"])]:
             topic = own if verb == "produce" else topics["Barnabas"]
             done = load("clients", client, verb, address, topic, partitions, records, *sizes, codec)
             table.add(f"{verb} {about}", client, done["count"] / done["seconds"], count)

@@ -3,6 +3,7 @@
 python -m tests.bench.loads.clients CLIENT produce ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 python -m tests.bench.loads.clients CLIENT getmany ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 python -m tests.bench.loads.clients CLIENT iterate ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
+python -m tests.bench.loads.clients Barnabas arrow ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 
 Values have LEAST to MOST bytes, uniformly distributed. Producing is timed from the first record handed to the client to
 the last acknowledgement; one record to another topic opens the connections before. Consuming is timed from the first
@@ -25,6 +26,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import uvloop
+from pyarrow import compute
 
 import barnabas_client
 
@@ -77,6 +79,17 @@ class Work:
         for value in values:
             self._taken += 1
             self._bytes += len(value)
+        return self._is_all()
+
+    def take_tables(self, table: Any) -> bool:
+        """As :meth:`take`, of a table of records."""
+        if self._started is None and table.num_rows:
+            self.begin()
+        self._taken += table.num_rows
+        self._bytes += compute.sum(compute.binary_length(table.column("value"))).as_py() or 0
+        return self._is_all()
+
+    def _is_all(self) -> bool:
         if self._taken < self.count:
             return False
         self.end()
@@ -131,6 +144,9 @@ async def _consume(consumer: Any, work: Work, partition: Callable[[str, int], An
             async for record in consumer:
                 if work.take((record.value,)):
                     break
+        elif verb == "arrow":
+            while not work.take_tables(await consumer.getmany_arrow(timeout_ms=1_000)):
+                pass
         else:
             while not work.take(_values(await consumer.getmany(timeout_ms=1_000, max_records=POLL))):
                 pass
