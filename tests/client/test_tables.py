@@ -47,11 +47,11 @@ def topic(broker: Broker) -> str:
     return name
 
 
-def consumer(broker: Broker, topic: str, *partitions: int, **settings: int) -> barnabas.Consumer:
+def consumer(broker: Broker, topic: str) -> barnabas.Consumer:
     one = barnabas.Consumer(
-        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=50, **settings
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=50
     )
-    one.assign([TopicPartition(topic, number) for number in partitions or (0,)])
+    one.assign([TopicPartition(topic, 0)])
     return one
 
 
