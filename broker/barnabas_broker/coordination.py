@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
+from uuid import UUID
 
 from barnabas_broker.clock import Clock
 from barnabas_broker.cluster.image import (
@@ -26,15 +27,18 @@ from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
+from barnabas_broker.handlers.topics import create_internal
 from barnabas_broker.offload import Offloaded
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.connection import BrokerConnections, BrokerSecurity
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog, TransactionEventsLog
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.shares.persister import SharePersister
+from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Account, Slicer, Work
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
-from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
@@ -46,13 +50,19 @@ class Coordinators(NamedTuple):
         group_partitions: loads and unloads its partitions.
         transactions: the transaction coordinator.
         transaction_partitions: loads and unloads its partitions.
-        peers: the brokers that it sends markers to.
+        shares: the share coordinator.
+        share_partitions: loads and unloads its partitions.
+        persister: reads and writes the state of share partitions, here or on another broker.
+        peers: the other brokers, to which coordinators send requests.
     """
 
     groups: GroupCoordinator
     group_partitions: CoordinatorPartitions
     transactions: TransactionCoordinator
     transaction_partitions: CoordinatorPartitions
+    shares: ShareCoordinator
+    share_partitions: CoordinatorPartitions
+    persister: SharePersister
     peers: BrokerConnections
 
     def image_changed(self, image: Image, events: Sequence[Event]) -> None:
@@ -60,6 +70,7 @@ class Coordinators(NamedTuple):
         deleted = [event.name for event in events if isinstance(event, TopicDeleted)]
         if deleted:
             self.groups.topics_deleted(deleted)
+            self.shares.topics_deleted()
         for event in events:
             if isinstance(event, GroupConfigured):
                 self.groups.group_configured(event.name, event.configs)
@@ -67,26 +78,31 @@ class Coordinators(NamedTuple):
         counts = {topic.name: len(topic.partitions) for topic in changed}
         self.groups.topics_changed(counts, _topics_of(image, changed))
         self.transactions.topics_changed(counts)
+        self.shares.topics_changed(counts)
+        self.persister.leaders_changed()
         self.reconcile()
 
     def reconcile(self) -> None:
         """Load the partitions that this broker leads now, unload the others."""
         self.group_partitions.reconcile()
         self.transaction_partitions.reconcile()
+        self.share_partitions.reconcile()
 
     def start(self) -> None:
         """Compare with what this broker leads from now on, twice a second."""
         self.group_partitions.start()
         self.transaction_partitions.start()
+        self.share_partitions.start()
 
     def stop_loading(self) -> None:
         """Load and unload nothing more."""
+        self.share_partitions.close()
         self.transaction_partitions.close()
         self.group_partitions.close()
 
     async def close(self) -> None:
         """Answer the requests that are deferred, and end what is running."""
-        await asyncio.gather(self.groups.close(), self.transactions.close())
+        await asyncio.gather(self.groups.close(), self.transactions.close(), self.shares.close())
 
 
 def open_coordinators(
@@ -134,6 +150,16 @@ def open_coordinators(
         topic = cluster.image.topics.get(where.topic)
         return topic.partitions[where.partition].leader if topic and where.partition < len(topic.partitions) else None
 
+    def exists(topic_id: UUID, partition: int) -> bool:
+        image = cluster.image
+        name = image.names.get(topic_id.bytes)
+        return name is not None and 0 <= partition < len(image.topics[name].partitions)
+
+    def delete_before(partition: int, offset: int) -> None:
+        """Delete the records of ``__share_group_state`` that are not needed any more, here and on the followers."""
+        replica = replicas.find(SHARE_GROUPS_TOPIC, partition)
+        replicas.delete_records(replica, min(offset, replica.log.high_watermark))
+
     async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Write the markers of this broker's coordinator to partitions that this broker leads."""
         timeout, refused = config[REQUEST_TIMEOUT_MS] / 1000, transactions.refused_markers
@@ -156,13 +182,44 @@ def open_coordinators(
         wall_ms=clock.wall_ms,
         scheduler=clock,
     )
+    shares = ShareCoordinator(
+        config,
+        CoordinatorTopicLog(SHARE_GROUPS_TOPIC, replicas, clock.wall_ms),
+        exists,
+        delete_before,
+        now=clock.now,
+        wall_ms=clock.wall_ms,
+        scheduler=clock,
+    )
+    topic = _ShareTopic(config, cluster, replicas)
     return Coordinators(
         groups,
         CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve),
         transactions,
         CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions.runtime, replicas, cluster.may_serve),
+        shares,
+        CoordinatorPartitions(SHARE_GROUPS_TOPIC, shares.runtime, replicas, cluster.may_serve),
+        SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000),
         peers,
     )
+
+
+class _ShareTopic:
+    """Implements :class:`.CoordinatorTopic` with the cluster's metadata."""
+
+    def __init__(self, config: Config, cluster: ClusterMetadata, replicas: ReplicaManager) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._replicas = replicas
+
+    def leader(self, partition: int) -> int | None:
+        """See there."""
+        topic = self._cluster.image.topics.get(SHARE_GROUPS_TOPIC)
+        return topic.partitions[partition].leader if topic and partition < len(topic.partitions) else None
+
+    async def create(self) -> None:
+        """See there."""
+        await create_internal(self._config, self._cluster, self._replicas, SHARE_GROUPS_TOPIC)
 
 
 def _changed_topics(image: Image, events: Sequence[Event]) -> Collection[TopicInfo]:

@@ -53,7 +53,17 @@ def register(modules: Iterable[ModuleType]) -> Mapping[ApiKey, Api]:
 DECLARED: Final = register(MODULES)
 
 #: Those of them that the broker does not answer.
-UNANSWERED: Final = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
+UNANSWERED: Final = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
 
 #: The APIs that the broker answers, by key, ascending.
 APIS: Final = MappingProxyType({key: api for key, api in DECLARED.items() if key not in UNANSWERED})

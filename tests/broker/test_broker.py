@@ -19,6 +19,7 @@ from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.replication.connection import BrokerConnections
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.storage import LogDirectory, LogDirectoryError
 from barnabas_broker.transactions.service import TransactionCoordinator
 
@@ -27,10 +28,12 @@ CLOSING = [
     (PeriodicTimer, "cancel"),
     (CoordinatorPartitions, "close"),
     (CoordinatorPartitions, "close"),
+    (CoordinatorPartitions, "close"),
     (ReplicaManager, "wake_fetches"),
     (SocketServer, "stop"),
     (GroupCoordinator, "close"),
     (TransactionCoordinator, "close"),
+    (ShareCoordinator, "close"),
     (BrokerConnections, "close"),
     (Endpoint, "stop"),
     (LocalStore, "close"),
@@ -77,9 +80,9 @@ async def test_a_stop_closes_everything_in_reverse_and_once(tmp_path: Path, clos
     [
         (LogDirectory, "open", 0),
         (LocalStore, "load", 2),
-        (ReplicaManager, "start", 8),
-        (Endpoint, "start", 10),
-        (SocketServer, "listen", 11),
+        (ReplicaManager, "start", 9),
+        (Endpoint, "start", 12),
+        (SocketServer, "listen", 13),
     ],
 )
 async def test_a_start_that_fails_closes_what_it_has_opened(

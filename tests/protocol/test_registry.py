@@ -21,10 +21,6 @@ NOT_DECLARED = {
         AlterPartition Envelope FetchSnapshot BrokerRegistration BrokerHeartbeat UnregisterBroker AllocateProducerIds
         ControllerRegistration AssignReplicasToDirs AddRaftVoter RemoveRaftVoter UpdateRaftVoter
         UnregisterController""",
-    "share groups (KIP-932)": """
-        ShareGroupHeartbeat ShareGroupDescribe InitializeShareGroupState ReadShareGroupState
-        WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets
-        AlterShareGroupOffsets DeleteShareGroupOffsets""",
     "Kafka Streams groups (KIP-1071)": """
         StreamsGroupHeartbeat StreamsGroupDescribe StreamsGroupTopologyDescriptionUpdate""",
     "delegation tokens (KIP-48)": """
@@ -42,8 +38,8 @@ def test_the_keys_are_kafkas() -> None:
 def test_apis_that_are_not_declared() -> None:
     listed = [name for names in NOT_DECLARED.values() for name in names.split()]
     assert sorted(listed) == sorted(key.title for key in ApiKey if key not in DECLARED)
-    with pytest.raises(KeyError, match="SHARE_GROUP_HEARTBEAT"):
-        api(ApiKey.SHARE_GROUP_HEARTBEAT)
+    with pytest.raises(KeyError, match="STREAMS_GROUP_HEARTBEAT"):
+        api(ApiKey.STREAMS_GROUP_HEARTBEAT)
 
 
 @in_lots("key", DECLARED)

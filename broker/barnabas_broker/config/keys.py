@@ -1090,6 +1090,54 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = _int(
     "Ms that a request waits while the last transaction is being ended; then the client asks again.",
 )
 
+# Share groups
+SHARE_STATE_NUM_PARTITIONS = _int(
+    "share.coordinator.state.topic.num.partitions", 50, "Partitions of __share_group_state.", 1
+)
+SHARE_STATE_REPLICATION_FACTOR = _broker(
+    Key(
+        "share.coordinator.state.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        _integer(1, SHORT_MAX),
+        "Replicas of __share_group_state.",
+    )
+)
+SHARE_STATE_MIN_ISR = _broker(
+    Key(
+        "share.coordinator.state.topic.min.isr",
+        ConfigType.SHORT,
+        2,
+        _integer(1, SHORT_MAX),
+        "In-sync replicas that writes to __share_group_state require.",
+    )
+)
+SHARE_STATE_SEGMENT_BYTES = _int(
+    "share.coordinator.state.topic.segment.bytes", 104_857_600, "Segment size of __share_group_state.", 1
+)
+SHARE_STATE_PRUNE_INTERVAL_MS = _int(
+    "share.coordinator.state.topic.prune.interval.ms",
+    300_000,
+    "Ms between two deletions of the records of __share_group_state that later snapshots replace.",
+    1,
+)
+SHARE_COLD_SNAPSHOT_INTERVAL_MS = _int(
+    "share.coordinator.cold.partition.snapshot.interval.ms",
+    300_000,
+    "Ms after which a share partition that is not written gets a new snapshot, so that older records can be deleted.",
+    1,
+)
+SHARE_UPDATES_PER_SNAPSHOT = _int(
+    "share.coordinator.snapshot.update.records.per.snapshot",
+    500,
+    "Records of a share partition's changes between two records of its whole state.",
+    0,
+    500,
+)
+SHARE_WRITE_TIMEOUT_MS = _int(
+    "share.coordinator.write.timeout.ms", 5000, "Ms that the state of a share partition may take to be replicated.", 1
+)
+
 #: Keys with two names, the newer one first. A later source that has either replaces both.
 ALIASES: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = ((LOG_DIRS, LOG_DIR), (NODE_ID, BROKER_ID))
 

@@ -131,6 +131,11 @@ UNSERVED: Final[dict[str, Unserved]] = {
             -1 | \
             How long it collects records before it writes them; here one iteration of the event loop.
         group.coordinator.cached.buffer.max.bytes | 1048588 | Largest buffer that it keeps.
+        share.coordinator.append.linger.ms | -1 | How long the share coordinator collects records.
+        share.coordinator.cached.buffer.max.bytes | 1048588 | Largest buffer that it keeps.
+        share.coordinator.load.buffer.size | 5242880 | Bytes read at a time while its state is loaded.
+        share.coordinator.state.topic.compression.codec | 0 | Codec of __share_group_state; it is stored uncompressed.
+        share.coordinator.threads | 1 | Threads of the share coordinator.
         offsets.load.buffer.size | 5242880 | Bytes read at a time while committed offsets are loaded.
         offsets.topic.compression.codec | 0 | Codec of __consumer_offsets; records are stored uncompressed.
         queued.max.requests | 500 | Requests that wait for a thread; here 512 for each connection.
@@ -281,21 +286,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         group.streams.min.session.timeout.ms | 45000 | Shortest session timeout of a streams group.
         group.streams.num.standby.replicas | 0 | Standby replicas of each task.
         group.streams.session.timeout.ms | 45000 | Time without heartbeats after which a member is removed.
-        share.coordinator.append.linger.ms | -1 | How long the share coordinator collects records.
-        share.coordinator.cached.buffer.max.bytes | 1048588 | Largest buffer that it keeps.
-        share.coordinator.cold.partition.snapshot.interval.ms | \
-            300000 | \
-            How often it writes snapshots of idle partitions.
-        share.coordinator.load.buffer.size | 5242880 | Bytes read at a time while its state is loaded.
-        share.coordinator.snapshot.update.records.per.snapshot | 500 | Updates between two snapshots.
-        share.coordinator.state.topic.compression.codec | 0 | Codec of __share_group_state.
-        share.coordinator.state.topic.min.isr | 2 | In-sync replicas that writes to it require.
-        share.coordinator.state.topic.num.partitions | 50 | Partitions of __share_group_state.
-        share.coordinator.state.topic.prune.interval.ms | 300000 | How often old records are removed from it.
-        share.coordinator.state.topic.replication.factor | 3 | Replicas of __share_group_state.
-        share.coordinator.state.topic.segment.bytes | 104857600 | Segment size of __share_group_state.
-        share.coordinator.threads | 1 | Threads of the share coordinator.
-        share.coordinator.write.timeout.ms | 5000 | How long its writes may take.
         """,
     ),
     **_group(

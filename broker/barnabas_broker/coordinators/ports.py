@@ -1,11 +1,12 @@
-"""Ports of a coordinator: the log of its topic, the partitions that it leads, and an event loop."""
+"""Ports of a coordinator: the log of its topic, the partitions that it leads, other brokers, and an event loop."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from barnabas_broker.clock import Handle
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.schema import Request
 from barnabas_protocol.wire import Buffer
 
 
@@ -47,6 +48,17 @@ class Leaderships(Protocol):
 
     def creating(self, topic: str) -> bool:
         """Whether logs of partitions of `topic` are still being created on this broker."""
+
+
+class Peers(Protocol):
+    """The other brokers."""
+
+    def ask(self, node_id: int, request: Request, version: int, timeout: float) -> Awaitable[bytes | bytearray]:
+        """Send a request to a broker; the response, a frame.
+
+        Raises:
+            OSError: the broker is not registered, cannot be reached, or does not answer in time.
+        """
 
 
 class Scheduler(Protocol):

@@ -543,6 +543,11 @@ class Runtime(Generic[P, H, R]):
 
         self._regular[work] = self._clock.call_later(interval, start)
 
+    def gradually(self, steps: Iterator[None]) -> None:
+        """Do some work once, a step in each iteration of the loop, until :meth:`close`."""
+        if not self._closed and next(steps, steps) is not steps:
+            self._loop.call_soon(self.gradually, steps)
+
     def close(self) -> Awaitable[None]:
         """Refuse all requests from now on. The result appends what was collected, answers what waits, and stops."""
         self._closed = True

@@ -36,7 +36,7 @@ from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
-from barnabas_broker.handlers.topics import check_stays_compacted, check_topic_configs
+from barnabas_broker.handlers.topics import check_keeps_state, check_topic_configs
 from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
@@ -439,7 +439,7 @@ async def _alter(
             # Kafka checks the values before it looks for the topic.
             old = image.topics[name].configs if name in image.topics else {}
             new = check_topic_configs(services.config, change(old))
-            check_stays_compacted(services.config, name, new)
+            check_keeps_state(services.config, name, new)
             _check_topic_name(name)
             event = controller.configure_topic(image, name, change)
         elif resource_type == _BROKER:

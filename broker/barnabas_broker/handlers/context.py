@@ -21,6 +21,8 @@ from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Feature, Refusals
+from barnabas_broker.shares.persister import SharePersister
+from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -42,6 +44,9 @@ class Services:
         group_partitions: loads and unloads the coordinator's partitions.
         transactions: the transaction coordinator.
         transaction_partitions: loads and unloads its partitions.
+        shares: the share coordinator, which keeps the state of share partitions.
+        share_partitions: loads and unloads its partitions.
+        persister: reads and writes that state, wherever its coordinator is.
         quotas: the quotas of users and clients.
         now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
@@ -66,6 +71,9 @@ class Services:
     group_partitions: CoordinatorPartitions
     transactions: TransactionCoordinator
     transaction_partitions: CoordinatorPartitions
+    shares: ShareCoordinator
+    share_partitions: CoordinatorPartitions
+    persister: SharePersister
     quotas: ClientQuotas
     now: Callable[[], float]
     wall_ms: Callable[[], int]

@@ -15,7 +15,6 @@ from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.server.refusals import SHARE_GROUPS
 from barnabas_broker.steps import Steps, by_key, each
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
@@ -24,6 +23,7 @@ from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    SHARE_GROUPS_TOPIC,
     TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
     partition_for,
@@ -262,30 +262,35 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
 
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+#: Characters of a topic id in base64.
+_ID_LENGTH: Final = 22
 #: The topic that decides who coordinates a key: the leader of the key's partition.
-_COORDINATED_BY: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTIONS_TOPIC}
+_COORDINATED_BY: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTIONS_TOPIC, _SHARE: SHARE_GROUPS_TOPIC}
 #: The resource that a client has to be allowed to describe, and the error if it is not.
 _DESCRIBED: Final = {
     _GROUP: (acls.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     _TRANSACTION: (acls.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 #: The internal topics that are created on first use.
-_NEEDED: Final = {_GROUP: (EVENTS_TOPIC, OFFSETS_TOPIC), _TRANSACTION: (TRANSACTION_EVENTS_TOPIC, TRANSACTIONS_TOPIC)}
+_NEEDED: Final = {
+    _GROUP: (EVENTS_TOPIC, OFFSETS_TOPIC),
+    _TRANSACTION: (TRANSACTION_EVENTS_TOPIC, TRANSACTIONS_TOPIC),
+    _SHARE: (SHARE_GROUPS_TOPIC,),
+}
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer FindCoordinator; the internal topics are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
-    if request.key_type == _SHARE:
-        context.warn_not_served(SHARE_GROUPS)
     topics = context.services.cluster.image.topics
     missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
     slicer = context.services.slicer
     refusals = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
     if missing and len(refusals) < len(set(keys)):
         await create_automatically(context, missing)
-        for partitions in (context.services.group_partitions, context.services.transaction_partitions):
+        services = context.services
+        for partitions in (services.group_partitions, services.transaction_partitions, services.share_partitions):
             partitions.reconcile()  # or the client's next request may come before this broker has noticed
     steps = each(keys, partial(_coordinator, context, request.key_type, refusals))
     found = await slicer.enqueue(steps, context.peer)
@@ -314,6 +319,9 @@ def _refusals(context: RequestContext, key_type: int, keys: Sequence[str]) -> St
 def _coordinator(context: RequestContext, key_type: int, refusals: Mapping[str, ErrorCode], key: str) -> Coordinator:
     if key in refusals:
         return _no_coordinator(key, refusals[key], "")
+    if key_type == _SHARE and not _is_share_key(key):
+        text = "The key of a share partition must be groupId:topicId:partition."
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, text)
     if key_type not in _COORDINATED_BY:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"Coordinators of key type {key_type} are not served.")
     services = context.services
@@ -327,6 +335,12 @@ def _coordinator(context: RequestContext, key_type: int, refusals: Mapping[str, 
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     _, host, port = there
     return Coordinator(key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message="")
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether a key names a share partition: a group, a topic id in 22 characters of base64, and a number."""
+    group, topic_id, partition = key.rsplit(":", 2) if key.count(":") >= 2 else ("", "", "")
+    return bool(group) and len(topic_id) == _ID_LENGTH and partition.isdecimal() and partition.isascii()
 
 
 def _no_coordinator(key: str, code: ErrorCode, message: str) -> Coordinator:

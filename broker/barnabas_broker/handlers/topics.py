@@ -1,6 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions, and topics that are created automatically.
 
 Deviation: clients can neither create, delete nor grow an internal topic, and ``__consumer_offsets`` stays compacted.
+The retention of ``__share_group_state`` stays without limits.
 Apache Kafka lets them: deleting it deletes every committed offset, growing it moves groups away from their offsets.
 
 Deviation: a CreateTopics response shows configurations of up to :data:`_MOST_ROWS` rows; INVALID_REQUEST stands for
@@ -13,7 +14,7 @@ from typing import Final, TypeVar
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.image import Event, Image, TopicCreated, TopicInfo
-from barnabas_broker.cluster.metadata import new_topic_id
+from barnabas_broker.cluster.metadata import ClusterMetadata, new_topic_id
 from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, ConfigSource, TopicConfig, show
 from barnabas_broker.config.keys import (
     AUTO_CREATE_TOPICS_ENABLE,
@@ -25,6 +26,12 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     OFFSETS_TOPIC_SEGMENT_BYTES,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    SHARE_STATE_MIN_ISR,
+    SHARE_STATE_NUM_PARTITIONS,
+    SHARE_STATE_REPLICATION_FACTOR,
+    SHARE_STATE_SEGMENT_BYTES,
     TRANSACTION_STATE_LOG_MIN_ISR,
     TRANSACTION_STATE_LOG_NUM_PARTITIONS,
     TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
@@ -33,7 +40,9 @@ from barnabas_broker.config.keys import (
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.logs import logger
 from barnabas_broker.quotas.clients import MutationQuota
+from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
@@ -44,6 +53,7 @@ from barnabas_protocol.internal_topics import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
+    SHARE_GROUPS_TOPIC,
     TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
@@ -67,6 +77,8 @@ from barnabas_protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from barnabas_protocol.registry import ApiKey
+
+log = logger("topics")
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -119,6 +131,7 @@ _HOLDS: Final = {
     EVENTS_TOPIC: "it holds what happened to all groups",
     TRANSACTIONS_TOPIC: "it holds the states of all transactions",
     TRANSACTION_EVENTS_TOPIC: "it holds what happened to slow and aborted transactions",
+    SHARE_GROUPS_TOPIC: "it holds what share groups have acknowledged",
 }
 
 #: Those that old events are deleted from.
@@ -142,14 +155,22 @@ def _check_not_internal(name: str, verb: str, instead: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
-def check_stays_compacted(config: Config, name: str, overrides: Mapping[str, str]) -> None:
+def check_keeps_state(config: Config, name: str, overrides: Mapping[str, str]) -> None:
     """Check that a new configuration of a topic keeps what the broker reads from it again at each start.
 
     Raises:
         KafkaError: INVALID_CONFIG: committed offsets would be deleted with old segments.
     """
-    policy = TopicConfig(config, overrides, TOPIC_KEYS)[CLEANUP_POLICY]
-    if name in INTERNAL_TOPICS and name not in _EVENTS and policy != ("compact",):
+    read = TopicConfig(config, overrides, TOPIC_KEYS)
+    policy = read[CLEANUP_POLICY]
+    if name == SHARE_GROUPS_TOPIC:
+        if policy != ("delete",) or read[RETENTION_MS] != -1 or read[RETENTION_BYTES] != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"cleanup.policy of {name} must stay delete, retention.ms and retention.bytes -1: the broker itself "
+                "deletes what it does not need any more, and anything else would delete state of share groups.",
+            )
+    elif name in INTERNAL_TOPICS and name not in _EVENTS and policy != ("compact",):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"cleanup.policy of {name} must stay compact: with {show(policy)}, the broker would delete old segments "
@@ -243,6 +264,31 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
     return refused
 
 
+async def create_internal(config: Config, cluster: ClusterMetadata, replicas: ReplicaManager, name: str) -> None:
+    """Create an internal topic that the broker itself uses, unless it exists.
+
+    Args:
+        config: the broker's configuration.
+        cluster: the cluster's metadata.
+        replicas: the partitions of this broker.
+        name: of the topic.
+
+    Raises:
+        KafkaError: it cannot be created now.
+    """
+
+    def decide(image: Image) -> tuple[Sequence[Event], TopicCreated | None]:
+        if name in image.topics:
+            return [], None
+        event = _automatic_topic(config, image, name, controller.TopicNames(image))
+        return [event], event
+
+    created = await cluster.change(decide)
+    if created is not None:
+        log.info("internal topic created", topic=name, partitions=len(created.partitions), configs=created.configs)
+    await replicas.changed()
+
+
 def _in_turns(wanted: Mapping[K, T], partitions: Callable[[K], int]) -> Iterator[dict[K, T]]:
     """Divide topics into those that one change creates or deletes.
 
@@ -296,6 +342,17 @@ def _automatic_topic(config: Config, image: Image, name: str, taken: controller.
     elif name == TRANSACTION_EVENTS_TOPIC:
         partitions, key = _TRANSACTION_EVENTS_PARTITIONS, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
         configs = {"compression.type": "producer", "retention.ms": str(_EVENTS_RETENTION_MS)}
+    elif name == SHARE_GROUPS_TOPIC:
+        partitions, key = config[SHARE_STATE_NUM_PARTITIONS], SHARE_STATE_REPLICATION_FACTOR
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(config[SHARE_STATE_MIN_ISR]),
+            "retention.bytes": "-1",  # Kafka leaves it to the broker, which may have a limit
+            "retention.ms": "-1",
+            "segment.bytes": str(config[SHARE_STATE_SEGMENT_BYTES]),
+            "unclean.leader.election.enable": "false",
+        }
     elif name in _HOLDS:
         # The events of a group are in the partition of the same number.
         offsets = image.topics.get(OFFSETS_TOPIC)

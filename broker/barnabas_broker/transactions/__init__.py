@@ -19,7 +19,6 @@ A coordinator that takes over a partition replays it and continues at 5 with wha
 - :mod:`~barnabas_explain.transactions`: events of slow and aborted transactions, and their explanation. Pure.
 - :mod:`~barnabas_broker.transactions.service`: the shell: requests, markers, timeouts (``TransactionCoordinator``).
 - :mod:`~barnabas_broker.transactions.markers`: sends markers until they are written (``MarkerSender``).
-- :mod:`~barnabas_broker.transactions.leader_requests`: requests to leaders on other brokers (``LeaderRequests``).
 - :mod:`~barnabas_broker.transactions.ports`: what the coordinator needs from outside.
 
 Handlers, HTTP and the composition root import this package. It imports ``coordinators``, ``config``, ``storage.names``

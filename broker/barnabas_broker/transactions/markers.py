@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from barnabas_broker.backoff import jittered
+from barnabas_broker.coordinators.leader_requests import LeaderRequests
+from barnabas_broker.coordinators.ports import Peers
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.leader_requests import LeaderRequests
-from barnabas_broker.transactions.ports import Leader, Peers, WriteMarkers
+from barnabas_broker.transactions.ports import Leader, WriteMarkers
 from barnabas_broker.transactions.transaction import SendMarkers
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError

@@ -5,7 +5,6 @@ from typing import Protocol
 
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from barnabas_protocol.schema import Request
 
 #: The node id of a partition's leader, by the cluster image; -1 while there is none, None if it does not exist.
 Leader = Callable[[TopicPartition], int | None]
@@ -18,14 +17,3 @@ class EventsLog(Protocol):
 
     def append(self, batch: bytearray) -> None:
         """Append a batch to any partition that this broker leads, or drop it if that fails."""
-
-
-class Peers(Protocol):
-    """The other brokers."""
-
-    def ask(self, node_id: int, request: Request, version: int, timeout: float) -> Awaitable[bytes | bytearray]:
-        """Send a request to a broker; the response, a frame.
-
-        Raises:
-            OSError: the broker is not registered, cannot be reached, or does not answer in time.
-        """

@@ -23,15 +23,15 @@ from barnabas_broker.config.keys import (
     TRANSACTION_STATE_LOG_NUM_PARTITIONS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
-from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
+from barnabas_broker.coordinators.leader_requests import LeaderRequests
+from barnabas_broker.coordinators.ports import CoordinatorLog, Peers, Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime
 from barnabas_broker.folded import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.leader_requests import LeaderRequests
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
-from barnabas_broker.transactions.ports import EventsLog, Leader, Peers, WriteMarkers
+from barnabas_broker.transactions.ports import EventsLog, Leader, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
     NEED_PRODUCER_ID,

@@ -11,6 +11,7 @@ from barnabas_protocol.internal_topics import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
+    SHARE_GROUPS_TOPIC,
     TRANSACTION_EVENTS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
@@ -65,14 +66,14 @@ DELETE: Final = 1
 APPEND: Final = 2
 TOPIC: Final = 2
 ZERO: Final = bytes(16)
-EXISTING: Final = (OFFSETS_TOPIC, EVENTS_TOPIC, TRANSACTIONS_TOPIC, TRANSACTION_EVENTS_TOPIC)
+EXISTING: Final = (OFFSETS_TOPIC, EVENTS_TOPIC, TRANSACTIONS_TOPIC, TRANSACTION_EVENTS_TOPIC, SHARE_GROUPS_TOPIC)
 
 
 @pytest.fixture
 async def topics(wire: Wire) -> Sequence[str]:
-    """The internal topics exist: clients have looked for the coordinators of a group and of a transaction."""
-    for key_type in (0, 1):
-        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"])
+    """The internal topics exist: the coordinators of a group, a transaction and a share partition were looked for."""
+    for key_type, key in enumerate(("g", "g", "g:AAAAAAAAAAAAAAAAAAAAAA:0")):
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         await wire.ask(request, 6, FindCoordinatorResponse)
     return EXISTING
 
@@ -206,6 +207,24 @@ async def test_committed_offsets_stay_compacted(
     code, message = await alter(wire, OFFSETS_TOPIC, change)
     assert code == ErrorCode.INVALID_CONFIG
     assert message.startswith("cleanup.policy of __consumer_offsets must stay compact")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("cleanup.policy", SET, "compact"),
+        ("retention.ms", SET, "1000"),
+        ("retention.ms", DELETE, None),
+        ("retention.bytes", SET, "1000"),
+    ],
+)
+async def test_the_state_of_share_groups_is_kept(
+    wire: Wire, topics: Sequence[str], change: tuple[str, int, str | None]
+) -> None:
+    code, message = await alter(wire, SHARE_GROUPS_TOPIC, change)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message.startswith("cleanup.policy of __share_group_state must stay delete")
+    assert await alter(wire, SHARE_GROUPS_TOPIC, ("segment.bytes", SET, "1000000")) == (0, "")
 
 
 async def test_a_whole_configuration_that_leaves_the_policy_out_is_refused(wire: Wire, topics: Sequence[str]) -> None:

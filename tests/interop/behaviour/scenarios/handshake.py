@@ -123,7 +123,7 @@ DIFFERENCES: Final = (
     Difference(
         "Share groups and streams groups are not served",
         "Classic groups and consumer groups are served. ApiVersions lists the APIs that exist.",
-        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(83, 94))),
+        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(88, 94))),
     ),
     Difference(
         "Telemetry, delegation tokens and changes of the quorum are not served",

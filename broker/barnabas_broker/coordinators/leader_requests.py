@@ -1,14 +1,17 @@
 """Requests to the leaders of partitions on other brokers. A shell."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
 
-from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.transactions.ports import Leader, Peers
+from barnabas_broker.coordinators.ports import Peers
 from barnabas_protocol.schema import Request
 
+#: A partition's name.
+N = TypeVar("N")
 
-class LeaderRequests:
+
+class LeaderRequests(Generic[N]):
     """Sends requests to leaders, and gives one up when another broker leads one of its partitions.
 
     The former leader may be cut off, and would not answer before the timeout.
@@ -19,15 +22,15 @@ class LeaderRequests:
         timeout: seconds that a request may take.
     """
 
-    def __init__(self, leader: Leader, peers: Peers, timeout: float) -> None:
+    def __init__(self, leader: Callable[[N], int | None], peers: Peers, timeout: float) -> None:
         self._leader = leader
         self._peers = peers
         self._timeout = timeout
         #: The requests that are under way, with their leaders and partitions.
-        self._asking: dict[asyncio.Future[bytes | bytearray], tuple[int, Collection[TopicPartition]]] = {}
+        self._asking: dict[asyncio.Future[bytes | bytearray], tuple[int, Collection[N]]] = {}
 
     async def ask(
-        self, leader: int, request: Request, version: int, partitions: Collection[TopicPartition]
+        self, leader: int, request: Request, version: int, partitions: Collection[N]
     ) -> bytes | bytearray | None:
         """Send a request: the response, a frame, or None if the broker leads some of the partitions no more.
 

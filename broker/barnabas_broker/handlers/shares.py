@@ -1,0 +1,200 @@
+"""The state of share partitions (KIP-932), which brokers ask of its coordinator: InitializeShareGroupState,
+ReadShareGroupState, WriteShareGroupState, DeleteShareGroupState, ReadShareGroupStateSummary.
+
+The rules are in :mod:`barnabas_broker.shares`; here requests and responses are translated. A request may name several
+share partitions, each of which is answered on its own. A share partition that a request names again is refused, as the
+answers could not be told apart.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.stepwise import Handled, stepwise
+from barnabas_broker.security import acls
+from barnabas_broker.security.acls import requires
+from barnabas_broker.shares.ports import StateBatch
+from barnabas_broker.shares.records import ShareKey
+from barnabas_broker.shares.service import ShareCoordinator
+from barnabas_broker.shares.state import Answer
+from barnabas_broker.steps import Steps
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages import delete_share_group_state as delete
+from barnabas_protocol.messages import initialize_share_group_state as initialize
+from barnabas_protocol.messages import read_share_group_state as read
+from barnabas_protocol.messages import read_share_group_state_summary as summary
+from barnabas_protocol.messages import write_share_group_state as write
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Response, Struct
+
+#: An answer, or the future of one.
+_Given = Answer | asyncio.Future[Answer]
+
+
+class _Api(NamedTuple):
+    """How an API is translated.
+
+    Attributes:
+        ask: asks the coordinator about one share partition of the request.
+        answered: makes the answer of one share partition.
+        topic: makes the answers of a topic's share partitions.
+        response: makes the response.
+    """
+
+    ask: Callable[[ShareCoordinator, ShareKey, Any], _Given]
+    answered: Callable[[int, Answer], Struct]
+    topic: Callable[..., Struct]
+    response: Callable[..., Response]
+
+
+def _initialize(coordinator: ShareCoordinator, key: ShareKey, asked: initialize.InitializeStatePartitionData) -> _Given:
+    return coordinator.initialize(key, asked.state_epoch, asked.start_offset)
+
+
+def _read(coordinator: ShareCoordinator, key: ShareKey, asked: read.ReadStatePartitionData) -> _Given:
+    return coordinator.read(key, asked.leader_epoch)
+
+
+def _write(coordinator: ShareCoordinator, key: ShareKey, asked: write.WriteStatePartitionData) -> _Given:
+    return coordinator.write(
+        key,
+        asked.state_epoch,
+        asked.leader_epoch,
+        asked.start_offset,
+        asked.delivery_complete_count,
+        [
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in asked.state_batches
+        ],
+    )
+
+
+def _delete(coordinator: ShareCoordinator, key: ShareKey, asked: delete.DeleteStatePartitionData) -> _Given:
+    return coordinator.delete(key)
+
+
+def _summary(coordinator: ShareCoordinator, key: ShareKey, asked: summary.ReadStateSummaryPartitionData) -> _Given:
+    return coordinator.summary(key)
+
+
+def _was_initialized(partition: int, answer: Answer) -> Struct:
+    return initialize.InitializeStatePartitionResult(
+        partition=partition, error_code=answer.error, error_message=_message(answer)
+    )
+
+
+def _was_read(partition: int, answer: Answer) -> Struct:
+    state = answer.state
+    return read.ReadStatePartitionResult(
+        partition=partition,
+        error_code=answer.error,
+        error_message=_message(answer),
+        state_epoch=0 if state is None else state.state_epoch,
+        start_offset=0 if state is None else state.start_offset,
+        state_batches=[
+            read.ReadStateBatch(
+                first_offset=each.first_offset,
+                last_offset=each.last_offset,
+                delivery_state=each.state,
+                delivery_count=each.delivery_count,
+            )
+            for each in (() if state is None else state.batches)
+        ],
+    )
+
+
+def _was_written(partition: int, answer: Answer) -> Struct:
+    return write.WriteStatePartitionResult(partition=partition, error_code=answer.error, error_message=_message(answer))
+
+
+def _was_deleted(partition: int, answer: Answer) -> Struct:
+    return delete.DeleteStatePartitionResult(
+        partition=partition, error_code=answer.error, error_message=_message(answer)
+    )
+
+
+def _was_summed_up(partition: int, answer: Answer) -> Struct:
+    state = answer.state
+    return summary.ReadStateSummaryPartitionResult(
+        partition=partition,
+        error_code=answer.error,
+        error_message=_message(answer),
+        state_epoch=0 if state is None else state.state_epoch,
+        leader_epoch=answer.leader_epoch,
+        start_offset=0 if state is None else state.start_offset,
+        delivery_complete_count=-1 if state is None else state.delivery_complete_count,
+    )
+
+
+def _message(answer: Answer) -> str | None:
+    return None if answer.error is ErrorCode.NONE else answer.message or answer.error.name
+
+
+_INITIALIZE: Final = _Api(
+    _initialize, _was_initialized, initialize.InitializeStateResult, initialize.InitializeShareGroupStateResponse
+)
+_READ: Final = _Api(_read, _was_read, read.ReadStateResult, read.ReadShareGroupStateResponse)
+_WRITE: Final = _Api(_write, _was_written, write.WriteStateResult, write.WriteShareGroupStateResponse)
+_DELETE: Final = _Api(_delete, _was_deleted, delete.DeleteStateResult, delete.DeleteShareGroupStateResponse)
+_SUMMARY: Final = _Api(
+    _summary, _was_summed_up, summary.ReadStateSummaryResult, summary.ReadShareGroupStateSummaryResponse
+)
+
+
+def _handler(api: _Api) -> Callable[[RequestContext, Any], Handled]:
+    """Make the handler of an API."""
+
+    @stepwise
+    def handle(context: RequestContext, request: Any) -> Steps[Handled]:
+        services = context.services
+        if not services.cluster.may_serve():
+            services.share_partitions.reconcile()  # unloads all partitions: the answer is NOT_COORDINATOR
+        allowed = context.allows_on_cluster(acls.CLUSTER_ACTION)
+        given: list[tuple[bytes, list[tuple[int, _Given]]]] = []
+        named: set[tuple[bytes, int]] = set()
+        for topic in request.topics:
+            topic_id = bytes(topic.topic_id)
+            of_topic: list[tuple[int, _Given]] = []
+            given.append((topic_id, of_topic))
+            for asked in topic.partitions:
+                if not allowed:
+                    answer: _Given = Answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                elif (topic_id, asked.partition) in named:
+                    answer = Answer(ErrorCode.INVALID_REQUEST, "The request names the share partition twice.")
+                else:
+                    named.add((topic_id, asked.partition))
+                    key = ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition)
+                    answer = api.ask(services.shares, key, asked)
+                of_topic.append((asked.partition, answer))
+                yield
+            yield
+        return _responded(api, given)
+
+    return handle
+
+
+async def _responded(api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]) -> Response:
+    """The response, when all share partitions are answered."""
+    results = []
+    for topic_id, of_topic in given:
+        partitions = []
+        for partition, answer in of_topic:
+            partitions.append(api.answered(partition, answer if isinstance(answer, Answer) else await answer))
+        results.append(api.topic(topic_id=topic_id, partitions=partitions))
+        await asyncio.sleep(0)
+    return api.response(results=results)
+
+
+#: Brokers ask, and administrators do not.
+_AUTHORIZES: Final = (requires((acls.CLUSTER_ACTION, acls.CLUSTER)),)
+
+ROUTES: Final = (
+    Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, _handler(_INITIALIZE), _AUTHORIZES, exempt=lambda request: True),
+    Route(ApiKey.READ_SHARE_GROUP_STATE, _handler(_READ), _AUTHORIZES, exempt=lambda request: True),
+    Route(ApiKey.WRITE_SHARE_GROUP_STATE, _handler(_WRITE), _AUTHORIZES, exempt=lambda request: True),
+    Route(ApiKey.DELETE_SHARE_GROUP_STATE, _handler(_DELETE), _AUTHORIZES, exempt=lambda request: True),
+    Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, _handler(_SUMMARY), _AUTHORIZES, exempt=lambda request: True),
+)
