@@ -46,6 +46,7 @@ from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
 from barnabas_broker.handlers.table import TableError, join
+from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.login import is_loopback
 from barnabas_broker.http.port import HttpPort, bind_http
 from barnabas_broker.http.samples import Samples
@@ -302,6 +303,7 @@ class BrokerServer:
             wall_ms=clock.wall_ms,
             config=config,
             samples=Samples(),
+            diagnoses=Diagnoses(),
             conditions=conditions,
             shows_records=http_show_records or (is_loopback(http_host) and listeners.open_to_all),
             lifecycle=None if member is None else member.lifecycle,

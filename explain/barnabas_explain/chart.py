@@ -50,16 +50,16 @@ def chart(events: Sequence[GroupEvent]) -> dict[str, Any]:
         `lanes`, `bands`, `gaps` as in a timeline. A lane has also its `silent` and `revoking` periods; a band `kind`,
         `cause_text`, `reason`, `members`, `moves`, `end` (the start of the next one), `around` (the time from and until
         which requests belong to it; the latter is null if it lasts) and `explanation`, which is an index into
-        `explanations`; a gap its `text`. `pauses` are those of :func:`.pauses_of`, each with the index of
-        its `band`. `more` is whether something was left out because there is too much.
+        `explanations`: it has one of its own, also as part of a storm. A gap has its `text`. `pauses` are those of
+        :func:`.pauses_of`, each with the index of its `band`. `more` is whether something was left out because there is
+        too much.
     """
     drawn = timeline(events)
     made = drawn.as_data()
-    explanations = explain(events)
+    explanations = explain(events, each_of_storms=True)
     bands = made["bands"]
     starts = [at for at, event in enumerate(events) if isinstance(event, Started)]
     starts = starts[len(starts) - len(bands) :]
-    storms = [(at, each) for at, each in enumerate(explanations) if len(each.events) == 2]
     of_event = {id(event): at for at, each in enumerate(explanations) for event in each.events}
     before: Mapping[str, Any] | None = None
     for band, at, following in zip(bands, starts, [*starts, None][1:], strict=True):
@@ -68,8 +68,7 @@ def chart(events: Sequence[GroupEvent]) -> dict[str, Any]:
         band["end"] = None if following is None else events[following].time
         band["around"] = _around(band, before)
         before = band
-        told = of_event.get(id(events[at]))
-        band["explanation"] = _storm(storms, band["start"]) if told is None else told
+        band["explanation"] = of_event.get(id(events[at]))
     concluded = Pauses()
     pauses = concluded.all_of(events)
     began = [band["start"] for band in bands]
@@ -193,11 +192,6 @@ def _around(band: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[i
     if assigned is not None:
         ends.append(assigned + _AROUND_AFTER)
     return [since, min(ends, default=None)]
-
-
-def _storm(storms: Sequence[tuple[int, Explanation]], time: int) -> int | None:
-    """The explanation of a storm that a band is part of."""
-    return next((at for at, each in storms if each.events[0].time <= time <= each.events[1].time), None)
 
 
 def _periods(events: Sequence[GroupEvent]) -> dict[str, dict[str, list[dict[str, int | None]]]]:

@@ -36,6 +36,10 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.NO_HEARTBEATS: SICK,
     found.SAME_INSTANCE: SICK,
 }
+#: What happened earlier does not count, unless another time is given, in ms.
+SINCE_MS: Final = 3_600_000
+#: The kind of the diagnosis of a rebalance storm.
+STORM: Final = "storm"
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: Topics, members or partitions that a sentence lists.
@@ -135,6 +139,11 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_storm(present, past, now_ms, since_ms),
     ]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
+
+
+def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
+    """Find out what was wrong with a group that is not known as it is now; arguments as of :func:`examine`."""
+    return examine(Present(group, ""), events, now_ms, since_ms)
 
 
 # What is wrong now
@@ -256,4 +265,4 @@ def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms:
     newest = storms[-1]
     score = storm_score(events, now_ms).text
     time = newest.events[-1].time
-    return [Diagnosis(present.group, "storm", SICK, newest.text, CERTAIN, (score,), newest.remedy, time)]
+    return [Diagnosis(present.group, STORM, SICK, newest.text, CERTAIN, (score,), newest.remedy, time)]

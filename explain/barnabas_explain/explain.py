@@ -136,7 +136,11 @@ class _Rebalance:
 
 
 def explain(
-    events: Iterable[GroupEvent], *, since: int | None = None, generation: int | None = None
+    events: Iterable[GroupEvent],
+    *,
+    since: int | None = None,
+    generation: int | None = None,
+    each_of_storms: bool = False,
 ) -> list[Explanation]:
     """Explain what happened to a group.
 
@@ -144,6 +148,7 @@ def explain(
         events: of one group, oldest first.
         since: only what happened at or after this time, in ms since 1970.
         generation: only the rebalance that led to this generation.
+        each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
     everything = list(events)
     names = colliding(everything)
@@ -169,6 +174,8 @@ def explain(
         if length:
             storm, others = _explain_storm(rebalances[at : at + length], findings)
             explanations.append(storm)
+            if each_of_storms:
+                others = rebalances[at : at + length]
             explained = [each for rebalance in others for each in _explain_rebalance(rebalance, findings)]
             at += length
         else:

@@ -76,6 +76,60 @@ async def test_rates_are_sorted_and_an_unknown_one_is_not_zero(page: Page) -> No
     assert await page.texts("tbody td.c-produced") == ["1,300/s", "0.5/s", "–", "–"]
 
 
+@pytest.mark.parametrize("width", [360, 400, 768, 900, 1_024, 1_400, 2_560])
+async def test_the_name_of_a_group_keeps_its_place_at_any_width(page: Page, width: int) -> None:
+    rows = group_rows(30)
+    for row in rows[::3]:
+        row |= {
+            "group": row["group"] + "-of-a-service",
+            "health": "stuck",
+            "health_reason": "Its rebalance lasts. " * 9,
+        }
+    rows[0]["findings"] = [{"kind": "slow_poll", "severity": "sick", "text": "worker-1 probably polled too slowly."}]
+
+    async def answer(route: Any) -> None:
+        body = json.dumps({"unloaded_partitions": [], "groups": rows})
+        await route.fulfill(status=200, content_type="application/json", body=body)
+
+    await page.tab.set_viewport_size({"width": width, "height": 800})
+    await page.tab.route("**/groups", answer)
+    await page.open()
+    await page.tab.wait_for_selector("td.name a")
+    wide, high, all_wide = await page.tab.evaluate(
+        """() => [document.querySelector("td.name").clientWidth,
+            [...document.querySelectorAll("tbody tr:not(.space)")].map((each) => each.getBoundingClientRect().height),
+            document.documentElement.scrollWidth]"""
+    )
+    assert wide >= 12 * 14
+    assert all_wide <= width
+    assert len(set(high)) == 2, "rows have the heights that the list computes with"
+    assert "worker-1 probably polled too slowly." in (await page.texts("td.name .why"))[0]
+
+
+async def test_a_client_that_joins_again_and_again_is_one_row_and_generations_are_one_tab_stop(
+    page: Page, connect: Connect
+) -> None:
+    story = await orders(connect)
+    await story.begin()
+    for _ in range(4):
+        await story.second_joins()
+        await story.second_leaves()
+        story.second.member_id = ""
+    await page.open(GROUP)
+    await page.tab.wait_for_selector(".band >> nth=8")
+    names = "[...document.querySelectorAll('text.lane')].map((each) => each.firstChild.data)"
+    rows = [name for name in await page.tab.evaluate(names) if not name.startswith("orders-")]  # nor partitions
+    assert rows == ["billing-1 (127.0.0.1)", "billing-2 (127.0.0.1)"]
+    stops = ".band[tabindex='0']"
+    assert await page.tab.locator(stops).count() == 1
+    await page.tab.locator(stops).focus()
+    await page.tab.keyboard.press("ArrowLeft")
+    await page.tab.locator(".panel h2:has-text('Generation 8')").wait_for()
+    focused = "document.activeElement.getAttribute('data-band')"
+    await until(lambda: page.tab.evaluate(f"{focused} === '7'"))
+    assert await page.tab.locator(stops).count() == 1
+
+
 @pytest.mark.slow
 async def test_a_new_group_appears_by_itself(page: Page, connect: Connect) -> None:
     await page.open()

@@ -85,14 +85,17 @@ def test_silence_and_revocation_are_periods_of_a_lane() -> None:
     assert (lane["end"], lane["end_type"]) == (620, "member_expired")
 
 
-def test_a_band_of_a_storm_has_the_explanation_of_the_storm() -> None:
+def test_a_band_of_a_storm_has_its_own_explanation_and_the_storm_is_one_more() -> None:
     storm = []
     for n in range(10):
         storm += [event("member_rejoined", n * 100, **identity("a")), started(n * 100, "member_rejoined", "a", n)]
         storm.append({**over(n * 100 + 50), "members": 1})
     made = chart(read(storm))
     assert len(made["bands"]) == 10
-    assert {made["explanations"][band["explanation"]]["text"][:15] for band in made["bands"]} == {"Rebalance storm"}
+    told = [made["explanations"][band["explanation"]] for band in made["bands"]]
+    assert [each["time"] for each in told] == [band["start"] for band in made["bands"]]
+    (storm_told,) = [each for each in made["explanations"] if each not in told]
+    assert storm_told["text"].startswith("Rebalance storm: 10 rebalances")
 
 
 def test_a_gap_has_its_reason() -> None:

@@ -115,7 +115,7 @@ class Endpoint:
         self._lag = LoopLag(time.monotonic, asyncio.get_running_loop().call_later)
         self._scrape: asyncio.Task[list[bytes]] | None = None
         self._assets = assets.load()
-        self._sampler = Sampler(view, view.samples)
+        self._sampler = Sampler(view)
         self._reader = RecordReader()
         self._disk: tuple[int, int] | None = None
         self._group_list = SharedText(partial(all_groups, view), _LIST_SECONDS)

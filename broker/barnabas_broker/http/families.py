@@ -5,7 +5,7 @@ reports partitions without a leader. Names and labels: https://github.com/daniel
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
 from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
+from barnabas_explain.doctor import Diagnosis
 from barnabas_protocol.errors import ErrorCode
 
 
@@ -162,6 +163,7 @@ class _GroupSamples:
         self.gaps: deque[Sample] = deque()
         self.gap_ratios: deque[Sample] = deque()
         self.revoking: deque[Sample] = deque()
+        self.findings: deque[Sample] = deque()
 
     def add_members(self, hosted: HostedGroup, mark: str, now: float) -> None:
         """Add the number of members of a group, and the longest time since a heartbeat."""
@@ -176,6 +178,13 @@ class _GroupSamples:
         if silent:
             self.gaps.append((f"{{{mark}}}", round(max(gap for gap, _ in silent), 3)))
             self.gap_ratios.append((f"{{{mark}}}", round(max(gap / allowed for gap, allowed in silent), 4)))
+
+    def add_findings(self, diagnoses: Iterable[Diagnosis], mark: str) -> None:
+        """Add what is wrong with a group: how bad the worst finding of each kind is."""
+        worst: dict[str, int] = {}
+        for each in diagnoses:
+            worst[each.kind] = max(worst.get(each.kind, 0), each.severity)
+        self.findings.extend((f'{{{mark},finding="{kind}"}}', severity) for kind, severity in worst.items())
 
     def add_positions(self, view: View, image: Image, hosted: HostedGroup, mark: str) -> Iterator[str]:
         """Add a group's positions. As in kafka_exporter, -1 says that nothing was committed of a partition whose
@@ -223,6 +232,11 @@ class _GroupSamples:
                 "For how long the slowest member has been revoking partitions; 0 if none is.",
                 self.revoking,
             ),
+            (
+                "barnabas_group_finding",
+                "What is wrong with a group: 3 if it is broken, 2 if it is sick, 1 if it is odd; none if it is well.",
+                self.findings,
+            ),
         ):
             yield from family(name, GAUGE, description, (samples.popleft() for _ in range(len(samples))))
 
@@ -239,6 +253,7 @@ def _groups(view: View, image: Image) -> Iterator[str]:
         if hosted.group.state.value in states:
             states[hosted.group.state.value] += 1
         samples.add_members(hosted, mark, view.now())
+        samples.add_findings(view.diagnoses.of(hosted.group.group_id), mark)
         yield from samples.add_positions(view, image, hosted, mark)
         yield ""
     yield from samples.families()

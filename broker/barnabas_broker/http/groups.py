@@ -155,6 +155,7 @@ def _judged(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
         "health": status,
         "health_reason": reason,
         "storm_score": storm.value,
+        "findings": [each.as_data() for each in view.diagnoses.of(hosted.group.group_id)],
     }
 
 

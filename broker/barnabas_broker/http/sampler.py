@@ -1,4 +1,4 @@
-"""Samples the offsets of groups again and again. The clock of :mod:`.samples`."""
+"""Samples the offsets of groups and examines them, again and again. The clock of :mod:`.samples`, :mod:`.doctor`."""
 
 import asyncio
 import time
@@ -7,8 +7,9 @@ from typing import Final
 
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
+from barnabas_broker.http.doctor import examine
 from barnabas_broker.http.rates import Offsets
-from barnabas_broker.http.samples import INTERVAL, Samples
+from barnabas_broker.http.samples import INTERVAL
 from barnabas_broker.http.text import TURN
 from barnabas_broker.http.view import View
 
@@ -17,16 +18,14 @@ _SHARE: Final = 0.005
 
 
 class Sampler:
-    """Samples all groups of a broker.
+    """Samples and examines all groups of a broker.
 
     Args:
-        view: the broker's parts.
-        samples: gets the samples.
+        view: the broker's parts; its samples and diagnoses are kept up to date.
     """
 
-    def __init__(self, view: View, samples: Samples) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._samples = samples
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -44,24 +43,33 @@ class Sampler:
             await asyncio.sleep(max(INTERVAL, took / _SHARE))
 
     async def sample(self) -> float:
-        """Sample each group once; returns the seconds that this took."""
+        """Sample and examine each group once; returns the seconds that this took."""
         took, since = 0.0, time.perf_counter()
-        image = self._view.cluster.image
-        sampled: set[str] = set()
-        for hosted in self._view.known_groups():
-            if hosted is not None and hosted.offsets:
-                name = hosted.group.group_id
-                sampled.add(name)
-                self._samples.add(name, offsets(self._view, image, hosted), self._view.wall_ms() / 1000)
+        for _ in self._steps():
             if (passed := time.perf_counter() - since) >= TURN:
                 took += passed
                 await asyncio.sleep(0)
                 since = time.perf_counter()
-        took += time.perf_counter() - since
-        await asyncio.sleep(0)
-        since = time.perf_counter()
-        self._samples.end_round(sampled)
         return took + time.perf_counter() - since
+
+    def _steps(self) -> Iterator[None]:
+        view = self._view
+        image = view.cluster.image
+        groups: set[str] = set()
+        sampled: set[str] = set()
+        for hosted in view.known_groups():
+            if hosted is not None:
+                name = hosted.group.group_id
+                groups.add(name)
+                if hosted.offsets:
+                    sampled.add(name)
+                    view.samples.add(name, offsets(view, image, hosted), view.wall_ms() / 1000)
+                    yield
+                yield from examine(view, image, hosted)
+            yield
+        view.samples.end_round(sampled)
+        yield
+        view.diagnoses.end_round(groups)
 
 
 def offsets(view: View, image: Image, hosted: HostedGroup) -> Iterator[Offsets]:

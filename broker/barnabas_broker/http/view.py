@@ -12,6 +12,7 @@ from barnabas_broker.conditions import Condition, ConditionName, Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.metrics import RequestMetrics
@@ -96,6 +97,7 @@ class View:
         wall_ms: the time of day, in ms since 1970.
         config: of the broker.
         samples: of the offsets of groups.
+        diagnoses: what is wrong with groups.
         shows_records: whether the records of topics are shown.
         conditions: what the broker cannot do now.
         lifecycle: the broker's registration in a cluster of several; None for a single broker.
@@ -116,6 +118,7 @@ class View:
     wall_ms: Callable[[], int]
     config: Config
     samples: Samples
+    diagnoses: Diagnoses
     conditions: Conditions
     shows_records: bool = False
     lifecycle: BrokerLifecycle | None = None

@@ -10,6 +10,7 @@ from barnabas_broker.http.report import report
 from barnabas_broker.testing.broker import Broker
 from barnabas_broker.testing.requests import listing
 from barnabas_explain.chart import chart
+from barnabas_explain.doctor import examine_past
 from barnabas_explain.records import read_event
 
 #: Lines of a section at most.
@@ -52,10 +53,12 @@ def _timeline(group: str, events: list[dict[str, Any]], since: float, file: Path
     """Write the timeline of a group; the line about it."""
     start = int(since * 1000)
     shown = [event for event in map(read_event, events) if event is not None and event.time >= start]
-    made = {"since": start, **chart(shown)}
+    now = time.time_ns() // 1_000_000
+    findings = [each.as_data() for each in examine_past(group, shown, now, start)]
+    made = {"since": start, **chart(shown), "findings": findings}
     target = file.with_name(f"{file.name}-{name}.html")
     try:
-        target.write_text(report(group, made, time_ms=time.time_ns() // 1_000_000), encoding="utf-8")
+        target.write_text(report(group, made, time_ms=now), encoding="utf-8")
     except OSError as error:
         return f"Its timeline cannot be written to {target}: {error.strerror}"
     return f"Its timeline, for a browser: {target}"

@@ -20,6 +20,7 @@ from barnabas_client.cli.history import History, Newest, PolledHistory, find_his
 from barnabas_client.logs import logger
 from barnabas_explain.catalog import EpochBumped, HistoryGap, RebalanceStarted, Started
 from barnabas_explain.chart import chart
+from barnabas_explain.doctor import SINCE_MS, examine_past
 from barnabas_explain.records import decode_event, encode_event
 from barnabas_explain.storm_score import Score, StormScore
 from barnabas_explain.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
@@ -124,6 +125,7 @@ class GroupHistory:
         """Return a function that makes the group's chart as it is now, to be called in a thread."""
         values = list(self._events.values())
         history = self._history
+        group, now = self._arguments.group, self._wall_ms()
         more = {
             "since": self.since,
             "source": {
@@ -140,7 +142,8 @@ class GroupHistory:
         def draw() -> dict[str, Any]:
             events = [event for event in map(decode_event, values) if event is not None]
             self._storm = StormScore.of(events)
-            return {**chart(events), **more}
+            past = examine_past(group, events, now, now - SINCE_MS)
+            return {**chart(events), **more, "findings": [each.as_data() for each in past]}
 
         return draw
 

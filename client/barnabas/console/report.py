@@ -18,6 +18,7 @@ from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import look
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
+from barnabas_explain.doctor import examine_past
 from barnabas_explain.records import decode_event
 from barnabas_explain.storm_score import Score, storm_score
 from barnabas_protocol.counts import counted
@@ -50,7 +51,8 @@ async def write_report(arguments: Namespace, output: Output) -> int:
         "size": 0,
         "dropped": dropped,
     }
-    made = {"since": since, **chart(events), "source": source}
+    findings = [each.as_data() for each in examine_past(arguments.group, events, until, since)]
+    made = {"since": since, **chart(events), "source": source, "findings": findings}
     text = report(arguments.group, made, time_ms=until, now=now)
     _write(arguments.output, text)
     rebalances = len(made["bands"])

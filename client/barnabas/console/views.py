@@ -12,6 +12,7 @@ from barnabas_broker.http.rates import UNKNOWN, Rates
 from barnabas_broker.http.samples import Age
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.doctor import Diagnosis, Present, examine
 from barnabas_explain.storm_score import FLAPPING, Score
 
 #: States in which no rebalance goes on.
@@ -169,7 +170,16 @@ def _judged(
         "health": status,
         "health_reason": reason,
         "storm_score": None if storm is None else storm.value,
+        "findings": [each.as_data() for each in _findings(described, positions)],
     }
+
+
+def _findings(described: GroupDescription | None, positions: Sequence[Position]) -> Sequence[Diagnosis]:
+    """What is wrong with a group as far as one look tells: records that nobody reads. The rest is in its chart."""
+    if described is None or described.members:
+        return ()
+    lags = {(each.partition.topic, each.partition.partition): each.lag for each in positions if each.lag}
+    return examine(Present(described.group_id, described.state, lags=lags), (), 0, 0)
 
 
 def one_group(

@@ -15,20 +15,17 @@ from barnabas_client.cli.history import Newest, RecordedHistory
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.view import GroupView, look
 from barnabas_client.structs import TopicPartition
-from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, Reader, examine
+from barnabas_explain.doctor import SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: How far back events count if --since is not given.
-_HOUR_MS: Final = 3_600_000
-
 
 async def doctor(arguments: Namespace, output: Output) -> int:
     """Print what is wrong with groups; the status is 1 if anything is."""
     now = time.time_ns() // 1_000_000
-    since = now - _HOUR_MS if arguments.since is None else arguments.since.ms(now)
+    since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
     failed = False
     async with clients.admin(arguments) as admin:

@@ -8,6 +8,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.http import families
+from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.groups import all_groups
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
@@ -27,6 +28,7 @@ def view_of(hosted: dict[str, HostedGroup]) -> Any:
         cluster=SimpleNamespace(image=image),
         history=SimpleNamespace(storm_score=lambda group: StormScore().at(0), is_flapping=lambda group: False),
         samples=Samples(),
+        diagnoses=Diagnoses(),
         unloaded=list,
         now=lambda: 0.0,
         wall_ms=lambda: 0,

@@ -99,7 +99,7 @@ def known(value: Any) -> Any:
     assert isinstance(value, dict)
     other = (
         *("generation", "protocol_type", "protocol", "health_reason", "storm_score"),
-        *("lag_ms", "lag_ms_exact", "commit_rate", "produce_rate"),
+        *("lag_ms", "lag_ms_exact", "commit_rate", "produce_rate", "findings"),
     )
     return {name: each for name, each in value.items() if name not in other}
 

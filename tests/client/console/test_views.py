@@ -1,5 +1,7 @@
 """Groups as JSON, from descriptions and offsets."""
 
+from dataclasses import replace
+
 import pytest
 
 from barnabas.console import views
@@ -49,7 +51,15 @@ def test_a_summary() -> None:
         "health": "ok",
         "health_reason": "",
         "storm_score": None,
+        "findings": [],
     }
+
+
+def test_records_of_a_group_without_members_are_a_finding() -> None:
+    empty = replace(STABLE, state="Empty", members=())
+    (found,) = summary(LISTED, empty, [Position(T0, 5, 9, 9)], NOTHING)["findings"]
+    assert (found["kind"], found["severity"]) == ("no_members", "broken")
+    assert found["text"] == "g has no members, and 4 records to read."
 
 
 def test_the_health_of_a_group() -> None:

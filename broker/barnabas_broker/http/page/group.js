@@ -3,7 +3,7 @@
 import { compare } from "./compare.js";
 import { curveItems } from "./curves.js";
 import { clock, draw, duration, h, number, partitions, plain, sheet } from "./dom.js";
-import { ageText, healthMark, STORM } from "./groups.js";
+import { ageText, healthMark, severityMark, STORM } from "./groups.js";
 import { bandTitle, KINDS, laneNames, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
 import { LIVE, poll, present } from "./poll.js";
 import { requestsAround } from "./requests.js";
@@ -34,6 +34,7 @@ export function groupPage(parent, group, parameters, heard) {
 
   const title = h("h1", {}, plain(group, 200) || "(empty name)");
   const facts = h("p", { class: "facts" }, "The group is loaded.");
+  const findings = h("section", { class: "findings", "aria-label": "What is wrong with the group", hidden: true });
   const storm = h("p", { class: "storm quiet", title: STORM, hidden: true });
   const headline = h("p", { class: "headline", role: "status" });
   const range = h("span", { class: "quiet range" });
@@ -77,7 +78,7 @@ export function groupPage(parent, group, parameters, heard) {
   const others = h("section", { class: "events" });
   const members = h("section", {});
   const offsets = h("section", {});
-  parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, headline, storm,
+  parent.append(h("p", { class: "back" }, h("a", { href: "#/" }, "← All groups")), title, facts, findings, headline, storm,
     tools, scroller, lines, legend, gaps, panel, around, others, members, offsets);
 
   const time = () => present() + skew;
@@ -162,6 +163,18 @@ export function groupPage(parent, group, parameters, heard) {
     const first = Math.min(...chart.bands.map((band) => band.start), ...chart.pauses.map((each) => each.start), ...chart.lanes.map((lane) => lane.start ?? Infinity));
     const wide = Number.isFinite(first) ? (latest - first) * 1.06 : 0;
     return Math.min(Math.max(wide, 20000), LONGEST);
+  }
+
+  /** A report opens on what happened, without the time before and after. */
+  function storyOnly() {
+    const starts = [...chart.bands, ...chart.pauses].map((each) => each.start).concat(chart.lanes.map((lane) => lane.start ?? Infinity));
+    const ends = [...chart.bands.map((band) => band.assigned ?? band.start), ...[...chart.pauses, ...chart.lanes].map((each) => each.end ?? 0)];
+    const [first, last] = [Math.min(...starts), Math.max(...ends)];
+    if (!Number.isFinite(first) || last <= first) return;
+    const margin = Math.max((last - first) * 0.08, SHORTEST / 2);
+    live = false;
+    to = Math.min(last + margin * 2, Math.max(time(), last + margin));
+    span = Math.min(to - first + margin, LONGEST);
   }
 
   function select(at) {
@@ -290,7 +303,10 @@ export function groupPage(parent, group, parameters, heard) {
 
   function show() {
     if (chart === null) return;
-    if (span === null) span = wholeSpan(time());
+    if (span === null) {
+      span = wholeSpan(time());
+      if (!LIVE && live) storyOnly();
+    }
     const { from, to: end } = edges();
     const width = Math.max(scroller.clientWidth, 480);
     const at = chosen();
@@ -300,7 +316,9 @@ export function groupPage(parent, group, parameters, heard) {
     svg.setAttribute("viewBox", `0 0 ${width} ${made.height}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", made.height);
+    const onBand = document.activeElement?.getAttribute?.("data-band");
     draw(drawn, made.items);
+    if (onBand && Number(onBand) !== at) drawn.querySelector(`[data-band="${at}"][role]`)?.focus(); // the one tab stop
     if (curves !== null) {
       const { height, items } = curveItems(curves, chart.bands, { ...view, exact: now?.lag_ms_exact });
       below.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -437,14 +455,18 @@ export function groupPage(parent, group, parameters, heard) {
   function showNow() {
     const lags = now.offsets.map((each) => each.lag).filter((each) => each !== null);
     const lag = lags.length === 0 ? null : lags.reduce((sum, each) => sum + each, 0);
+    // What findings say is not said again.
+    const hasFindings = (now.findings ?? []).length > 0;
+    const hasStorm = [...(now.findings ?? []), ...(chart?.findings ?? [])].some((each) => each.kind === "storm");
     facts.replaceChildren(
-      now.health ? h("span", { class: "chip", title: now.health_reason }, healthMark(now.health), now.health_reason ? h("span", { class: "quiet" }, ` ${plain(now.health_reason, 300)}`) : "") : "",
+      now.health ? h("span", { class: "chip", title: now.health_reason }, healthMark(now.health), now.health_reason && !hasFindings ? h("span", { class: "quiet" }, ` ${plain(now.health_reason, 300)}`) : "") : "",
       h("span", { class: "chip" }, plain(now.state)), now.generation === null ? "" : h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
       h("span", { class: "chip" }, now.type === "consumer" ? "consumer protocol" : "classic protocol"),
       now.protocol ? h("span", { class: "chip" }, plain(now.protocol, 60)) : "",
       h("span", { class: "chip" }, `${now.members.length} member${now.members.length === 1 ? "" : "s"}`),
       h("span", { class: "chip" }, `lag ${number(lag)}${lag ? `, ${ageText(now.lag_ms, now.lag_ms_exact)}` : ""}`));
-    storm.hidden = !now.storm?.value;
+    showFindings();
+    storm.hidden = !now.storm?.value || hasStorm;
     storm.replaceChildren(...(storm.hidden ? [] : [now.storm.value >= 60 ? h("b", { class: "h-flapping" }, `↻ ${plain(now.storm.text, 600)}`) : plain(now.storm.text, 600)]));
     members.replaceChildren(h("h2", {}, "Members now"), ...(now.members.length === 0 ? [h("p", { class: "empty" }, "No members.")] : sheet(
       ["Client id", "Host", "Instance id", "Last heard", "Owns", "Member id"],
@@ -459,6 +481,21 @@ export function groupPage(parent, group, parameters, heard) {
       now.offsets.length - MOST_ROWS)]));
   }
 
+  let findingsOf = "";
+  /** What is wrong: a broker's own group has it; a console and a report have what is past in the chart. */
+  function showFindings() {
+    const found = [...(now?.findings ?? []), ...(chart?.findings ?? [])];
+    const text = JSON.stringify(found);
+    if (text === findingsOf) return; // the text may be selected
+    findingsOf = text;
+    findings.hidden = found.length === 0;
+    findings.replaceChildren(h("ul", {}, found.map((each) => h("li", { class: each.severity },
+      h("p", {}, severityMark(each.severity), h("span", { class: "quiet" }, `, ${plain(each.sure, 20)}: `), plain(each.text, 1500),
+        each.time === null ? "" : h("time", { class: "quiet" }, ` (${clock(each.time)})`)),
+      each.evidence.map((line) => h("p", { class: "quiet" }, plain(line, 600))),
+      each.remedy ? h("p", {}, h("b", {}, "What to do: "), plain(each.remedy, 800)) : null))));
+  }
+
   function failed(error, status) {
     heard(error, status);
     if (error !== null && chart === null) headline.textContent = `The history cannot be loaded: ${plain(error.message, 300)}`;
@@ -469,6 +506,7 @@ export function groupPage(parent, group, parameters, heard) {
   let asking = null;
   const charts = poll(() => `${path}/chart?since=${since}`, 700, (got, ahead) => {
     chart = got;
+    showFindings();
     // Only a broker itself has requests: a console or a report says where its chart comes from.
     if (chart.source === undefined) asking ??= poll(() => `${path}/requests`, 2000, (found) => {
       requests = found;

@@ -28,11 +28,32 @@ function rateCell(value, what) {
   return h("td", { class: "numeric", title: `${what}, on average of the last 15 to 30 s${unknown ? ". Not known yet" : ""}` }, value === 0 || unknown ? h("span", { class: "quiet" }, rate(value)) : rate(value));
 }
 
+/** How bad what is wrong with a group is, the worst first; readable without colour. */
+export const SEVERITY = { broken: "✕", sick: "!", odd: "~" };
+
+/** The severity of a finding, with its sign; a word that this page does not know is shown as it is. */
+export function severityMark(word) {
+  return h("b", { class: `f-${SEVERITY[word] ? word : "odd"}` }, h("span", { "aria-hidden": "true" }, SEVERITY[word] ?? "·"), ` ${plain(word, 20)}`);
+}
+
+/** Why a group is not well: the worst thing that is wrong with it, or else the reason of its health. */
+function why(row) {
+  const worst = row.findings?.[0];
+  if (worst === undefined || (worst.severity === "odd" && row.health_reason)) return { said: plain(row.health_reason, 1000), shown: plain(row.health_reason, 300) };
+  const more = row.findings.length - 1;
+  return { said: plain(worst.text, 1000), shown: [severityMark(worst.severity), ` ${plain(worst.text, 300)}`, more > 0 ? ` And ${more} more.` : ""] };
+}
+
+/** A reason below a name, if there is one. */
+function whyBelow({ said, shown }) {
+  return said === "" ? null : h("span", { class: "why", title: said }, shown);
+}
+
 const COLUMNS = [
-  { key: "health", name: "Health", value: (row) => ORDER.indexOf(row.health), cell: (row) => h("td", { class: "health", title: row.health_reason }, healthMark(row.health)) },
   { key: "group", name: "Group", value: (row) => row.group, cell: (row) => h("td", { class: "name" },
     h("a", { href: `#/groups/${encodeURIComponent(row.group)}`, title: plain(row.group, 1000) }, plain(row.group) || "(empty name)"),
-    row.health_reason ? h("span", { class: "why" }, plain(row.health_reason, 300)) : null) },
+    whyBelow(why(row))) },
+  { key: "health", name: "Health", value: (row) => ORDER.indexOf(row.health), cell: (row) => h("td", { class: "health", title: row.health_reason }, healthMark(row.health)) },
   { key: "state", name: "State", value: (row) => row.state, cell: (row) => h("td", {}, plain(row.state)) },
   { key: "protocol", name: "Protocol", value: (row) => `${row.type} ${row.protocol ?? ""}`, cell: (row) => h("td", {}, row.type === "consumer" ? "consumer" : "classic", row.protocol ? h("span", { class: "quiet" }, ` ${plain(row.protocol, 40)}`) : null) },
   { key: "members", name: "Members", value: (row) => -row.members, numeric: true, cell: (row) => h("td", { class: "numeric" }, number(row.members)) },
@@ -45,18 +66,25 @@ const COLUMNS = [
 
 export function groupsPage(parent, parameters, heard) {
   return listPage(parent, parameters, heard, {
-    title: "Groups", address: "#/", path: "/groups", interval: 1500, columns: COLUMNS,
+    title: "Groups", address: "#/", path: "/groups", interval: 1500, columns: COLUMNS, sort: "health",
     rowsOf: (data) => data.groups,
     name: (row) => row.group,
-    wordsOf: (row) => `${row.group} ${row.state} ${row.type} ${row.protocol ?? ""} ${row.health}`,
-    placeholder: "Filter by name, state or health  ( / )",
+    isTall: (row) => why(row).said !== "",
+    wordsOf: (row) => `${row.group} ${row.state} ${row.type} ${row.protocol ?? ""} ${row.health} ${(row.findings ?? []).map((each) => `${each.severity} ${each.kind}`).join(" ")}`,
+    placeholder: "Filter by name, state, health or finding  ( / )",
     none: (data) => `${data.cluster ? "This cluster has no group yet" : "This broker coordinates no group yet"}. Start a consumer with a group.id, and it appears here.`,
     unmatched: "No group matches the filter.",
     chips(rows, choose) {
       const counted = new Map();
-      for (const row of rows) counted.set(row.health, (counted.get(row.health) ?? 0) + 1);
-      return ORDER.filter((status) => counted.has(status)).map((status) =>
-        h("button", { type: "button", class: `chip h-${status.replace(" ", "-")}`, onclick: () => choose(status) }, `${HEALTH[status]} ${counted.get(status)} ${status}`));
+      for (const row of rows) {
+        counted.set(row.health, (counted.get(row.health) ?? 0) + 1);
+        for (const severity of new Set((row.findings ?? []).map((each) => each.severity))) counted.set(severity, (counted.get(severity) ?? 0) + 1);
+      }
+      const chip = (word, sign, kind) => h("button", { type: "button", class: `chip ${kind}-${word.replace(" ", "-")}`, onclick: () => choose(word) }, `${sign} ${counted.get(word)} ${word}`);
+      return [
+        ...ORDER.filter((word) => counted.has(word)).map((word) => chip(word, HEALTH[word], "h")),
+        ...Object.keys(SEVERITY).filter((word) => counted.has(word)).map((word) => chip(word, SEVERITY[word], "f")),
+      ];
     },
     noteOf(data) {
       const unloaded = data.unloaded_partitions?.length ?? 0;

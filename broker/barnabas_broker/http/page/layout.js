@@ -42,11 +42,60 @@ export function pauseText(pause, now) {
   return pause.at_least_ms === pause.at_most_ms ? duration(pause.at_most_ms) : `≤ ${duration(pause.at_most_ms)}`;
 }
 
-/** Names of lanes: members with the same name get the end of their ids. */
+/** Lanes by their name, each list in the order in which they began. */
+function byName(lanes) {
+  const named = new Map();
+  for (const each of lanes) {
+    const list = named.get(each.lane.name);
+    if (list === undefined) named.set(each.lane.name, [each]);
+    else list.push(each);
+  }
+  for (const list of named.values()) list.sort((a, b) => (a.lane.start ?? -Infinity) - (b.lane.start ?? -Infinity));
+  return named;
+}
+
+const startOf = ({ lane }) => lane.start ?? -Infinity;
+const endOf = ({ lane }) => lane.end ?? Infinity;
+
+/** Names of lanes: members that had the same name at the same time get the end of their ids. */
 export function laneNames(lanes) {
-  const counts = new Map();
-  for (const lane of lanes) counts.set(lane.name, (counts.get(lane.name) ?? 0) + 1);
-  return lanes.map((lane) => (counts.get(lane.name) > 1 ? `${plain(lane.name, 60)} …${plain(lane.member_id, 400).slice(-5)}` : plain(lane.name, 60)));
+  const names = lanes.map((lane) => plain(lane.name, 60));
+  for (const list of byName(lanes.map((lane, at) => ({ lane, at }))).values()) {
+    let end = -Infinity;
+    const together = list.some((each) => {
+      const meets = startOf(each) < end;
+      end = Math.max(end, endOf(each));
+      return meets;
+    });
+    if (together) for (const { lane, at } of list) names[at] += ` …${plain(lane.member_id, 400).slice(-5)}`;
+  }
+  return names;
+}
+
+/** Names in the order that people expect: consumer-9 before consumer-10. */
+const IN_ORDER = new Intl.Collator("en", { numeric: true });
+/** The rows of each chart, by its lanes: they are made once. */
+const rowsOf = new WeakMap();
+
+/** The rows of a chart: a client that leaves and joins again is one row, though it has another member id each time.
+ *  Rows of members that are there come first, in the order of their names. */
+export function laneRows(lanes) {
+  const known = rowsOf.get(lanes);
+  if (known !== undefined) return known;
+  const rows = [];
+  for (const list of byName(lanes.map((lane, at) => ({ lane, at }))).values()) {
+    const open = [];
+    for (const each of list) {
+      const row = open.find((one) => endOf(one.parts.at(-1)) <= startOf(each));
+      if (row === undefined) open.push({ name: each.lane.name, parts: [each] });
+      else row.parts.push(each);
+    }
+    rows.push(...open);
+  }
+  const gone = (row) => Number(row.parts.every(({ lane }) => lane.end !== null));
+  rows.sort((a, b) => gone(a) - gone(b) || IN_ORDER.compare(a.name, b.name) || startOf(a.parts[0]) - startOf(b.parts[0]));
+  rowsOf.set(lanes, rows);
+  return rows;
 }
 
 /** The places of times: `x` of a time, pixels per ms, and the right edge. */
@@ -103,7 +152,7 @@ export function layout(chart, view) {
   const fits = (text, wide) => text.length * CHARACTER <= wide;
 
   const names = laneNames(chart.lanes);
-  const lanes = chart.lanes.map((lane, at) => ({ lane, at })).filter(({ lane }) => seen(lane.start ?? -Infinity, lane.end));
+  const lanes = laneRows(chart.lanes).filter(({ parts }) => parts.some(({ lane }) => seen(lane.start ?? -Infinity, lane.end)));
   const rows = pausedRows(chart.pauses.filter((each) => seen(each.start, each.end)), now);
   const lanesTop = AXIS + BANDS + HEAD;
   const pausesTop = lanesTop + Math.max(lanes.length, 1) * LANE + HEAD;
@@ -131,19 +180,27 @@ export function layout(chart, view) {
     if (seen(band.start, over)) {
       back.push({ id: `rebalance/${at}`, tag: "rect", class: `rebalance k-${band.kind}${chosen}`, "data-band": at, ...box(band.start, over, 2), y: AXIS + BANDS, height: height - AXIS - BANDS, title });
     }
-    items.push({ id: `band/${at}`, tag: "rect", class: `band k-${band.kind}${chosen}`, "data-band": at, ...place, y: AXIS, height: BANDS - 4, role: "button", tabindex: 0, "aria-label": title, "aria-pressed": at === selected, title });
+    items.push({ id: `band/${at}`, tag: "rect", class: `band k-${band.kind}${chosen}`, "data-band": at, ...place, y: AXIS, height: BANDS - 4, role: "button", tabindex: at === selected ? 0 : -1, "aria-label": title, "aria-pressed": at === selected, title });
     const sign = SIGNS[band.kind] ?? "?";
     const text = [`${sign} ${band.generation} ${bandTitle(band)}`, `${sign} ${band.generation} ${band.cause_text}`, `${sign} ${band.generation}`, sign].find((each) => fits(each, place.width - 6));
     if (text !== undefined) items.push({ id: `name/${at}`, tag: "text", class: "bandname", x: place.x + 5, y: AXIS + 17, text });
   });
 
-  // A lane for each member.
+  // A lane for each client.
   items.push({ id: "members", tag: "text", class: "head", x: 8, y: lanesTop - 7, text: "Members" });
   if (lanes.length === 0) items.push({ id: "nobody", tag: "text", class: "nothing", x: LEFT + 8, y: lanesTop + 19, text: "No member in this time." });
-  lanes.forEach(({ lane, at }, row) => {
+  lanes.forEach(({ parts }, row) => {
     const y = lanesTop + row * LANE;
     if (!visible(y)) return;
-    const like = `${moment}/${at}/${names[at]}/${y}`;
+    parts.forEach((part, n) => {
+      const last = n + 1 === parts.length; // it has the name of the row
+      if (last || seen(startOf(part), part.lane.end)) drawPart(part, parts[n + 1]?.lane, y);
+    });
+  });
+
+  /** A member in its row; `next` is the member that the client became when it joined again. */
+  function drawPart({ lane, at }, next, y) {
+    const like = `${moment}/${at}/${names[at]}/${y}/${next?.start}`;
     const known = laid.get(lane);
     if (known?.like === like) {
       for (const each of known.items) items.push(each);
@@ -153,7 +210,7 @@ export function layout(chart, view) {
     const key = `lane/${at}`;
     const last = lane.end ?? Math.max(now, lane.start ?? now);
     const label = names[at];
-    items.push({ id: key, tag: "text", class: lane.end === null ? "lane" : "lane gone", x: 8, y: y + 19, text: label.length > 29 ? label.slice(0, 28) + "…" : label, title: `${plain(lane.name, 300)}\n${plain(lane.member_id, 300)}` });
+    if (next === undefined) items.push({ id: key, tag: "text", class: lane.end === null ? "lane" : "lane gone", x: 8, y: y + 19, text: label.length > 29 ? label.slice(0, 28) + "…" : label, title: `${plain(lane.name, 300)}\n${plain(lane.member_id, 300)}` });
     items.push({ id: `${key}/joined`, tag: "rect", class: "joined", ...box(lane.start ?? from, last, 1), y: y + 12, height: 6, title: `${label}: in the group, owns nothing` });
     lane.spans.forEach((span, n) => {
       const end = span.end ?? last;
@@ -174,10 +231,13 @@ export function layout(chart, view) {
     }
     if (lane.end !== null && lane.end <= to && lane.end >= from) {
       const how = lane.end_type.replace(/^(static_)?member_/, "").replaceAll("_", " ");
-      items.push({ id: `${key}/end`, tag: "text", class: "end", x: round(x(lane.end)) + 3, y: y + 19, text: `${lane.end_type === "member_left" ? "−" : "✕"} ${how}` });
+      const sign = lane.end_type === "member_left" ? "−" : "✕";
+      const room = next === undefined ? Infinity : x(next.start) - x(lane.end) - 6;
+      const text = [`${sign} ${how}`, sign].find((each) => fits(each, room));
+      if (text !== undefined) items.push({ id: `${key}/end`, tag: "text", class: "end", x: round(x(lane.end)) + 3, y: y + 19, text });
     }
     laid.set(lane, { like, items: items.slice(first) });
-  });
+  }
 
   // The pauses of partitions.
   items.push({ id: "pauses", tag: "text", class: "head", x: 8, y: pausesTop - 7, text: "Partitions without an owner" });

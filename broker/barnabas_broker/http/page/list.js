@@ -4,7 +4,10 @@
 import { h } from "./dom.js";
 import { poll } from "./poll.js";
 
+/** Pixels: a row of one line, one with more below, and that on a narrow screen, as page.css has them. */
 const ROW = 37;
+const TALL = 58;
+const NARROW = 92;
 const EXTRA = 8;
 
 /** The rows to show: those whose words contain every word of the filter, sorted. Pure. */
@@ -22,16 +25,20 @@ export function arrange(rows, { columns, wordsOf, name }, { words, sort, descend
 
 /** A page with a list.
  *  about: title, address (like "#/topics"), path (of the JSON), interval in ms, columns (key, name, value for sorting,
- *  cell, numeric), rowsOf(data, earlier data), name(row), wordsOf(row), placeholder, none (the text of an empty list,
+ *  cell, numeric), sort: the key of the column by which it is sorted at first (the first one), rowsOf(data, earlier data), name(row), wordsOf(row), isTall(row) (optional), placeholder, none (the text of an empty list,
  *  or what makes it of the data),
  *  unmatched, chips(rows, choose, words), noteOf(data). */
 export function listPage(parent, parameters, heard, about) {
   const { columns, name } = about;
+  const sorting = about.sort ?? columns[0].key;
   let data = null;
   let all = [];
   let chosen = {};
   let rows = [];
+  let tops = [0]; // of each row, and the end of the last one
 
+  const narrow = matchMedia("(max-width: 800px)");
+  const isTall = about.isTall ?? (() => false);
   const filter = h("input", { type: "search", id: "filter", placeholder: about.placeholder, "aria-label": "Filter", oninput: typed, autocomplete: "off", spellcheck: "false" });
   const counts = h("div", { class: "counts", role: "status" });
   const heads = columns.map((column) =>
@@ -45,7 +52,7 @@ export function listPage(parent, parameters, heard, about) {
   parent.append(h("div", { class: "bar" }, h("h1", {}, about.title), filter, counts), table, nothing, note);
 
   function address(given) {
-    chosen = { words: given.get("filter") ?? "", sort: given.get("sort") ?? columns[0].key, descending: given.get("descending") === "1" };
+    chosen = { words: given.get("filter") ?? "", sort: given.get("sort") ?? sorting, descending: given.get("descending") === "1" };
     if (filter.value !== chosen.words) filter.value = chosen.words;
     show();
   }
@@ -53,7 +60,7 @@ export function listPage(parent, parameters, heard, about) {
   function remember() {
     const query = new URLSearchParams();
     if (chosen.words) query.set("filter", chosen.words);
-    if (chosen.sort !== columns[0].key) query.set("sort", chosen.sort);
+    if (chosen.sort !== sorting) query.set("sort", chosen.sort);
     if (chosen.descending) query.set("descending", "1");
     const text = query.toString();
     history.replaceState(null, "", `${about.address}${text ? "?" + text : ""}`);
@@ -87,7 +94,26 @@ export function listPage(parent, parameters, heard, about) {
     nothing.hidden = rows.length > 0;
     nothing.textContent = all.length > 0 ? about.unmatched : typeof about.none === "string" ? about.none : about.none(data);
     table.hidden = rows.length === 0;
+    place();
+  }
+
+  function place() {
+    const tall = narrow.matches ? NARROW : TALL;
+    tops = [0];
+    for (const row of rows) tops.push(tops.at(-1) + (isTall(row) ? tall : ROW));
     visible();
+  }
+
+  /** The number of the row at a height. */
+  function rowAt(height) {
+    let low = 0;
+    let high = rows.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (tops[middle + 1] <= height) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   function cellOf(column, row) {
@@ -100,19 +126,19 @@ export function listPage(parent, parameters, heard, about) {
 
   function visible() {
     const top = body.getBoundingClientRect().top;
-    const first = Math.max(Math.floor(-top / ROW) - EXTRA, 0);
-    const last = Math.min(Math.ceil((innerHeight - top) / ROW) + EXTRA, rows.length);
+    const first = Math.max(rowAt(-top) - EXTRA, 0);
+    const last = Math.min(rowAt(innerHeight - top) + 1 + EXTRA, rows.length);
     const start = Math.min(first, rows.length);
     const wanted = rows.slice(start, Math.max(last, start));
-    above.firstChild.style.height = `${start * ROW}px`;
-    below.firstChild.style.height = `${(rows.length - start - wanted.length) * ROW}px`;
+    above.firstChild.style.height = `${tops[start]}px`;
+    below.firstChild.style.height = `${tops[rows.length] - tops[start + wanted.length]}px`;
     const keep = new Set(wanted.map(name));
     for (const each of made.keys()) if (!keep.has(each)) made.delete(each);
     const elements = wanted.map((row) => {
       const known = made.get(name(row));
       const text = JSON.stringify(row);
       if (known?.text === text) return known.element;
-      const element = h("tr", {}, columns.map((column) => cellOf(column, row)));
+      const element = h("tr", { class: isTall(row) ? "tall" : "" }, columns.map((column) => cellOf(column, row)));
       // The link keeps the focus of the keyboard when its row is made again.
       if (known?.element.contains(document.activeElement)) queueMicrotask(() => element.querySelector("a")?.focus());
       made.set(name(row), { text, element });
@@ -141,6 +167,7 @@ export function listPage(parent, parameters, heard, about) {
 
   addEventListener("scroll", scrolled, { passive: true });
   addEventListener("resize", scrolled);
+  narrow.addEventListener("change", place);
   addEventListener("keydown", key);
   address(parameters);
   const polling = poll(() => about.path, about.interval, (got) => {
@@ -157,6 +184,7 @@ export function listPage(parent, parameters, heard, about) {
       polling.stop();
       removeEventListener("scroll", scrolled);
       removeEventListener("resize", scrolled);
+      narrow.removeEventListener("change", place);
       removeEventListener("keydown", key);
     },
   };
