@@ -21,7 +21,7 @@ class Diagnoses:
         self._groups: dict[str, tuple[Hashable, tuple[Diagnosis, ...]]] = {}
 
     def of(self, group_id: str) -> Sequence[Diagnosis]:
-        """What is wrong with a group, worst first; empty if nothing is, or if it has not been examined yet."""
+        """Diagnoses of a group, worst first; empty if it is well, or if it has not been examined yet."""
         known = self._groups.get(group_id)
         return () if known is None else known[1]
 

@@ -175,7 +175,7 @@ def _judged(
 
 
 def _findings(described: GroupDescription | None, positions: Sequence[Position]) -> Sequence[Diagnosis]:
-    """What is wrong with a group as far as one look tells: records that nobody reads. The rest is in its chart."""
+    """Diagnoses of a group as far as one look tells: records that no member reads. The others are in its chart."""
     if described is None or described.members:
         return ()
     lags = {(each.partition.topic, each.partition.partition): each.lag for each in positions if each.lag}
