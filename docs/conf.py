@@ -44,6 +44,7 @@ NAVIGATION = {
         "docs/configuration",
         "docs/init",
         "docs/operating",
+        "docs/helm",
         "docs/observing",
         "docs/console",
         "docs/security",

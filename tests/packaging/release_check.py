@@ -108,6 +108,7 @@ def checks(root: Path) -> Iterator[Check]:
     yield _sdist(root, version)
     yield _sbom(root, version, project["dependencies"])
     yield _site(root, version)
+    yield _chart(root, version)
     yield _workflow(root)
     yield _image(root)
 
@@ -171,13 +172,25 @@ def _site(root: Path, version: str) -> Check:
     return Check(f"the documentation site of {version} is built", "" if built else "make docs")
 
 
+def _chart(root: Path, version: str) -> Check:
+    what = f"the Helm chart is that of {version}, and helm accepts it"
+    chart = root / "deploy" / "helm" / "barnabas"
+    stated = yaml.safe_load((chart / "Chart.yaml").read_text("utf-8"))
+    if {stated["version"], stated["appVersion"]} != {version}:
+        return Check(what, f"set version and appVersion in {chart.relative_to(root)}/Chart.yaml")
+    if (helm := shutil.which("helm")) is None:
+        return Check(what, unknown="helm is not installed")
+    done = subprocess.run([helm, "lint", "--strict", chart], capture_output=True, text=True, timeout=60)
+    return Check(what, f"mend what helm says: {done.stdout.strip()}" if done.returncode else "")
+
+
 def _workflow(root: Path) -> Check:
     """The release's workflow publishes all parts, and is valid for actionlint."""
     what = "the workflow publishes packages, image, chart and site"
     path = root / ".github" / "workflows" / "checks.yml"
     if not path.is_file():
         return Check(what, "restore .github/workflows/checks.yml")
-    absent = {"publish", "image", "site", "release"} - set(yaml.safe_load(path.read_text("utf-8"))["jobs"])
+    absent = {"publish", "image", "chart", "site", "release"} - set(yaml.safe_load(path.read_text("utf-8"))["jobs"])
     if absent:
         return Check(what, f"add the job {_some(sorted(absent))} to {path.name}")
     if (actionlint := shutil.which("actionlint")) is None:

@@ -133,6 +133,12 @@ def test_the_workflow_publishes_an_image_for_both_architectures() -> None:
     assert step["with"]["push"] is True
 
 
+def test_the_published_chart_has_the_published_image() -> None:
+    (line,) = re.findall(r"s\|(\^  repository: barnabas\$)\|", WORKFLOW.read_text("utf-8"))
+    values = (ROOT / "deploy" / "helm" / "barnabas" / "values.yaml").read_text("utf-8")
+    assert len(re.findall(line, values, re.MULTILINE)) == 1
+
+
 def test_the_workflow_runs_commands_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     steps = [step["run"] for job in workflow()["jobs"].values() for step in job["steps"] if "run" in step]

@@ -15,7 +15,7 @@ CHANGES = "# Changes\n\n## Unreleased\n\n## [0.1.0] - 2026-12-01\n\nThe first on
 
 @pytest.fixture(autouse=True)
 def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither Docker nor actionlint, whatever the machine has."""
+    """No Docker, helm or actionlint, whatever the machine has."""
     monkeypatch.setattr("shutil.which", lambda name: None)
 
 
@@ -48,6 +48,8 @@ def write(root: Path, version: str = "0.1.0", address: str = "https://github.com
         '[tool.hatch.build.targets.wheel]\npackages = ["client/barnabas"]\n'
     )
     (root / "CHANGELOG.md").write_text(changes)
+    (root / "deploy/helm/barnabas").mkdir(parents=True, exist_ok=True)
+    (root / "deploy/helm/barnabas/Chart.yaml").write_text("version: 0.1.0\nappVersion: 0.1.0\n")
 
 
 def remedies(root: Path) -> list[str]:
@@ -62,6 +64,7 @@ def test_what_the_machine_cannot_check_is_said(root: Path) -> None:
     assert [str(check).partition(". Not checked: ")[2] for check in checks(root) if check.unknown] == [
         "this folder is no clone",
         "this folder is no clone",
+        "helm is not installed",
         "actionlint is not installed",
         "no Docker runs here; `make test-compose` can do without, as root on Debian",
     ]
@@ -78,6 +81,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
         "make dist",
         "make dist",
         "make docs",
+        "set version and appVersion in deploy/helm/barnabas/Chart.yaml",
         "restore .github/workflows/checks.yml",
     ]
 
