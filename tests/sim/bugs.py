@@ -205,7 +205,7 @@ def a_marker_during_a_replay_is_ignored() -> AbstractContextManager[Any]:
 
     @wraps(right)
     def wrong(self: OffsetService, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
-        partition = self._hosted_groups.partitions.get(index)
+        partition = self._hosted_groups.runtime.partitions.get(index)
         if partition is not None and not partition.loading:
             right(self, index, producer_id, committed, position)
 

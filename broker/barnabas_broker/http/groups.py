@@ -44,7 +44,7 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
         "storm": view.history.storm_score(group.group_id).as_data(),
         "leader": members.leader,
         "seconds_in_state": None if group.state_since is None else round(now - group.state_since, 3),
-        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
+        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.home.index},
         "members": [
             {
                 **each.identity()._asdict(),
@@ -83,7 +83,7 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
         "assignment_epoch": group.assignment_epoch,
         "assignor": group.assignor,
         "seconds_in_epoch": round(now - group.bumped_at, 3),
-        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.partition},
+        "coordinator": {"node_id": view.node_id, "offsets_partition": hosted.home.index},
         "members": [
             {
                 **member.identity()._asdict(),

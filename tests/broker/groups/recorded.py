@@ -199,7 +199,7 @@ def differences(
             index: compacted(each, tombstones=False) for index, each in partitions.items()
         },
     }
-    memory = {group_id: each for group_id, each in coordinator.groups.items() if each.partition in partitions}
+    memory = {group_id: each for group_id, each in coordinator.groups.items() if each.home.index in partitions}
     for what, there in logs.items():
         replayed = Replayed(config, there, topics, now, wall_ms).groups.groups
         for group_id in sorted(memory.keys() | replayed.keys()):
@@ -243,7 +243,7 @@ def is_behind(hosted: HostedGroup | None) -> bool:
 
 
 def _settled(coordinator: GroupCoordinator, partition: int) -> bool:
-    return not coordinator._hosted_groups.writer.unsettled(partition)
+    return not coordinator._runtime.writer.unsettled(partition)
 
 
 def _end_of(batches: Sequence[bytes]) -> int:

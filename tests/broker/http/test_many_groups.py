@@ -48,7 +48,7 @@ def many(*, used: bool) -> dict[str, HostedGroup]:
         if used:
             offsets.commit("t", 0, Committed(5, -1, "", 0, -1, number))
         group = ClassicGroup(f"g{number}", settings, 0.0)
-        found[group.group_id] = HostedGroup(cast("Any", None), 0, group, offsets)
+        found[group.group_id] = HostedGroup(cast("Any", None), group, offsets)
     return found
 
 

@@ -1,4 +1,7 @@
-"""The groups that this broker coordinates: finding them, and carrying out the effects of their machines. A shell."""
+"""The groups that this broker coordinates: finding them, and carrying out the effects of their machines. A shell.
+
+:mod:`~barnabas_broker.coordinators.runtime` has their partitions, and appends their records.
+"""
 
 import logging
 from asyncio import Future
@@ -10,8 +13,8 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.coordinators.ports import Scheduler
-from barnabas_broker.coordinators.timers import Timers
-from barnabas_broker.coordinators.writer import Waiter, Writer, make_batch
+from barnabas_broker.coordinators.runtime import HostedId, HostedPartition, Hosting
+from barnabas_broker.coordinators.writer import Waiter, make_batch
 from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
@@ -39,7 +42,7 @@ from barnabas_protocol.coordinator_records import (
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.group_records import group_record, offset_key, offset_key_head
-from barnabas_protocol.internal_topics import OFFSETS_TOPIC, partition_for
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Data, Response
@@ -68,26 +71,21 @@ MOST_AT_ONCE: Final = 600
 _CALLS_PER_STEP: Final = 20
 
 
-class HostedPartition:
+class GroupPartition(HostedPartition["HostedGroup"]):
     """A partition of ``__consumer_offsets`` that this broker leads.
 
     Attributes:
-        index: its number.
-        leader_epoch: the leader epoch for which it was loaded.
-        loading: whether its replay is still running.
-        groups: ids of the groups whose records it has.
+        owner: has its groups.
         transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
         loaded_at: the end of the replay in the order of appends; what was appended during it counts as appended then.
         ended: producer ids of the markers that were appended during the replay, and whether they commit.
     """
 
-    __slots__ = ("ended", "groups", "index", "leader_epoch", "loaded_at", "loading", "transactions")
+    __slots__ = ("ended", "loaded_at", "owner", "transactions")
 
-    def __init__(self, index: int, leader_epoch: int) -> None:
-        self.index = index
-        self.leader_epoch = leader_epoch
-        self.loading = True
-        self.groups: set[str] = set()
+    def __init__(self, index: int, leader_epoch: int, owner: "HostedGroups") -> None:
+        super().__init__(index, leader_epoch)
+        self.owner = owner
         self.transactions: dict[int, set[str]] = {}
         self.loaded_at = 0
         self.ended: list[tuple[int, bool]] = []
@@ -108,13 +106,12 @@ class Change:
         self.waiting: deque[Callable[[], None]] = deque()
 
 
-class HostedGroup:
+class HostedGroup(HostedId[GroupPartition]):
     """A group that this broker coordinates.
 
     Attributes:
         group: its state machine.
         offsets: its committed offsets.
-        partition: the partition of ``__consumer_offsets`` that has its records.
         armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
         backlog: effects that later iterations of the loop carry out, if there are any: those of large groups take long.
         change: the change of its protocol that is under way. Until it is over the group may only be read.
@@ -125,20 +122,17 @@ class HostedGroup:
     __slots__ = (
         "_key_head",
         "_key_topic",
-        "_owner",
         "armed",
         "backlog",
         "change",
         "group",
         "last_commit",
         "offsets",
-        "partition",
         "sightings",
     )
 
-    def __init__(self, owner: "HostedGroups", partition: int, group: Group, offsets: GroupOffsets) -> None:
-        self._owner = owner
-        self.partition = partition
+    def __init__(self, home: GroupPartition, group: Group, offsets: GroupOffsets) -> None:
+        super().__init__(group.group_id, home)
         self.group = group
         self.offsets = offsets
         self.armed = inf
@@ -157,15 +151,15 @@ class HostedGroup:
         """
         if topic != self._key_topic:
             # Cached for the topic of the last commit: nearly always that is the group's only one.
-            self._key_head = offset_key_head(self.group.group_id, topic)
+            self._key_head = offset_key_head(self.name, topic)
             self._key_topic = topic
         return offset_key(self._key_head, partition)
 
     def next_deadline(self) -> float:
-        return self.group.next_deadline() if self.change is None else inf
+        return self.group.next_deadline() if self.change is None and not self.home.loading else inf
 
     def fire(self, now: float) -> None:
-        self._owner.act(self, self.group.tick(now))
+        self.home.owner.act(self, self.group.tick(now))
 
 
 class PendingReply:
@@ -210,35 +204,32 @@ class HostedGroups:
     """The groups of this broker, by id: finds them, acts for their machines, and appends their records.
 
     Args:
+        runtime: has the partitions of ``__consumer_offsets`` that this broker leads.
         settings: of all classic groups.
         consumer_settings: of all groups of the consumer protocol.
         assignors: that run in the coordinator, by name.
         offload: computes the targets of large groups.
         regexes: matches topics with the regular expressions of groups.
         offsets_log: the log of ``__consumer_offsets``.
-        partition_count: of ``__consumer_offsets``.
-        commit_timeout: seconds that an append may take.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
         loop: the event loop.
         on_event: gets every group event; returns whether its log line goes to the debug level.
 
     Attributes:
-        by_id: the groups.
-        partitions: the partitions of ``__consumer_offsets`` that are loaded or being loaded.
+        runtime: see there.
+        by_id: the groups of the partitions that are loaded: an index, because the partition of an id is a hash of it.
         lines: the log lines about groups: clients cause them, in ever new groups.
         log: ``__consumer_offsets``; appends go through the writer.
         offload: computes what takes long.
-        closed: whether the coordinator is closed.
         last_sequence: the position of the last record in the order of appends.
     """
 
     def __init__(
         self,
+        runtime: Hosting[GroupPartition, HostedGroup],
         settings: GroupSettings,
         offsets_log: OffsetsLog,
-        partition_count: int,
-        commit_timeout: float,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
         loop: Scheduler,
@@ -248,6 +239,7 @@ class HostedGroups:
         offload: Offload,
         regexes: RegexSearch,
     ) -> None:
+        self.runtime = runtime
         self.settings = settings
         self.consumer_settings = consumer_settings
         self._assignors = assignors
@@ -258,12 +250,7 @@ class HostedGroups:
         self.wall_ms = wall_ms
         self.loop = loop
         self.by_id: dict[str, HostedGroup] = {}
-        self.partitions: dict[int, HostedPartition] = {}
-        self.closed = False
         self.log = offsets_log
-        self.timers = Timers(loop, now)
-        self.writer = Writer(OFFSETS_TOPIC, offsets_log, loop, self.timers, now, wall_ms, commit_timeout)
-        self.partition_count = partition_count
         self._on_event = on_event
         self._lines = GroupLines()
         self.last_sequence = 0
@@ -272,10 +259,6 @@ class HostedGroups:
 
     # Which groups there are
 
-    def partition_for(self, group_id: str) -> int:
-        """The partition of ``__consumer_offsets`` that a group belongs to."""
-        return partition_for(group_id, self.partition_count)
-
     def find(self, group_id: str) -> HostedGroup | None:
         """The group with this id; None if this broker would coordinate it, but it does not exist.
 
@@ -283,52 +266,47 @@ class HostedGroups:
             KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
         """
         hosted = self.by_id.get(group_id)
-        if hosted is not None:
-            return hosted
-        if self.closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        partition = self.partitions.get(self.partition_for(group_id))
-        if partition is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if partition.loading:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return None
+        if hosted is None:
+            self.runtime.home(group_id)
+        return hosted
 
-    def create(self, group_id: str) -> HostedGroup:
-        """A new group. :meth:`keep` makes it one of this broker's, as soon as it has a member or an offset."""
-        group = ClassicGroup(group_id, self.settings, self.now())
-        return HostedGroup(self, self.partition_for(group_id), group, GroupOffsets())
+    def create(self, group: Group) -> HostedGroup:
+        """Host a new group. :meth:`keep` makes it one of this broker's, as soon as it has a member or an offset.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return HostedGroup(self.runtime.home(group.group_id), group, GroupOffsets())
+
+    def create_classic(self, group_id: str) -> HostedGroup:
+        """Host a new classic group, as :meth:`create` does."""
+        return self.create(ClassicGroup(group_id, self.settings, self.now()))
 
     def keep(self, hosted: HostedGroup) -> None:
         """Make a group one of this broker's."""
-        group_id = hosted.group.group_id
-        if group_id in self.by_id:
-            return
-        self.by_id[group_id] = hosted
-        self.partitions[hosted.partition].groups.add(group_id)
+        if hosted.name not in self.by_id:
+            self.by_id[hosted.name] = hosted.home.hosted[hosted.name] = hosted
 
-    def present(self, hosted: HostedGroup, partition: HostedPartition | None) -> HostedGroup:
+    def present(self, hosted: HostedGroup) -> HostedGroup:
         """The group that has the id of `hosted` now, a new one if it was deleted while its commit was appended.
 
-        It is `hosted` itself if its partition, which was `partition`, is not hosted any more or was loaded again: the
-        replay has what was appended.
+        It is `hosted` itself if its partition is not hosted any more or was loaded again: the replay has what was
+        appended.
         """
-        if partition is None or self.partitions.get(hosted.partition) is not partition:
+        present = self.by_id.get(hosted.name)
+        if present is hosted or not self.runtime.wanted(hosted):
             return hosted
-        present = self.by_id.get(hosted.group.group_id)
         if present is None:
-            present = self.create(hosted.group.group_id)
+            group = ClassicGroup(hosted.name, self.settings, self.now())
+            present = HostedGroup(hosted.home, group, GroupOffsets())
             self.keep(present)
         return present
 
     def forget(self, hosted: HostedGroup) -> None:
         """Remove a group from this broker's."""
-        group_id = hosted.group.group_id
-        if self.by_id.get(group_id) is hosted:
-            del self.by_id[group_id]
-            self._unused.pop(group_id, None)
-            if hosted.partition in self.partitions:
-                self.partitions[hosted.partition].groups.discard(group_id)
+        if self.by_id.get(hosted.name) is hosted:
+            del self.by_id[hosted.name], hosted.home.hosted[hosted.name]
+            self._unused.pop(hosted.name, None)
 
     def limit_unused(self, hosted: HostedGroup) -> None:
         """Limit the number of groups that have only pending members: beyond it the oldest is deleted."""
@@ -352,7 +330,7 @@ class HostedGroups:
         before.mark_dead(self.now())
         if before.recorded:
             records = [group_record(each) for each in before.tombstones()]
-            self.writer.add(hosted.partition, records, partial(self._log_failure, group.group_id))
+            self.runtime.writer.add(hosted.home.index, records, partial(self._log_failure, group.group_id))
 
     def migrate(self, hosted: HostedGroup, group: Group) -> None:
         """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
@@ -417,7 +395,7 @@ class HostedGroups:
             return
         change.over(result)
         if hosted.group.next_deadline() < hosted.armed:
-            self.timers.arm(hosted)
+            self.runtime.timers.arm(hosted)
         waiting = change.waiting
 
         def go_on() -> None:
@@ -464,7 +442,7 @@ class HostedGroups:
         if group.is_dead:
             self._remove_dead(hosted)
         elif group.next_deadline() < hosted.armed:
-            self.timers.arm(hosted)
+            self.runtime.timers.arm(hosted)
 
     def _carry_out(self, hosted: HostedGroup, effects: deque[ConsumerEffect], at_once: bool = False) -> None:
         """Carry out effects until their records or responses are many, unless `at_once`; the others are a backlog."""
@@ -481,7 +459,7 @@ class HostedGroups:
                     effect.token.respond(effect.response)
                     work += 1
             elif isinstance(effect, GroupEvent):
-                self.publish(hosted.group.group_id, effect)
+                self.publish(hosted.name, effect)
             elif isinstance(effect, Persist | PersistRecords):
                 work += self._persist(hosted, effect)
             elif isinstance(effect, Assign):
@@ -510,7 +488,7 @@ class HostedGroups:
         """Make the batch of the first effect of the backlog, which has many records; then go on with the backlog."""
         assert isinstance(effect, Persist | PersistRecords)
         backlog = hosted.backlog
-        steps = self.batch_of(self._records_of(hosted.group.group_id, effect))
+        steps = self.batch_of(self._records_of(hosted.name, effect))
 
         def go_on() -> None:
             if hosted.backlog is not backlog or not backlog or backlog[0] is not effect:
@@ -645,7 +623,7 @@ class HostedGroups:
 
     def _remove_dead(self, hosted: HostedGroup) -> None:
         """Remove a dead group. If its record could not be appended, offsets committed meanwhile stay."""
-        group_id = hosted.group.group_id
+        group_id = hosted.name
         if hosted.offsets and self.by_id.get(group_id) is hosted:
             group = hosted.group = ClassicGroup(group_id, self.settings, self.now())
             group.recorded = True
@@ -673,7 +651,7 @@ class HostedGroups:
         # Not a function that refers to itself: that is a reference cycle for each append.
         done = partial(self._persisted, hosted, group, effect.ticket)
         if effect.batch is not None:
-            self.writer.add_batch(hosted.partition, effect.batch, done)
+            self.runtime.writer.add_batch(hosted.home.index, effect.batch, done)
             return 0
         try:
             records = [group_record(each) for each in self._records_of(group.group_id, effect)]
@@ -682,7 +660,7 @@ class HostedGroups:
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0
-        self.writer.add(hosted.partition, records, done)
+        self.runtime.writer.add(hosted.home.index, records, done)
         return len(records) + sum(len(key) + len(value or b"") for key, value in records) // _BYTES_PER_RECORD
 
     def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
@@ -721,11 +699,11 @@ class HostedGroups:
                 if whole_group:
                     self._forget_if_unused(hosted)
             if done is None:
-                self._log_failure(hosted.group.group_id, error)
+                self._log_failure(hosted.name, error)
             else:
                 done(error)
 
-        self.writer.add(hosted.partition, records, appended)
+        self.runtime.writer.add(hosted.home.index, records, appended)
 
     def _log_failure(self, group_id: str, error: ErrorCode) -> None:
         if error != ErrorCode.NONE:

@@ -14,7 +14,7 @@ from barnabas_broker.coordinators.writer import Producer
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import NONE
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups, HostedPartition
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.coordinator.responses import (
     NO_ID,
     FetchedGroup,
@@ -173,9 +173,8 @@ class OffsetService:
             commits = _renumbered(commits, hosted_groups.next_sequence())  # Others were appended between the steps.
         hosted.last_commit = hosted_groups.last_sequence
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
-        partition = hosted_groups.partitions.get(hosted.partition)
-        appended = partial(self._commit_appended, hosted, partition, commits, request, caller, response, future)
-        hosted_groups.writer.add(hosted.partition, records, appended)
+        appended = partial(self._commit_appended, hosted, commits, request, caller, response, future)
+        hosted_groups.runtime.writer.add(hosted.home.index, records, appended)
         return future
 
     def _group_to_commit_to(self, request: OffsetCommitRequest, version: int) -> HostedGroup:
@@ -189,7 +188,7 @@ class OffsetService:
             return hosted
         if request.generation_id_or_member_epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
-        return self._hosted_groups.create(request.group_id)
+        return self._hosted_groups.create_classic(request.group_id)
 
     def _validate_offsets(
         self,
@@ -262,7 +261,6 @@ class OffsetService:
     def _commit_appended(
         self,
         hosted: HostedGroup,
-        partition: HostedPartition | None,
         commits: list[tuple[str, int, Committed]],
         request: OffsetCommitRequest,
         caller: Caller,
@@ -272,8 +270,7 @@ class OffsetService:
     ) -> None:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
         if error == NONE:
-            if self._hosted_groups.by_id.get(hosted.group.group_id) is not hosted:
-                hosted = self._hosted_groups.present(hosted, partition)
+            hosted = self._hosted_groups.present(hosted)
             offsets = hosted.offsets
             for name, index, committed in commits:
                 offsets.commit(name, index, committed)
@@ -330,7 +327,7 @@ class OffsetService:
             self._refused(request, caller, failure)
             return _failed(response, failure, version)
         producer = Producer(request.producer_id, request.producer_epoch)
-        index = hosted_groups.partition_for(request.group_id)
+        index = hosted_groups.runtime.partition_for(request.group_id)
         try:
             hosted_groups.find(request.group_id)
             verification = hosted_groups.log.verify(
@@ -433,7 +430,7 @@ class OffsetService:
         if hosted is None:
             if request.generation_id_or_member_epoch >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-            hosted = hosted_groups.create(request.group_id)
+            hosted = hosted_groups.create_classic(request.group_id)
         error = hosted.group.check_transactional_commit(
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
         )
@@ -446,10 +443,10 @@ class OffsetService:
         producer_id = request.producer_id
         hosted.last_commit = hosted_groups.next_sequence()
         commit = hosted.offsets.begin(producer_id, _renumbered(commits, hosted.last_commit))
-        hosted_groups.partitions[hosted.partition].transactions.setdefault(producer_id, set()).add(request.group_id)
+        hosted.home.transactions.setdefault(producer_id, set()).add(request.group_id)
         appended = partial(self._transactional_commit_appended, hosted, commit, done)
         producer = Producer(producer_id, request.producer_epoch)
-        hosted_groups.writer.add_transactional(hosted.partition, records, producer, verification, appended)
+        hosted_groups.runtime.writer.add_transactional(hosted.home.index, records, producer, verification, appended)
 
     def _transactional_commit_appended(
         self,
@@ -470,7 +467,7 @@ class OffsetService:
     def transaction_ended(self, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
         """The marker of a producer is in a partition of ``__consumer_offsets``: commit or drop its pending offsets."""
         hosted_groups = self._hosted_groups
-        partition = hosted_groups.partitions.get(index)
+        partition = hosted_groups.runtime.partitions.get(index)
         if partition is None:
             return  # A replay finds the marker.
         if partition.loading:
@@ -506,7 +503,7 @@ class OffsetService:
                     keys=tuple(keys[:_MAX_LISTED]),
                     pending_ms=self._age_ms(transaction),
                 )
-                self._hosted_groups.publish(hosted.group.group_id, event)
+                self._hosted_groups.publish(hosted.name, event)
 
     def _age_ms(self, transaction: OpenTransaction) -> int:
         """Milliseconds since the first commit of a transaction in a group."""
@@ -520,7 +517,7 @@ class OffsetService:
         """OffsetFetch, from memory. With `require_stable` it waits for the commits that are being appended."""
         groups = yield from requested_groups(request, version)
         hosted_groups = self._hosted_groups
-        writer = hosted_groups.writer
+        writer = hosted_groups.runtime.writer
 
         def response() -> Steps[OffsetFetchResponse]:
             fetched = yield from self._fetch_each(groups, version, request.require_stable)
@@ -529,7 +526,7 @@ class OffsetService:
         unsettled: set[int] = set()
         if request.require_stable:
             hosting = (hosted_groups.by_id.get(group.group_id) for group in groups)
-            unsettled = {each.partition for each in hosting if each is not None and writer.unsettled(each.partition)}
+            unsettled = {each.home.index for each in hosting if each is not None and writer.unsettled(each.home.index)}
         if not unsettled:
             return (yield from response())
         future: Future[OffsetFetchResponse] = hosted_groups.loop.create_future()
@@ -705,7 +702,8 @@ class OffsetExpiry:
             self._runs = True
             hosted_groups = self._hosted_groups
             steps = self._offsets.expire(hosted_groups.last_sequence)
-            hosted_groups.writer.when_settled(hosted_groups.partitions, partial(self._step, steps))
+            runtime = hosted_groups.runtime
+            runtime.writer.when_settled(runtime.partitions, partial(self._step, steps))
 
     def _step(self, steps: Iterator[None]) -> None:
         try:

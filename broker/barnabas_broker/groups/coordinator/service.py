@@ -37,7 +37,9 @@ from barnabas_broker.config.keys import (
     OFFSETS_TOPIC_NUM_PARTITIONS,
 )
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS
+from barnabas_broker.coordinators.runtime import Hosting
 from barnabas_broker.coordinators.writer import BATCH_BYTES
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -54,9 +56,11 @@ from barnabas_broker.groups.consumer.group import (
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.coordinator import loading
 from barnabas_broker.groups.coordinator.hosting import (
     MOST_AT_ONCE,
     Group,
+    GroupPartition,
     HostedGroup,
     HostedGroups,
     PendingReply,
@@ -69,14 +73,13 @@ from barnabas_broker.groups.coordinator.inspection import (
     list_groups,
     missing_group,
 )
-from barnabas_broker.groups.coordinator.loading import PartitionLoader
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
+from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
-from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog
 from barnabas_broker.groups.requests import (
     GroupRequest,
@@ -148,6 +151,9 @@ class GroupCoordinator:
         requests: the recent requests that changed groups, or were refused.
     """
 
+    what = "groups and offsets"
+    ids = "groups"
+
     def __init__(
         self,
         config: Config,
@@ -165,7 +171,6 @@ class GroupCoordinator:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
         self._max_session_timeout = config[GROUP_MAX_SESSION_TIMEOUT_MS]
-        self._commit_timeout = config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000
         self._catalog = TopicCatalog(topic_hash, group_hash)
         self._config = config
         #: Timeouts and intervals of the consumer groups that have their own, by group id.
@@ -189,11 +194,22 @@ class GroupCoordinator:
             max_size=config[GROUP_MAX_SIZE],
         )
         self._regexes = RegexSearch() if regexes is None else regexes
+        self._runtime: Hosting[GroupPartition, HostedGroup] = Hosting(
+            OFFSETS_TOPIC,
+            config[OFFSETS_TOPIC_NUM_PARTITIONS],
+            self,
+            offsets_log,
+            log,
+            scheduler,
+            scheduler,
+            now,
+            wall_ms,
+            timeout=config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
+        )
         self._hosted_groups = HostedGroups(
+            self._runtime,
             settings,
             offsets_log,
-            config[OFFSETS_TOPIC_NUM_PARTITIONS],
-            self._commit_timeout,
             now,
             wall_ms,
             scheduler,
@@ -215,7 +231,6 @@ class GroupCoordinator:
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
-        self._loader = PartitionLoader(self._hosted_groups, offsets_log, self._offsets.transaction_ended)
         self._topics: dict[str, int] = {}
         self._clients = Clients()
 
@@ -241,7 +256,7 @@ class GroupCoordinator:
         now = connection.closed_at = hosted_groups.now()
         for group_id in dict.fromkeys([*(group_id for group_id, _ in connection.members), *connection.gone]):
             hosted = hosted_groups.by_id.get(group_id)
-            if hosted is not None and not hosted_groups.closed:
+            if hosted is not None and not self._runtime.closed:
                 for event in hosted.sightings.closed(connection, now, hosted.group.generation):
                     hosted_groups.publish(group_id, event)
 
@@ -372,7 +387,7 @@ class GroupCoordinator:
         if hosted is None:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            hosted = self._hosted_groups.create(request.group_id)
+            hosted = self._hosted_groups.create_classic(request.group_id)
         group = hosted.group
         if isinstance(group, ConsumerGroup) and group.is_empty:
             if request.member_id:
@@ -638,7 +653,7 @@ class GroupCoordinator:
             return hosted, hosted.group
         group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
         if hosted is None:
-            hosted = HostedGroup(hosted_groups, hosted_groups.partition_for(group_id), group, GroupOffsets())
+            hosted = hosted_groups.create(group)
         else:
             hosted_groups.replace(hosted, group)
         return hosted, group
@@ -730,12 +745,11 @@ class GroupCoordinator:
 
     def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> Steps[ListGroupsResponse]:
         """ListGroups: the groups that this broker coordinates."""
-        hosted_groups = self._hosted_groups
-        if hosted_groups.closed:
-            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, groups=[])
-        if any(partition.loading for partition in hosted_groups.partitions.values()):
-            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
-        groups = yield from list_groups([hosted.group for hosted in self.groups.values()], request)
+        try:
+            found = [hosted.group for hosted in self._runtime.all()]
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code, groups=[])
+        groups = yield from list_groups(found, request)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
     def delete_groups(
@@ -797,7 +811,7 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that a group belongs to."""
-        return self._hosted_groups.partition_for(group_id)
+        return self._runtime.partition_for(group_id)
 
     @property
     def groups(self) -> Mapping[str, HostedGroup]:
@@ -807,20 +821,34 @@ class GroupCoordinator:
     @property
     def loaded(self) -> frozenset[int]:
         """The partitions of ``__consumer_offsets`` that are loaded."""
-        partitions = self._hosted_groups.partitions
-        return frozenset(index for index, partition in partitions.items() if not partition.loading)
+        return self._runtime.loaded
 
-    async def load(self, partition: int, leader_epoch: int) -> None:
+    async def load(self, index: int, leader_epoch: int) -> None:
         """Load a partition and start to coordinate its groups; takes as long as reading its log."""
-        self._hosted_groups.timers.arm(self._expiry)
-        await self._loader.load(partition, leader_epoch)
+        self._runtime.timers.arm(self._expiry)
+        await self._runtime.load(index, leader_epoch)
 
-    def unload(self, partition: int) -> None:
+    def unload(self, index: int) -> None:
         """Stop to coordinate a partition's groups: deferred requests fail with NOT_COORDINATOR."""
-        hosted = self._hosted_groups.partitions.get(partition)
-        for group_id in () if hosted is None else hosted.groups:
+        self._runtime.unload(index)
+
+    def partition(self, index: int, leader_epoch: int) -> GroupPartition:
+        """See :class:`~barnabas_broker.coordinators.runtime.HostingShard`, for this and the methods below."""
+        return GroupPartition(index, leader_epoch, self._hosted_groups)
+
+    def replay(self, report: Report, start: int) -> Replay:
+        return Replay(report, start)
+
+    def restore(self, home: GroupPartition, replay: Replay) -> Steps[None]:
+        return loading.restore(self._hosted_groups, home, replay)
+
+    def resume(self, home: GroupPartition) -> Steps[None]:
+        return loading.resume(self._hosted_groups, home, self._offsets.transaction_ended)
+
+    def unloaded(self, home: GroupPartition) -> None:
+        for group_id in home.hosted:
             self.requests.forget(group_id)  # what follows would not be whole
-        self._loader.unload(partition)
+        loading.unloaded(self._hosted_groups, home)
 
     # Topics
 
@@ -836,8 +864,8 @@ class GroupCoordinator:
             partitions: the numbers of partitions of new and changed topics; of all topics the first time.
             topics: the same topics, for groups of the consumer protocol.
         """
-        hosted_groups = self._hosted_groups
-        hosted_groups.partition_count = partitions.get(OFFSETS_TOPIC, hosted_groups.partition_count)
+        if OFFSETS_TOPIC in partitions:
+            self._runtime.resized(partitions[OFFSETS_TOPIC])
         known = self._topics
         before = {name: known.get(name, 0) for name in partitions} if known else {}
         grown = {name: count for name, count in partitions.items() if count > before.get(name, 0)}
@@ -898,7 +926,7 @@ class GroupCoordinator:
 
     def tick(self) -> None:
         """Do what is due. The loop's timer does this by itself; tests that move the clock call it."""
-        self._hosted_groups.timers.run()
+        self._runtime.timers.run()
 
     def report_repeated(self) -> None:
         """Log how often lines about groups were repeated whose time is over. To be called every few seconds."""
@@ -907,15 +935,7 @@ class GroupCoordinator:
 
     async def close(self) -> None:
         """Append the collected records, then respond to all deferred requests."""
-        hosted_groups = self._hosted_groups
-        hosted_groups.closed = True
-        hosted_groups.writer.flush()
-        settled: Future[None] = asyncio.get_running_loop().create_future()
-        hosted_groups.writer.when_settled(hosted_groups.partitions, partial(settled.set_result, None))
-        await asyncio.wait([settled], timeout=self._commit_timeout)
-        for partition in list(hosted_groups.partitions):
-            self.unload(partition)
-        hosted_groups.timers.close()
+        await self._runtime.close()
         self.journal.flush()
 
 

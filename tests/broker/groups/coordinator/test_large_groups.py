@@ -83,7 +83,7 @@ async def test_a_large_group_is_restored_while_other_tasks_run() -> None:
         nonlocal turns
         while True:
             await asyncio.sleep(0)
-            turns += bool(again.groups._hosted_groups.partitions) and not again.groups.groups
+            turns += bool(again.groups._runtime.partitions) and not again.groups.groups
 
     running = asyncio.create_task(others())
     await again.loaded()
@@ -189,7 +189,7 @@ async def test_thousands_of_members_leave_in_steps(failed: bool) -> None:
 
 async def test_many_records_are_appended_in_several_turns_and_in_their_order() -> None:
     service = await Service().loaded()
-    writer = service.groups._hosted_groups.writer
+    writer = service.groups._runtime.writer
     done: list[str] = []
 
     def add(name: str, count: int) -> None:
@@ -216,7 +216,7 @@ async def test_many_records_are_appended_in_several_turns_and_in_their_order() -
 
 async def test_the_end_of_a_partition_ends_appends_that_wait_for_their_turn() -> None:
     service = await Service().loaded()
-    writer = service.groups._hosted_groups.writer
+    writer = service.groups._runtime.writer
     errors: list[ErrorCode] = []
     for _ in range(3):
         writer.add(0, [(b"\x00\x63", b"")] * 800, errors.append)

@@ -148,13 +148,57 @@ async def test_other_tasks_run_during_a_replay() -> None:
     service = Service(log)
     loading = asyncio.ensure_future(service.groups.load(0, 1))
     turns = 0
-    while not loading.done():
+    while not service.groups.loaded:
         error = service.fetch().groups[0].error_code
         assert error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
         await asyncio.sleep(0)
         turns += 1
+    await loading
     assert turns > 10
     assert service.committed(partition=999) == 19_999
+
+
+def of_many_groups() -> MemoryLog:
+    """A log with an offset of each of 2,000 groups."""
+    log = MemoryLog()
+    value = offset(0, 7)[1]
+    keys = [offset_key(offset_key_head(f"g{number}", "t"), 0) for number in range(2_000)]
+    log.put(0, bytearray(batch(0, [(key, value) for key in keys])))
+    return log
+
+
+async def test_many_groups_are_restored_in_turns_and_found_when_all_are() -> None:
+    service = Service(of_many_groups())
+    loading = asyncio.ensure_future(service.groups.load(0, 1))
+    turns = 0
+    while not service.groups.loaded:
+        assert service.commit(8, group="g0").topics[0].partitions[0].error_code in (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.NOT_COORDINATOR,
+        )
+        assert not service.groups.groups
+        await asyncio.sleep(0)
+        turns += bool(service.groups._runtime.partitions and service.groups._runtime.partitions[0].hosted)
+    await loading
+    assert turns >= 5
+    assert len(service.groups.groups) == 2_000
+
+
+async def test_groups_that_are_unloaded_while_they_are_restored_are_not_found() -> None:
+    service = Service(of_many_groups())
+    first = asyncio.ensure_future(service.groups.load(0, 1))
+    partitions = service.groups._runtime.partitions
+    for _ in range(20):
+        await asyncio.sleep(0)
+        if partitions[0].hosted:
+            break
+    assert partitions[0].hosted and partitions[0].loading
+    again = asyncio.ensure_future(service.groups.load(0, 2))
+    await asyncio.sleep(0)
+    assert not service.groups.groups and not service.groups.loaded
+    await asyncio.gather(first, again)
+    assert len(service.groups.groups) == 2_000
+    assert {hosted.home.leader_epoch for hosted in service.groups.groups.values()} == {2}
 
 
 async def test_a_load_ends_if_its_partition_is_unloaded_or_loaded_again() -> None:

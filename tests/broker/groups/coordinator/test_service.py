@@ -227,5 +227,5 @@ async def test_closing_appends_collected_records_and_responds_to_deferred_reques
 async def test_many_groups_have_one_timer(service: Service) -> None:
     for number in range(100):
         service.join(group=f"g{number}")
-    heap = service.groups._hosted_groups.timers
+    heap = service.groups._runtime.timers
     assert len(heap) <= 101
