@@ -42,6 +42,8 @@ SINCE_MS: Final = 3_600_000
 STORM: Final = "storm"
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
+#: The kinds of diagnoses that are made of events alone, so that one can wait for them.
+OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
 

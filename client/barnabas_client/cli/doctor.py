@@ -46,13 +46,14 @@ async def doctor(arguments: Namespace, output: Output) -> int:
         output.data([each.as_data() for each in diagnoses])
     else:
         for each in diagnoses:
-            _print(each, output)
+            print_diagnosis(each, output)
         if not diagnoses and not failed:
             output.line(f"Nothing is wrong with {counted(len(names), 'group')}.")
     return FAILED if diagnoses or failed else DONE
 
 
-def _print(diagnosis: Diagnosis, output: Output) -> None:
+def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
+    """Print what is wrong with a group, with evidence and remedy."""
     output.line(
         (diagnosis.group, Style.HEAD), f"  {SEVERITIES[diagnosis.severity]}, {diagnosis.sure}: {diagnosis.text}"
     )

@@ -32,7 +32,13 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after N views")
 
 
-async def views(look: Look, arguments: Namespace, output: Output, subject: Mapping[str, Any]) -> int:
+async def views(
+    look: Look,
+    arguments: Namespace,
+    output: Output,
+    subject: Mapping[str, Any],
+    over: Callable[[], bool] = lambda: False,
+) -> int:
     """Show views until --max ends it, or Ctrl-C; with --json one per line.
 
     Args:
@@ -40,6 +46,7 @@ async def views(look: Look, arguments: Namespace, output: Output, subject: Mappi
         arguments: of the command, with the options of :func:`add_options`.
         output: of the command.
         subject: what the data of a view contains if it cannot be looked at.
+        over: whether the view that was shown is the last one.
 
     Raises:
         KafkaError: the first look failed, which may be a mistake in the arguments; later errors are shown as a view.
@@ -61,7 +68,7 @@ async def views(look: Look, arguments: Namespace, output: Output, subject: Mappi
                 show(lines)
             output.out.flush()
             shown += 1
-            if shown == arguments.max:
+            if shown == arguments.max or over():
                 return DONE
             await asyncio.sleep(arguments.interval)
             output.check()

@@ -18,7 +18,8 @@ from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, events, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.failures import CommandError
+from barnabas_client.cli.doctor import print_diagnosis
+from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.groups import as_data
 from barnabas_client.cli.history import locate_offsets, topic_names
 from barnabas_client.cli.live import Lines
@@ -28,8 +29,10 @@ from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.errors import TopicAuthorizationFailedError
 from barnabas_client.structs import ConsumerRecord, TopicPartition
+from barnabas_explain.doctor import OF_EVENTS, Diagnosis, examine_past
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_explain.rebuild.values import RebuiltEvents
+from barnabas_explain.records import decode_event
 
 #: The number of rebalances that are shown, and how far back they are looked for.
 _REBALANCES: Final = 3
@@ -41,12 +44,17 @@ _MAX_EVENTS: Final = 500
 _NOT_SHOWN: Final = ("offsets_committed", "history_began")
 #: Groups whose offsets are looked up at the same time.
 _GROUPS_AT_ONCE: Final = 8
+#: What --until takes for any finding.
+ANY: Final = "finding"
 #: Milliseconds that a view waits for the records at the committed offsets, whose timestamps give the lag in seconds.
 _RECORDS_WAIT_MS: Final = 200
 
 
 async def watch(arguments: Namespace, output: Output) -> int:
-    """Show one group, or a line for each group, at intervals until --max ends it, or Ctrl-C."""
+    """Show one group, or a line for each group, at intervals until --max or --until ends it, or Ctrl-C.
+
+    With --until, the status is 1 if nothing was found.
+    """
     async with (
         clients.admin(arguments) as admin,
         _record_ages(arguments) as record_ages,
@@ -55,7 +63,23 @@ async def watch(arguments: Namespace, output: Output) -> int:
         watched = _Watched(admin, record_ages, history, arguments.groups)
         one = len(arguments.groups) == 1
         look = partial(watched.one if one else watched.all, output)
-        return await live.views(look, arguments, output, {"group": arguments.groups[0]} if one else {})
+        subject = {"group": arguments.groups[0]} if one else {}
+        if arguments.until is None:
+            return await live.views(look, arguments, output, subject)
+        found: list[Diagnosis] = []
+        began = time.time_ns() // 1_000_000
+
+        def over() -> bool:
+            found.extend(each for each in history.diagnoses(began) if arguments.until in (ANY, each.kind))
+            return bool(found)
+
+        await live.views(look, arguments, output, subject, over)
+    for each in found:
+        if output.json:
+            output.row(each.as_data())
+        else:
+            print_diagnosis(each, output)
+    return DONE if found else FAILED
 
 
 class _Watched:
@@ -170,6 +194,17 @@ class _History:
             return []
         return [one for one in explain_values(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
 
+    def diagnoses(self, since_ms: int) -> list[Diagnosis]:
+        """What was wrong with the watched groups since a time, in ms since 1970; the worst of each group first."""
+        now = time.time_ns() // 1_000_000
+        return [
+            diagnosis
+            for key, values in self._values.items()
+            for diagnosis in examine_past(
+                key.decode(errors="replace"), filter(None, map(decode_event, values)), now, since_ms
+            )
+        ]
+
     async def update(self) -> None:
         """Read new events; the first time, those that exist."""
         if not self._readable:
@@ -237,6 +272,13 @@ async def _history(arguments: Namespace, admin: Admin) -> AsyncIterator[_History
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups, a line for each")
     live.add_options(parser)
+    parser.add_argument(
+        "--until",
+        choices=(ANY, *OF_EVENTS),
+        metavar="FINDING",
+        help="stop when it happens, and print it: `finding` for any, or a kind such as slow_poll, which `groups doctor "
+        "--json` prints; the status is 1 if --max comes first",
+    )
 
 
 COMMAND: Final = Command(

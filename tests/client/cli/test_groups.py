@@ -19,6 +19,8 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from tests.broker.http.support import make_topic
+from tests.browser.scenes import RawMember
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.sampling import slow
@@ -151,6 +153,32 @@ async def test_a_group_is_watched(cli: Cli) -> None:
     assert second.split() == ["t", "1", "3", "3", "0", "0.0", "s", "-", "-", "worker", "127.0.0.1"]
     assert sum("  live  Stable  " in line for line in printed.lines) == 2
     assert "GROUP_ID_NOT_FOUND" in (await cli("groups", "watch", "none", status=1)).err
+
+
+@ONLY_BARNABAS
+async def test_a_group_is_watched_until_a_disease_comes_back(cli: Cli, own_broker: BrokerServer) -> None:
+    wire = await Wire.connect(own_broker.port)
+    await make_topic(wire, "t")
+    member = RawMember(wire, "g", "worker-1")
+    for _ in range(2):  # what was before does not count
+        await member.join("t")
+        await member.sync("t", {member.member_id: [0]})
+        await member.leave("consumer poll timeout has expired.")
+        member.member_id = ""
+    until = ("groups", "watch", "g", "--until", "slow_poll", "-i", "10ms")
+    assert (await cli(*until, "--max", "3", status=1)).out.count("  g  Empty  ") == 3
+    process = await cli.start(*until, "--json")
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        await process.stdout.readline()
+        await member.join("t")
+        await member.sync("t", {member.member_id: [0]})
+        await member.leave("consumer poll timeout has expired.")
+        *_, last = (await process.communicate())[0].splitlines()
+    assert process.returncode == 0
+    found = json.loads(last)
+    assert (found["group"], found["kind"], found["sure"]) == ("g", "slow_poll", "certain")
+    await wire.close()
 
 
 @pytest.mark.timeout(5 * PATIENCE)
