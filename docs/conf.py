@@ -33,6 +33,7 @@ NAVIGATION = {
         "docs/guide/produce",
         "docs/guide/parallel",
         "docs/guide/exactly-once",
+        "docs/guide/schema-registry",
         "docs/guide/sync",
         "docs/guide/tables",
         "docs/guide/migrate",

@@ -88,6 +88,10 @@ LEASE_SECONDS: Final = 0.5
 #: Seconds that a stop waits for responses that are not sent yet.
 GRACE_SECONDS: Final = 5.0
 
+#: Seconds between looks whether the logs of a topic have been made, and how often they are looked for.
+_LOOK_SECONDS: Final = 0.01
+_MOST_LOOKS: Final = 6_000
+
 #: Puts a dispatcher in front of the broker's own.
 WrapDispatcher = Callable[[Dispatch], Dispatcher]
 
@@ -436,6 +440,18 @@ class BrokerServer:
         context = RequestContext(self.dispatch.services, Peer("127.0.0.1", 0), route.served.high, client_id, None)
         handled: Any = route.handler(context, request)
         return await handled if isawaitable(handled) else handled
+
+    async def hosted(self, topic: str) -> None:
+        """Wait until the logs of a new topic have been made.
+
+        Raises:
+            BrokerError: they were not made in time.
+        """
+        for _ in range(_MOST_LOOKS):
+            if not self.services.replicas.creating(topic):
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        raise BrokerError(f"topic {topic}: its logs were not made within {_MOST_LOOKS * _LOOK_SECONDS:g} s")
 
     async def load_groups(self) -> None:
         """Wait until groups can be coordinated, and have been loaded if this broker coordinates them."""

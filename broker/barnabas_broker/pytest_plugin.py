@@ -222,6 +222,14 @@ def kafka_records(kafka_broker: "Broker") -> "Callable[..., list[StoredRecord]]"
 
 
 @pytest.fixture
+def kafka_schema_registry(kafka_broker: "Broker") -> Iterator[str]:
+    """The URL of a schema registry, which speaks Confluent's REST API; it is emptied after the test."""
+    yield kafka_broker.serve_schema_registry()
+    if kafka_broker.running:
+        kafka_broker.clear_schema_registry()
+
+
+@pytest.fixture
 def kafka_faults(kafka_broker: "Broker") -> "Iterator[Faults]":
     """Faults for this test; they end with it."""
     yield kafka_broker.faults

@@ -91,7 +91,10 @@ def broker() -> Iterator[Broker]:
 @pytest.mark.parametrize("page", slow_but_each(2, PAGES), ids=lambda page: page.stem)
 def test_programs_print_what_the_page_shows(broker: Broker, page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
-    for program in programs(text.replace("localhost:9092", broker.bootstrap_servers)):
+    code = text.replace("localhost:9092", broker.bootstrap_servers)
+    if "localhost:8081" in text:
+        code = code.replace("http://localhost:8081", broker.serve_schema_registry())
+    for program in programs(code):
         where = f"{page.name}, line {program.line}"
         printed, errors, status = run(program, tmp_path)
         assert printed == program.prints, f"{where}: {errors}"

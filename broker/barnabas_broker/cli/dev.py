@@ -38,6 +38,8 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.wire import Buffer
 
 PORT: Final = 9092
+#: The port of the schema registry, as Confluent's.
+REGISTRY_PORT: Final = 8081
 #: The port of the page, if it is free.
 PAGE_PORT: Final = 9308
 #: What differs from Kafka's defaults.
@@ -192,18 +194,22 @@ async def _serve(arguments: Namespace, output: Output, folder: Path, where: str)
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     with _logged(lines):
         broker, no_page = await _start(arguments, config, Arrivals(lines.say, time.monotonic))
+        registry = None
         try:
+            registry = await _registry(broker, arguments)
             made = [] if declared is None else await apply(broker, declared)
             page = None if broker.http_port is None else f"http://{broker.http_host}:{broker.http_port}/"
             address = f"{arguments.host}:{broker.port}"
+            schemas = None if registry is None else f"http://{arguments.host}:{registry.port}"
             kept = arguments.data_dir is not None
             if output.json:
-                output.row(
-                    {"bootstrap_servers": address, "page": page, "data_dir": str(folder), "kept": kept, "init": made}
-                )
+                about = {"bootstrap_servers": address, "page": page, "schema_registry": schemas}
+                output.row({**about, "data_dir": str(folder), "kept": kept, "init": made})
             else:
                 output.line(f"Barnabas {product_version()}, a broker for development. Clients connect to {address}")
                 output.line(f"Page: {page or no_page}")
+                if schemas is not None:
+                    output.line(f"Schema registry: {schemas}")
                 output.line(
                     f"Records are {where}" + ("." if kept else ", and gone when this ends; --data-dir DIR keeps them.")
                 )
@@ -221,12 +227,26 @@ async def _serve(arguments: Namespace, output: Output, folder: Path, where: str)
             done.cancel()
             has = summary(broker)
         finally:
+            if registry is not None:
+                await registry.stop()
             await broker.stop()
     if not output.json:
         remedy = "To keep them next time: barnabas dev --data-dir DIR"
         output.line("")
         output.line(f"{has} are {where}." if kept else f"{has} are gone. {remedy}")
     return 0
+
+
+async def _registry(broker: BrokerServer, arguments: Namespace) -> Any:
+    """The schema registry; None if it is not wanted.
+
+    Raises:
+        BrokerError: it cannot start.
+    """
+    if arguments.registry is None:
+        return None
+    api = require("barnabas_broker.schema_registry.api", wanted_by="--registry", extra="registry")
+    return await api.RegistryServer.start(broker, arguments.host, arguments.registry)
 
 
 async def _start(arguments: Namespace, config: Config, arrivals: Arrivals) -> tuple[BrokerServer, str]:
@@ -275,6 +295,14 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="keep records in this folder (default: they are in memory)")
     parser.add_argument(
         "--http-port", type=int, metavar="PORT", help=f"port of the page (default: {PAGE_PORT}, or a free one)"
+    )
+    parser.add_argument(
+        "--registry",
+        type=int,
+        nargs="?",
+        const=REGISTRY_PORT,
+        metavar="PORT",
+        help=f"run a schema registry as well, on this port (default: {REGISTRY_PORT})",
     )
     parser.add_argument(
         "--init",

@@ -34,9 +34,10 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 LOGIN_PATH: Final = "/login"
 #: The files of the page hold no data.
 _FILES: Final = "/page/"
-#: Bytes of the form, and seconds for it to arrive.
+#: Bytes of the form.
 _LONGEST_FORM: Final = 16 * 1024
-_FORM_SECONDS: Final = 10.0
+#: Seconds for a body to arrive.
+_BODY_SECONDS: Final = 10.0
 _FORM_HEADERS: Final = {
     **_POLICY,
     "Content-Security-Policy": (
@@ -164,20 +165,35 @@ async def _sent_token(request: web.Request) -> str:
     """
     if request.content_type != "application/x-www-form-urlencoded":
         return ""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_FORM_SECONDS):
-            async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > _LONGEST_FORM:
-                    raise web.HTTPRequestEntityTooLarge(_LONGEST_FORM, len(body))
-    except TimeoutError:
-        raise web.HTTPRequestTimeout from None
+    body = await read_body(request, _LONGEST_FORM)
     try:
         fields = parse_qs(body.decode("ascii"), max_num_fields=8)
     except ValueError:
         return ""
     return fields.get("token", [""])[0].strip()
+
+
+async def read_body(request: web.Request, most: int) -> bytes:
+    """The body of a request.
+
+    Args:
+        request: the request.
+        most: its bytes.
+
+    Raises:
+        HTTPRequestEntityTooLarge: it is longer.
+        HTTPRequestTimeout: it does not arrive.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > most:
+                    raise web.HTTPRequestEntityTooLarge(most, len(body))
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    return bytes(body)
 
 
 def _logged_in(request: web.Request, login: Login) -> web.Response:

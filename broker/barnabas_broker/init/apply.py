@@ -27,6 +27,7 @@ from barnabas_broker.init.document import (
 )
 from barnabas_broker.init.seeds import SeedRecord, records_of
 from barnabas_broker.quotas.entities import describe, entity_of
+from barnabas_broker.replication.contents import append_records
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -54,7 +55,6 @@ from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas_protocol.murmur2 import murmur2
-from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 
@@ -64,9 +64,6 @@ _TOPIC: Final = 2
 _SET: Final = 0
 #: Records that are read, and written, at once.
 _AT_ONCE: Final = 500
-#: Seconds between looks whether the logs of a topic have been made.
-_LOOK_SECONDS: Final = 0.01
-_MOST_LOOKS: Final = 6_000
 #: Bytes of a batch, beyond which another one begins.
 _BATCH_BYTES: Final = 256 * 1024
 
@@ -247,7 +244,7 @@ class _Initializing:
 
     async def _bring_topic(self, topic: DeclaredTopic) -> None:
         if await self._create(topic, validate_only=False):
-            await self._hosted(topic.name)
+            await self._broker.hosted(topic.name)
             made = self._topic(topic.name)
             count = len(made.partitions) if made is not None else 0
             self.done.append(f"topic {topic.name} created with {counted(count, 'partition')}")
@@ -276,18 +273,6 @@ class _Initializing:
             _check(topic.place, f"topic {topic.name}", result.error_code, result.error_message)
             self.done.append(f"topic {topic.name}: {', '.join(changed)} set")
 
-    async def _hosted(self, topic: str) -> None:
-        """Wait until the logs of a new topic have been made.
-
-        Raises:
-            BrokerError: they were not made in time.
-        """
-        for _ in range(_MOST_LOOKS):
-            if not self._broker.services.replicas.creating(topic):
-                return
-            await asyncio.sleep(_LOOK_SECONDS)
-        raise BrokerError(f"topic {topic}: its logs were not made within {_MOST_LOOKS * _LOOK_SECONDS:g} s")
-
     async def _write(self, topic: DeclaredTopic) -> None:
         """Write the records of a topic, if it has never had any."""
         replicas = self._broker.services.replicas
@@ -310,16 +295,13 @@ class _Initializing:
 
     async def _append(self, topic: str, partition: int, records: Sequence[SeedRecord]) -> None:
         now_ms = time.time_ns() // 1_000_000
-        batch = build_batch(
-            [
-                (each.key, each.value, each.headers, now_ms if each.timestamp is None else each.timestamp)
-                for each in records
-            ]
-        )
+        given = [
+            (each.key, each.value, each.headers, now_ms if each.timestamp is None else each.timestamp)
+            for each in records
+        ]
         try:
             replica = self._broker.services.replicas.find(topic, partition)
-            info = replica.append(bytes(batch), now_ms)
-            await asyncio.gather(*replica.unacknowledged(info.last_offset, acks_all=True))
+            await append_records(replica, given, now_ms)
         except KafkaError as error:
             raise records[0].place.error(f"records cannot be written to {topic}-{partition}: {error}") from error
 

@@ -89,6 +89,7 @@ class Broker(Managed):
         self._port = port
         self._init = None if init is None else str(Path(init).absolute())
         self._data_dir = None if data_dir is None else Path(data_dir)
+        self._registry_port: int | None = None
         self._folder: Path | None = None
         self._lock = threading.RLock()
         self._link: HostLink | None = None
@@ -130,6 +131,7 @@ class Broker(Managed):
                 "acls": self._secured.acls or {},
                 "ahead": self.clock.ahead,
                 "init": self._init,
+                "registry": self._registry_port,
             }
             try:
                 started = call(link, command, START_SECONDS)
@@ -402,6 +404,24 @@ class Broker(Managed):
     def log_lines(self) -> list[str]:
         """Its last log lines, warnings and errors only. A broker on a thread writes them to `logging` instead."""
         return tail(self._folder / _LOG, 200) if self._folder is not None else []
+
+    # Schemas
+
+    def serve_schema_registry(self) -> str:
+        """Start a schema registry beside the broker, if it does not run yet; its URL, the same after a restart.
+
+        It speaks Confluent's REST API. What is registered is in the broker's topic ``_schemas``.
+
+        Raises:
+            BrokerError: the broker does not run, or a package is missing (``pip install 'barnabas[registry]'``).
+        """
+        with self._lock:
+            self._registry_port = int(self.call({"do": "serve_registry"}))
+        return f"http://{self._host}:{self._registry_port}"
+
+    def clear_schema_registry(self) -> None:
+        """Remove all subjects, compatibility levels and modes from the schema registry. Ids are not used again."""
+        self.call({"do": "clear_registry"})
 
     # Groups
 

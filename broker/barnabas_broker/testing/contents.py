@@ -1,16 +1,13 @@
-"""Contents of the topics of a test's broker: writes records past the clients, and reads all of them."""
+"""Contents of the topics of a test's broker: reads all records, past the clients."""
 
 import asyncio
 from base64 import b64encode
 from typing import Any, Final
 
+from barnabas_broker.replication.contents import read_batches
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.slices import joined
-from barnabas_protocol.records import decode_records, iter_batches
 
-#: Bytes that are read at once.
-_CHUNK: Final = 1024 * 1024
 #: Bytes of the records of one batch.
 _MOST_DECOMPRESSED: Final = 1024 * 1024 * 1024
 
@@ -53,30 +50,19 @@ async def _more(replicas: list[tuple[int, Replica]], seconds: float) -> None:
 
 
 async def _read(number: int, log: Log) -> list[list[Any]]:
-    rows: list[list[Any]] = []
-    offset, end = log.log_start_offset, log.high_watermark
-    while offset < end:
-        if (warm := log.warm(offset, _CHUNK)) is not None:
-            await warm
-        data = joined(log.read(offset, _CHUNK, end, min_one=True))
-        if not data:
-            break
-        for header, batch in iter_batches(data, partial_ok=True):
-            offset = max(header.next_offset, offset + 1)
-            if not header.is_control:
-                rows += (
-                    [
-                        number,
-                        record.offset,
-                        record.timestamp,
-                        _encoded(record.key),
-                        _encoded(record.value),
-                        [[name, _encoded(value)] for name, value in record.headers],
-                    ]
-                    for record in decode_records(batch, max_bytes=_MOST_DECOMPRESSED)
-                    if record.offset >= log.log_start_offset
-                )
-    return rows
+    return [
+        [
+            number,
+            record.offset,
+            record.timestamp,
+            _encoded(record.key),
+            _encoded(record.value),
+            [[name, _encoded(value)] for name, value in record.headers],
+        ]
+        async for header, records in read_batches(log, _MOST_DECOMPRESSED)
+        if not header.is_control
+        for record in records
+    ]
 
 
 def _encoded(data: bytes | None) -> str | None:

@@ -16,6 +16,7 @@ from barnabas_broker.config.checks import check_config
 from barnabas_broker.config.keys import LISTENERS, SECURITY_INTER_BROKER_PROTOCOL
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.init import Declared, read
+from barnabas_broker.replication.contents import append_records
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.security.permissions import read_acls
 from barnabas_broker.testing.clock import AdvancingClock
@@ -32,7 +33,6 @@ from barnabas_explain.records import EventRecord, read_event, record_of
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from barnabas_protocol.records import build_batch
 from barnabas_protocol.registry import ApiKey
 
 #: Events of a group that are kept over restarts.
@@ -51,6 +51,7 @@ class BrokerHost:
         self._acls: list[AclBinding] = []
         self._ahead = 0.0
         self._init: Declared | None = None
+        self._registry: int | None = None
         self._log = RequestLog()
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
@@ -77,6 +78,8 @@ class BrokerHost:
             "reached": self.reached,
             "advance": self.advance,
             "expire_member": self.expire_member,
+            "serve_registry": self.serve_registry,
+            "clear_registry": self.clear_registry,
             "load_groups": self.load_groups,
             "members": self.members,
             "process_ended": self.process_ended,
@@ -111,6 +114,7 @@ class BrokerHost:
         acls: dict[str, list[str]],
         ahead: float,
         init: str | None,
+        registry: int | None,
     ) -> dict[str, Any]:
         """Start a broker.
 
@@ -125,6 +129,7 @@ class BrokerHost:
             acls: what each user may do.
             ahead: seconds by which its clock is ahead of the machine's.
             init: the file that declares what it has; None for none.
+            registry: the port of its schema registry; None for no registry.
 
         Returns:
             The port, and warnings about the configuration.
@@ -135,6 +140,7 @@ class BrokerHost:
         self._acls = read_acls(acls)
         self._ahead = ahead
         self._init = None if init is None else read(Path(init))
+        self._registry = registry
         self._given, self._where = config, (host, port)
         self._security, self._users = security, users
         self._log.count, self._past = count, history
@@ -153,12 +159,14 @@ class BrokerHost:
         if self._acls:
             await self._broker.create_acls(self._acls)
         self._where = (self._where[0], self._broker.port)
-        if self._init is not None:
-            try:
+        try:
+            if self._init is not None:
                 await self._broker.initialize(self._init)
-            except BaseException:
-                await self.stop()
-                raise
+            if self._registry is not None:
+                await self._broker.serve_registry(self._registry)
+        except BaseException:
+            await self.stop()
+            raise
 
     @property
     def _running(self) -> WatchedBroker:
@@ -293,11 +301,9 @@ class BrokerHost:
             ValueError: the broker refuses them.
         """
         now_ms = time.time_ns() // 1_000_000
-        batch = build_batch([(decoded(key), decoded(value), (), now_ms) for key, value in records])
+        given = [(decoded(key), decoded(value), (), now_ms) for key, value in records]
         try:
-            replica = self._running.replica(topic, partition)
-            info = replica.append(bytes(batch), now_ms)
-            await asyncio.gather(*replica.unacknowledged(info.last_offset, acks_all=True))
+            await append_records(self._running.replica(topic, partition), given, now_ms)
         except KafkaError as error:
             raise ValueError(f"records cannot be written to {topic}-{partition}: {error}") from None
 
@@ -313,6 +319,17 @@ class BrokerHost:
         if not replicas:
             raise ValueError(f"there is no topic {topic!r}")
         return await read_records(replicas, count, timeout)
+
+    # Schemas
+
+    async def serve_registry(self) -> int:
+        """Start the schema registry; its port, which it keeps after a restart."""
+        self._registry = await self._running.serve_registry(self._registry or 0)
+        return self._registry
+
+    async def clear_registry(self) -> None:
+        """Remove what is in the schema registry."""
+        await self._running.clear_registry()
 
     # Time
 

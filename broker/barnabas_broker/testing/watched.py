@@ -14,6 +14,7 @@ from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.init import Declared, apply
+from barnabas_broker.optional import require
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.testing.clock import AdvancingClock
@@ -41,6 +42,7 @@ class WatchedBroker:
         self._clock = clock
         self._broker = broker
         self._tap = tap
+        self._registry: Any = None
 
     @classmethod
     async def start(
@@ -83,7 +85,9 @@ class WatchedBroker:
         return watched
 
     async def stop(self) -> None:
-        """Stop the broker."""
+        """Stop the broker, and its schema registry."""
+        if self._registry is not None:
+            await self._registry.stop()
         await self._broker.server.stop(GRACE_SECONDS)
         await self._broker.stop()
 
@@ -115,6 +119,23 @@ class WatchedBroker:
         The first member of a group should not have to retry because the coordinator is still loading.
         """
         await self._broker.load_groups()
+
+    async def serve_registry(self, port: int) -> int:
+        """Start the schema registry, if it does not run; its port.
+
+        Raises:
+            BrokerError: it cannot start.
+        """
+        if self._registry is None:
+            api = require("barnabas_broker.schema_registry.api", wanted_by="the schema registry", extra="registry")
+            self._registry = await api.RegistryServer.start(self._broker, self._broker.host, port)
+        served: int = self._registry.port
+        return served
+
+    async def clear_registry(self) -> None:
+        """Remove what is in the schema registry, if it runs."""
+        if self._registry is not None:
+            await self._registry.clear()
 
     # Time
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from barnabas_broker.cli import dev
 from barnabas_broker.cli.dev import Arrivals, configured, data_folder
@@ -113,6 +114,29 @@ async def test_it_has_what_a_file_declares(tmp_path: Path) -> None:
     async with running("--init", str(file)) as terminal:
         assert await terminal.rest() == 2
         assert terminal.printed == [f"barnabas: {file}:2: topic orders has no partition, did you mean partitions?"]
+
+
+async def test_a_schema_registry_beside_it(tmp_path: Path) -> None:
+    for versions in ([1], [1]):
+        async with running("--registry", "0", "--json", "--data-dir", str(tmp_path)) as terminal:
+            url = json.loads(await terminal.until(lambda line: "schema_registry" in line))["schema_registry"]
+            schema = {"schema": '"string"'}
+            async with ClientSession(url) as http, asyncio.timeout(PATIENCE):
+                async with http.post("/subjects/s/versions", json=schema) as registered:
+                    assert registered.status == 200, await registered.text()
+                async with http.get("/subjects/s/versions") as listed:
+                    assert await listed.json(content_type=None) == versions
+            assert await terminal.end() == 0
+
+
+async def test_a_port_of_the_registry_in_use_ends_it_with_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        async with running("--registry", str(port)) as terminal:
+            assert await terminal.rest() == 1
+    assert terminal.printed[-1].startswith(
+        f"barnabas: cannot listen on 127.0.0.1:{port}: Address already in use; stop "
+    )
 
 
 async def test_a_port_in_use_ends_it_with_one_line() -> None:

@@ -49,7 +49,7 @@ def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
     markers.stdout.fnmatch_lines(["@pytest.mark.kafka_cluster(brokers=3, config=None): *"])
     shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
     fixtures = ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults")
-    for name in (*fixtures, "kafka_group", "kafka_records", "kafka_cluster"):
+    for name in (*fixtures, "kafka_group", "kafka_records", "kafka_cluster", "kafka_schema_registry"):
         assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
 
 
@@ -83,6 +83,33 @@ def test_a_topic_for_each_test(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(*THREAD)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["E *no argument partition: it takes partitions, config, records"])
+
+
+def test_a_schema_registry_that_each_test_finds_empty(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import json
+        from urllib.request import Request, urlopen
+
+        def register(url):
+            body = json.dumps({"schema": '"string"'}).encode()
+            urlopen(Request(f"{url}/subjects/orders/versions", body, {"Content-Type": "application/json"}), timeout=20)
+            with urlopen(f"{url}/subjects/orders/versions/latest", timeout=20) as answer:
+                return json.load(answer)["version"]
+
+        def test_one(kafka_schema_registry):
+            assert register(kafka_schema_registry) == 1
+
+        def test_another(kafka_schema_registry):
+            assert register(kafka_schema_registry) == 1
+
+        def test_a_restart(kafka_broker, kafka_schema_registry):
+            kafka_broker.restart()
+            assert register(kafka_schema_registry) == 1
+            kafka_broker.stop()
+        """
+    )
+    pytester.runpytest(*THREAD).assert_outcomes(passed=3)
 
 
 def test_records_before_and_after_a_test(pytester: pytest.Pytester) -> None:
