@@ -12,7 +12,7 @@ from barnabas_broker.testing import Broker
 from tests.wire import PATIENCE
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-WITH_NOTE = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}  # type: ignore[list-item]
+WITH_NOTE = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}
 TEXT = json.dumps(ORDER, separators=(",", ":"))
 
 

@@ -35,7 +35,7 @@ def test_avro(client: Any, other: Any) -> None:
     data = AvroSerializer(client, json.dumps(AVRO))({"number": 7}, CONTEXT)
     assert AvroDeserializer(other)(data, CONTEXT) == {"number": 7}
     assert other.get_subjects() == ["orders-value"]
-    later = {**AVRO, "fields": [*AVRO["fields"], {"name": "note", "type": "string"}]}  # type: ignore[list-item]
+    later = {**AVRO, "fields": [*AVRO["fields"], {"name": "note", "type": "string"}]}
     with pytest.raises(SchemaRegistryError, match="note") as caught:
         AvroSerializer(client, json.dumps(later))({"number": 7, "note": ""}, CONTEXT)
     assert (caught.value.http_status_code, caught.value.error_code) == (409, 40901)
