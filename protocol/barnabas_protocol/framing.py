@@ -1,12 +1,14 @@
 """Cuts frames out of a byte stream: an int32 size and that many bytes. The size is checked before memory is reserved.
 
 :class:`Framer` serves an `asyncio.BufferedProtocol`: the transport writes into what :meth:`Framer.get_buffer` returns,
-and :meth:`Framer.received` then yields the complete frames. A frame is a `bytearray` of its own: it stays valid when
+and :meth:`Framer.received` then yields the complete frames, as many as are asked for; :meth:`Framer.cut` yields those
+that are left. A frame is a `bytearray` of its own: it stays valid when
 the buffer is used again, and record batches in it may be restamped in place. Between two reads a framer keeps nothing
 but the bytes of a frame that has arrived in part, so that all framers of an event loop may share one buffer.
 """
 
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -42,14 +44,16 @@ class Framer:
             asked for its buffer. The transports of asyncio and uvloop do both in one step.
 
     Attributes:
-        pending: whether a part of a frame has arrived.
+        pending: whether a part of a frame has arrived, or frames are left.
+        left: whether a whole frame has arrived that was not asked for: see :meth:`cut`.
     """
 
     def __init__(self, max_bytes: int, shared: bytearray | None = None) -> None:
         self.max_bytes = max_bytes
         self._buffer = bytearray(ROOM) if shared is None else shared
         self._view = memoryview(self._buffer)
-        #: The beginning of a frame that has arrived in part, with its size.
+        self.left = False
+        #: The beginning of a frame that has arrived in part, with its size; before that, frames that are left.
         self._rest = b""
         self._large: bytearray | None = None
         self._large_size = 0
@@ -87,36 +91,54 @@ class Framer:
             return self._view[len(rest) :]
         return self._view
 
-    def received(self, count: int) -> Iterator[bytearray]:
+    def received(self, count: int, most: int = sys.maxsize) -> Iterator[bytearray]:
         """Count `count` bytes that were written to the last buffer, and yield the frames that are complete now.
 
-        It is a generator: exhaust it before the next call of :meth:`get_buffer`.
+        Exhaust it before the next call of :meth:`get_buffer`.
+
+        Args:
+            count: bytes.
+            most: frames to yield, at least 1: 64 KiB may have thousands. If more are complete, they are :attr:`left`.
 
         Raises:
             FrameTooLarge: a size is negative or over the limit. Close the connection.
         """
         if self._large is not None:
             self._large_end += count
-            if self._large_end == self._large_size:
-                frame, self._large = self._large, None
-                yield frame
-            return
-        buffer = self._buffer
-        start, end = 0, len(self._rest) + count
-        self._rest = b""
+            if self._large_end < self._large_size:
+                return iter(())
+            frame, self._large = self._large, None
+            return iter((frame,))
+        return self._cut(self._buffer, self._view, len(self._rest) + count, most)
+
+    def cut(self, most: int) -> Iterator[bytearray]:
+        """Yield up to `most` of the frames that are left; exhaust it, as :meth:`received`.
+
+        Raises:
+            FrameTooLarge: as :meth:`received`.
+        """
+        rest = bytearray(self._rest)
+        return self._cut(rest, memoryview(rest), len(rest), most)
+
+    def _cut(self, buffer: bytearray, view: memoryview, end: int, most: int) -> Iterator[bytearray]:
+        start, self._rest, self.left = 0, b"", False
         while end - start >= 4:
             (size,) = _INT32.unpack_from(buffer, start)
             if not 0 <= size <= self.max_bytes:
                 raise FrameTooLarge(size, self.max_bytes)
             at = start + 4
             if end - at >= size:
+                if not most:
+                    self.left = True
+                    break
+                most -= 1
                 start = at + size
                 yield buffer[at:start]
             elif size > ROOM - 4:
-                self._large = bytearray(self._view[at:end])
+                self._large = bytearray(view[at:end])
                 self._large_size, self._large_end = size, end - at
                 return
             else:
                 break
         if start != end:
-            self._rest = bytes(self._view[start:end])
+            self._rest = bytes(view[start:end])

@@ -48,6 +48,46 @@ def test_any_split_gives_the_same_frames(sizes: list[int], steps: list[int]) -> 
 
 @settings(max_examples=60)
 @given(
+    sizes=st.lists(st.sampled_from([0, 1, 60, 65_531, 65_533, 70_000]), max_size=12),
+    steps=st.lists(st.sampled_from([5, 1000, 65_536]), min_size=1, max_size=4),
+    most=st.integers(1, 4),
+)
+def test_as_many_frames_are_cut_as_are_asked_for_and_the_others_are_left(
+    sizes: list[int], steps: list[int], most: int
+) -> None:
+    rng, framer = random.Random(len(sizes)), Framer(10**6)
+    frames = [rng.randbytes(size) for size in sizes]
+    data, found, at, turn = framed(*frames), [], 0, 0
+    while at < len(data):
+        room = framer.get_buffer()
+        count = min(len(room), steps[turn % len(steps)] + 1000 * (len(data) > 50_000), len(data) - at)
+        room[:count] = data[at : at + count]
+        some = [bytes(frame) for frame in framer.received(count, most)]
+        assert len(some) <= most
+        assert not framer.left or len(some) == most
+        found += some
+        while framer.left and turn % 2:
+            assert framer.pending
+            some = [bytes(frame) for frame in framer.cut(most)]
+            assert 1 <= len(some) <= most
+            found += some
+        at, turn = at + count, turn + 1
+    while framer.left:
+        found += [bytes(frame) for frame in framer.cut(most)]
+    assert found == frames
+
+
+def test_a_size_that_is_too_large_is_refused_when_it_is_cut() -> None:
+    framer = Framer(1000)
+    data = framed(b"1", b"2") + struct.pack(">i", 1001)
+    framer.get_buffer()[: len(data)] = data
+    assert list(framer.received(len(data), 1)) == [b"1"]
+    with pytest.raises(FrameTooLarge):
+        list(framer.cut(2))
+
+
+@settings(max_examples=60)
+@given(
     sizes=st.lists(st.sampled_from([0, 1, 3, 60, 4000, 65_531, 65_532, 65_533, 70_000, 200_000]), max_size=6),
     step=st.sampled_from([1000, 30_000, 65_536, 10**6]),
     framers=st.integers(2, 5),

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.stepwise import Handled
+from barnabas_broker.handlers.weight import exceeds
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
@@ -36,9 +37,13 @@ log = logger("dispatch")
 
 Handler = Callable[[RequestContext, Any], Handled]
 
-#: Bytes of a request above which a thread decodes it and encodes its response. A byte takes up to 0.1 us to decode.
+#: Bytes of a request above which a thread decodes it. A byte takes up to 0.1 us to decode.
 #: Not for Produce: its records are not decoded, and the number of its partitions is bounded.
 LARGE: Final = 64 * 1024
+#: Elements of a response above which a thread encodes it, if its handler has waited or had more than one turn of the
+#: event loop: each takes up to 1 us. Not for less: while the event loop is busy, a thread gets the interpreter's lock
+#: only every 5 ms, so that a flood of responses would take hundred times as long.
+LONG: Final = 10_000
 
 
 def decode(request: type[Request], header: RequestHeader, frame: Buffer) -> Request:
@@ -94,7 +99,8 @@ class Dispatch:
         services: what handlers may use.
         routes: the table.
         now: a monotonic clock in seconds, fine enough for a single request.
-        large: bytes of a request above which a thread decodes it and encodes its response.
+        large: bytes of a request above which a thread decodes it.
+        long: elements of a response above which a thread encodes it.
 
     Attributes:
         services: what handlers may use.
@@ -108,6 +114,7 @@ class Dispatch:
         routes: Mapping[ApiKey, Route],
         now: Callable[[], float] = time.perf_counter,
         large: int = LARGE,
+        long: int = LONG,
     ) -> None:
         self.services = services
         self.routes = routes
@@ -116,6 +123,7 @@ class Dispatch:
         self._slicer = services.slicer
         self._now = now
         self._large = large
+        self._long = long
         #: One thread: decoding takes the interpreter's lock, so that a second one would only delay the event loop.
         self._thread = ThreadPoolExecutor(1, "codec")
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -155,7 +163,7 @@ class Dispatch:
             decoding = partial(decode_long, request_class, header, frame)
             work = self._slicer.start(self._decode_and_handle(route, decoding, context, charge), peer)
             peer.hold(work)
-            return self._deferred(_handled(work), route, header, peer, metrics, started, charge, long=True)
+            return self._deferred(_handled(work), route, header, peer, metrics, started, charge)
         try:
             handled = route.handler(context, request)
             if charge is not None:
@@ -169,7 +177,7 @@ class Dispatch:
             if handled is None:
                 metrics.answered(None, now() - started)
                 return None
-            return self._deferred(handled, route, header, peer, metrics, started, charge, long=bool(peer.works))
+            return self._deferred(handled, route, header, peer, metrics, started, charge)
         except CloseConnection:
             raise
         except Exception:
@@ -224,8 +232,6 @@ class Dispatch:
         route: Route,
         header: RequestHeader,
         charge: Charge | None,
-        *,
-        long: bool,
     ) -> "_Encoded":
         """Wait for a response, and encode it: in the thread if it is long."""
         response = await handled
@@ -234,7 +240,7 @@ class Dispatch:
         if response is None:
             return _Encoded(None, ())
         version, correlation_id = header.api_version, header.correlation_id
-        if not long:
+        if not exceeds(response, self._long):
             return _Encoded(response, route.encode(response, version, correlation_id))
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._thread, route.encode, response, version, correlation_id)
@@ -249,8 +255,6 @@ class Dispatch:
         metrics: ApiMetrics,
         started: float,
         charge: Charge | None,
-        *,
-        long: bool,
     ) -> DeferredResponse:
         deferred = DeferredResponse()
         deferred.alone = route.alone
@@ -286,10 +290,10 @@ class Dispatch:
 
         # A handler that returns a future keeps a reference to it until it is done; a task needs one of ours.
         pending: asyncio.Future[Response | None] | asyncio.Future[_Encoded]
-        if isinstance(handled, asyncio.Future) and not long:
+        if isinstance(handled, asyncio.Future):
             pending = handled
         else:
-            pending = self._slicer.start(self._encoded(handled, route, header, charge, long=long), peer)
+            pending = self._slicer.start(self._encoded(handled, route, header, charge), peer)
             self._tasks.add(pending)
             pending.add_done_callback(self._tasks.discard)
         pending.add_done_callback(done)

@@ -28,7 +28,7 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
 from barnabas_broker.config import PLAINTEXT
@@ -71,6 +71,9 @@ _NOT_HTTP: Final = (
 
 #: Bytes of a request that has a buffer of its own, and so counts.
 LARGE: Final = 64 * 1024
+#: Frames that are cut at a time of the bytes that have arrived. There may be thousands, which takes milliseconds, and
+#: many connections may have some in one turn of the event loop.
+CUT: Final = 100
 
 Answer = Sequence[Buffer | Unread]
 
@@ -465,17 +468,25 @@ class Connection(asyncio.BufferedProtocol):
         self.active = self.server.now()
         self._traffic.bytes_in += nbytes
         try:
-            for frame in self._framer.received(nbytes):
-                self._backlog.append(frame)
-                self.began = None
-                if len(frame) > LARGE:
-                    self._large += len(frame)
+            self._take(self._framer.received(nbytes, CUT))
         except FrameTooLarge as error:
             self._not_kafka(error)
             return
-        if self.began is None and self._framer.pending:
-            self.began = self.active
         self._work(self.active)
+
+    def _take(self, frames: Iterator[bytearray]) -> None:
+        """Let requests wait for their start.
+
+        Raises:
+            FrameTooLarge: what follows them is not a request.
+        """
+        for frame in frames:
+            self._backlog.append(frame)
+            self.began = None
+            if len(frame) > LARGE:
+                self._large += len(frame)
+        if self.began is None and self._framer.pending and not self._framer.left:
+            self.began = self.active
 
     def eof_received(self) -> bool:
         self.peer.left = self.peer.left or not self._closing
@@ -491,7 +502,7 @@ class Connection(asyncio.BufferedProtocol):
 
         What a quota keeps waiting does not count: the connection may be closed meanwhile, as in Kafka.
         """
-        waiting = self._backlog and self.peer.muted is None
+        waiting = (self._backlog or self._framer.left) and self.peer.muted is None
         return bool(self._pending or waiting or self._unsent or not self._writable)
 
     @property
@@ -516,7 +527,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._working = True
         backlog, pending, dispatch, peer = self._backlog, self._pending, self._dispatch, self.peer
-        slicer, began, arrived = self._slicer, None, now is not None
+        slicer, framer, began, arrived = self._slicer, self._framer, None, now is not None
         out: list[Buffer | Unread] = []
         size = 0
         try:
@@ -525,7 +536,7 @@ class Connection(asyncio.BufferedProtocol):
                 if answer is not None:
                     self._ready -= pending.popleft().held
                 elif (
-                    backlog
+                    (backlog or framer.left)
                     and self._writable
                     and not (peer.works or peer.muted or self._unsent or self._ending or self._queued)
                     and (not pending or self._may_queue(pending))
@@ -540,6 +551,8 @@ class Connection(asyncio.BufferedProtocol):
                         if now >= slicer.until:
                             self._queue(now - began)
                             continue
+                    if not backlog:
+                        self._take(framer.cut(CUT))
                     started = dispatch(peer, backlog.popleft())
                     if started is None:
                         continue
@@ -567,6 +580,10 @@ class Connection(asyncio.BufferedProtocol):
             self._send(transport, out, size)
             self._turn_away(error.feature, error.client_id)
             return
+        except FrameTooLarge as error:
+            self._send(transport, out, size)
+            self._not_kafka(error)
+            return
         except (CloseConnection, DecodeError) as error:
             self._send(transport, out, size)
             self._refuse(str(error))
@@ -586,7 +603,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_if_answered()
         elif peer.muted is not None:
             self._rest(transport)
-        elif (not backlog and self._has_room()) is not self._reading:
+        elif (not (backlog or framer.left) and self._has_room()) is not self._reading:
             self._reading = not self._reading
             if self._reading:
                 if self.began is not None:

@@ -19,6 +19,7 @@ from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server import limits
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
+    CUT,
     FLUSH_BYTES,
     MAX_IN_FLIGHT,
     PIECE,
@@ -363,6 +364,30 @@ async def test_a_connection_whose_turn_it_is_starts_a_request_however_late_it_is
         assert turns <= 3
     assert transport.written == b"<now1><now2>"
     assert slicer.until < slicer.now()
+
+
+async def test_tiny_frames_are_cut_a_hundred_at_a_time(harness: Harness) -> None:
+    """64 KiB may have thousands of them, and many connections may have sent some in one turn of the event loop."""
+    connection, work = harness.connection, asyncio.get_running_loop().create_future()
+    connection.peer.hold(work)
+    requests = [b"now%d" % number for number in range(5 * CUT)]
+    harness.feed(b"".join(map(frame, requests)))
+    assert len(connection._backlog) == CUT
+    assert connection.busy
+    assert not connection.reading
+    work.set_result(None)
+    while connection.busy:
+        await turn()
+    assert harness.answered() == b"".join(b"<%s>" % request for request in requests)
+    assert connection.reading
+
+
+async def test_what_is_no_frame_closes_the_connection_after_the_requests_before_it(harness: Harness) -> None:
+    harness.feed(frame(b"now") * (CUT + 10) + struct.pack(">i", -1))
+    while harness.connection.busy:
+        await turn()
+    assert harness.transport.is_closing()
+    assert harness.answered() == b"<now>" * CUT
 
 
 async def test_deferred_responses_start_no_more_requests_than_fit_into_a_turn(harness: Harness) -> None:
