@@ -373,8 +373,7 @@ async def test_tiny_frames_are_cut_a_hundred_at_a_time(harness: Harness) -> None
     requests = [b"now%d" % number for number in range(5 * CUT)]
     harness.feed(b"".join(map(frame, requests)))
     assert len(connection._backlog) == CUT
-    assert connection.busy
-    assert not connection.reading
+    assert (connection.busy, connection.reading) == (True, False)
     work.set_result(None)
     while connection.busy:
         await turn()
