@@ -19,14 +19,14 @@ from typing import Final
 from barnabas_broker.periodic import PeriodicTimer
 
 #: Allocations that start a collection of the youngest generation, and collections that start one of the next. A request
-#: of many elements should not start one at every step. Together: 90,000 objects are examined at most, in 5 to 20 ms.
+#: of many elements should not start one at every step. Together, up to 90,000 objects are examined, in 5 to 20 ms.
 THRESHOLDS: Final = (10_000, 1, 1)
 #: Seconds between two checks.
 _CHECK_SECONDS: Final = 2.0
 #: Seconds of processor time between two checks up to which a broker counts as quiet. Traffic does not tell: one small
 #: request may cause much work.
 QUIET_SECONDS: Final = 0.2
-#: Blocks of memory, most of them under 100 bytes, by which a broker has grown at least before a full collection.
+#: A full collection waits until a broker has grown by so many blocks of memory, most of them under 100 bytes.
 LEAST_GROWTH: Final = 500_000
 #: The same for one that is busy: nearly all that is new is in use, and a full collection takes long.
 LEAST_GROWTH_BUSY: Final = 2_000_000

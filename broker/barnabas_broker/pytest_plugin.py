@@ -44,7 +44,7 @@ _BROKERS: "Final[pytest.StashKey[list[Broker]]]" = pytest.StashKey()
 _CLUSTERS: "Final[pytest.StashKey[_Clusters]]" = pytest.StashKey()
 _STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
 _REPORTS: Final[pytest.StashKey[Path]] = pytest.StashKey()
-#: Characters of the test's name in a topic's name at most.
+#: Maximum characters of the test's name in a topic's name.
 _MOST_CHARACTERS: Final = 150
 
 

@@ -22,7 +22,7 @@ from barnabas_protocol.backoff import Backoff
 
 log = logger("supervisor")
 
-#: Seconds until a process that ended is started again: the first time, and at most.
+#: Seconds until a process that ended is started again: the first pause, and the longest.
 RESTART_SECONDS: Final = (1.0, 30.0)
 #: Seconds after which a process has run for long: the pauses begin anew.
 STEADY_SECONDS: Final = 60.0

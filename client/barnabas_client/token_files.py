@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas_client.tokens import AbstractTokenProvider
 
-#: Bytes of a file with a token at most.
+#: Maximum bytes of a file with a token.
 _LARGEST: Final = 1024 * 1024
 
 

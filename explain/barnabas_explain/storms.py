@@ -15,7 +15,7 @@ STORM_REBALANCES: Final = 6
 STORM_SECONDS: Final = 60.0
 #: A storm is over after this many seconds without a rebalance.
 CALM_SECONDS: Final = 120.0
-#: Groups that are watched at most; beyond that the least recently rebalanced one is dropped.
+#: Maximum number of groups that are watched; beyond that the least recently rebalanced one is dropped.
 _MAX_GROUPS: Final = 10_000
 
 

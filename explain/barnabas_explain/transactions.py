@@ -25,9 +25,9 @@ from barnabas_protocol.counts import counted
 VERSION: Final = 1
 SLOW: Final = "transaction_slow"
 ENDED: Final = "transaction_ended"
-#: Partitions that one record lists at most.
+#: Maximum number of partitions that one record lists.
 MOST_PARTITIONS: Final = 200
-#: Partitions that one sentence names at most.
+#: Maximum number of partitions that one sentence names.
 _MOST_NAMED: Final = 10
 
 EventRecord = dict[str, Any]

@@ -22,6 +22,9 @@ _ANY = re.compile("|".join(rf"(?P<t{number}>\b({word})\b)" for number, word in e
 #: Openings of docstrings that do not say what a thing is.
 _RIDDLE = re.compile(r'\s*r?"""(What|Who|Whom|All but)\b')
 
+#: A bound that hangs on a noun: "Bytes of a file at most."
+_HANGING = re.compile(r"\s*#:? .*\bat (most|least)([.:;,]|$)")
+
 
 def pages() -> list[Path]:
     """The sources of the packages, the examples, and the documentation."""
@@ -56,6 +59,18 @@ def test_a_docstring_names_the_thing_at_its_beginning() -> None:
         if _RIDDLE.match(line)
     ]
     assert riddles == [], "say what it is or does: 'Cache of ...', 'Computes ...'"
+
+
+def test_no_bound_hangs_on_a_noun_in_a_comment() -> None:
+    folders = [PROJECT / name for name in ("protocol", "explain", "broker", "client", "pipeline")]
+    hanging = [
+        f"{path.relative_to(PROJECT)}:{number}: {line.strip()}"
+        for folder in folders
+        for path in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _HANGING.match(line)
+    ]
+    assert hanging == [], "say 'Maximum bytes of a file.', not 'Bytes of a file at most.'"
 
 
 def test_a_word_that_is_not_used_is_found() -> None:

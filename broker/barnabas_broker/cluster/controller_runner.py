@@ -25,7 +25,7 @@ from barnabas_protocol.errors import KafkaError
 
 log = logger("controller")
 
-#: Seconds until a failed reaction is repeated: the first time, and at most.
+#: Seconds until a failed reaction is repeated: the first pause, and the longest.
 _RETRY_SECONDS: Final = (0.1, 2.0)
 #: Failures in a row that are logged for debugging only.
 _EXPECTED_FAILURES: Final = 2

@@ -30,13 +30,13 @@ from barnabas_broker.cluster.kv import (
     TxnOutcome,
 )
 
-#: Seconds that a call may take on one endpoint, at least and at most.
+#: Seconds that a call may take on one endpoint: the shortest limit, and the longest.
 CALL_SECONDS: Final = (1.0, 5.0)
 #: How much longer a call may take than the one before took.
 _CALL_FACTOR: Final = 3.0
 #: Seconds that a range read may take: it may return megabytes.
 READ_SECONDS: Final = 5.0
-#: Seconds that setting up a watch may take, at least.
+#: Minimum seconds that setting up a watch may take.
 WATCH_SECONDS: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),

@@ -62,17 +62,17 @@ APPEND_SECONDS: Final = 6.0
 #: Batches, or bytes of batches, after which a snapshot is due.
 SNAPSHOT_BATCHES: Final = 1000
 SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
-#: Bytes of one value at most; etcd rejects requests over 1.5 MB.
+#: Maximum bytes of one value; etcd rejects requests over 1.5 MB.
 _VALUE_BYTES: Final = 1_400_000
 #: Bytes above which a value is compressed.
 _PLAIN_BYTES: Final = 4096
-#: Bytes of a decompressed value at most.
+#: Maximum bytes of a decompressed value.
 _TEXT_BYTES: Final = 256 * 1024 * 1024
 #: Bytes of one part of a snapshot, about.
 _PART_BYTES: Final = 1_000_000
 #: Batches or parts of a snapshot in one read.
 _PAGE: Final = 32
-#: Seconds between attempts while etcd does not answer: the first time, and at most.
+#: Seconds between attempts while etcd does not answer: the first pause, and the longest.
 _PAUSE_SECONDS: Final = (0.1, 2.0)
 #: Digits of the number of a batch.
 _DIGITS: Final = 20

@@ -28,9 +28,9 @@ log = logger("cluster")
 NAME: Final = "cluster.image"
 FORMAT: Final = "barnabas-cluster-image"
 VERSION: Final = 1
-#: Bytes of a file at most.
+#: Maximum bytes of a file.
 MAX_BYTES: Final = 256 * 1024 * 1024
-#: Seconds between two writes at least, and in proportion to the time that the last one took.
+#: Minimum seconds between two writes, and in proportion to the time that the last one took.
 _PAUSE_SECONDS: Final = 0.5
 _PAUSE_FACTOR: Final = 20
 #: The longest pause, in seconds, while it cannot be written.

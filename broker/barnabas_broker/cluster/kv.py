@@ -14,7 +14,7 @@ from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
-#: Seconds before a broken watch is set up again: the first time, and at most.
+#: Seconds before a broken watch is set up again: the first pause, and the longest.
 _RETRY_SECONDS: Final = (0.05, 2.0)
 
 

@@ -19,11 +19,11 @@ from barnabas_broker.logs import logger
 
 log = logger("cluster")
 
-#: Renewals in one session, while etcd answers fast, and at most.
+#: Renewals in one session: while etcd answers fast, and the most.
 _RENEWALS: Final = (3, 20)
 #: Part of the session after which a renewal should have been answered, while etcd answers fast.
 _PATIENCE: Final = 0.25
-#: Seconds between requests while etcd does not answer: the first time, and at most.
+#: Seconds between requests while etcd does not answer: the first pause, and the longest.
 _PROBE_SECONDS: Final = (0.2, 1.0)
 
 

@@ -36,7 +36,7 @@ from barnabas_protocol.errors import KafkaError
 
 log = logger("cluster")
 
-#: Seconds between attempts while etcd does not answer: the first time, and at most.
+#: Seconds between attempts while etcd does not answer: the first pause, and the longest.
 _RETRY_SECONDS: Final = (0.2, 2.0)
 #: Seconds between looks whether an earlier registration with this node id has ended.
 _LOOK_SECONDS: Final = 0.2

@@ -70,10 +70,10 @@ T = TypeVar("T")
 START_SECONDS: Final = 30.0
 #: Seconds that a controlled shutdown may take.
 LEAVE_SECONDS: Final = 5.0
-#: Seconds between attempts while etcd does not answer: the first time, and at most.
+#: Seconds between attempts while etcd does not answer: the first pause, and the longest.
 _RETRY_SECONDS: Final = (0.2, 2.0)
-#: Seconds between attempts of background work that fails unexpectedly: the first time, and at most; and seconds of work
-#: after which the pauses begin anew.
+#: Seconds between attempts of background work that fails unexpectedly: the first pause, and the longest; and seconds of
+#: work after which the pauses begin anew.
 _FAILED_SECONDS: Final = (0.5, 30.0)
 _STEADY_SECONDS: Final = 60.0
 #: Seconds between looks whether the controller has added this broker.

@@ -11,7 +11,7 @@ from typing import Final
 
 #: The name of the file in a data directory.
 NAME: Final = "cluster.owner"
-#: Bytes of the file at most.
+#: Maximum bytes of the file.
 _MAX_BYTES: Final = 4096
 
 

@@ -813,7 +813,7 @@ HTTP_MAX_CONNECTIONS = _int(
     "more, the one that has carried out no request for longest is closed. Barnabas' own.",
     low=1,
 )
-# Kafka's default is 9000. This is what etcd's leases can be at least, so that a dead leader is replaced in 3 s.
+# Kafka's default is 9000. This is the shortest lease of etcd, so that a dead leader is replaced in 3 s.
 BROKER_SESSION_TIMEOUT_MS = _int(
     "broker.session.timeout.ms", 2000, "Ms without a lease renewal after which a broker is fenced.", 1000
 )

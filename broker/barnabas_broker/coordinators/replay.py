@@ -14,7 +14,7 @@ from barnabas_protocol.wire import Buffer
 
 #: Records that are replayed before other tasks may run.
 STEP: Final = 2_000
-#: Bytes of a batch's decompressed records at most: they are decompressed on the event loop. Brokers write less than a
+#: Maximum bytes of a batch's decompressed records: they are decompressed on the event loop. Brokers write less than a
 #: megabyte; what changes the protocol of a large group is up to eight, compressed to one. Clients cannot write.
 MOST_DECOMPRESSED: Final = 16 * 1024 * 1024
 

@@ -21,8 +21,8 @@ log = logger("coordinator")
 
 #: Bytes of records in a batch: a little less than Kafka's default of ``message.max.bytes``.
 BATCH_BYTES: Final = 960 * 1024
-#: Records that are appended in one iteration of the loop, at most, unless one call of :meth:`Writer.add` brings more:
-#: encoding them takes up to 10 ms.
+#: Maximum number of records that are appended in one iteration of the loop, unless one call of :meth:`Writer.add`
+#: brings more: encoding them takes up to 10 ms.
 _BATCH_RECORDS: Final = 1_000
 #: The level of zstd: megabytes take a few milliseconds.
 _LEVEL: Final = 1

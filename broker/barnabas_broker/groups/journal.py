@@ -21,7 +21,7 @@ from barnabas_protocol.records import build_batch
 
 log = logger("coordinator")
 
-#: Events that wait to be written at most.
+#: Maximum number of events that wait to be written.
 _MAX_WAITING: Final = 20_000
 #: Events that are written in one iteration of the loop.
 _EVENTS_PER_STEP: Final = 200

@@ -37,7 +37,7 @@ from barnabas_protocol.messages.describe_topic_partitions import (
 )
 from barnabas_protocol.registry import ApiKey
 
-#: Partitions of one response at most (max.request.partition.size.limit).
+#: Maximum number of partitions of one response (max.request.partition.size.limit).
 _LIMIT: Final = 2000
 
 

@@ -39,7 +39,7 @@ from barnabas_protocol.registry import ApiKey
 
 #: Quotas that one request may change, and entities that it may name.
 MOST_CHANGES: Final = 1000
-#: Parts of an entity in a request; valid ones have two at most.
+#: Parts of an entity in a request; valid ones have one or two.
 MOST_PARTS: Final = 16
 #: How a component of a filter matches.
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2

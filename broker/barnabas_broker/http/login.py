@@ -18,9 +18,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-#: Characters of a token at least: no one shall find it by trying.
+#: Minimum characters of a token: no one shall find it by trying.
 SHORTEST: Final = 16
-#: Bytes of a token file at most.
+#: Maximum bytes of a token file.
 _LONGEST: Final = 4096
 _SCHEME: Final = "bearer "
 

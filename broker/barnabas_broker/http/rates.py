@@ -12,7 +12,7 @@ from math import nan
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-#: Seconds that a rate is the average of, at least. Until two looks are that far apart it is not known, rather than 0.
+#: Minimum seconds that a rate is the average of. Until two looks are that far apart it is not known, rather than 0.
 LEAST: Final = 10.0
 #: The average is that of the time since the last mark but one; marks are at least this many seconds apart.
 _MARKS: Final = 15.0

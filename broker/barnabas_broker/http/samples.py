@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.http.rates import UNKNOWN, Movement, Offsets, Rates, shown
 
-#: Seconds between two samples of a group, at least.
+#: Minimum seconds between two samples of a group.
 INTERVAL: Final = 2.0
 #: Groups and partitions of which samples are kept; further ones have none.
 MOST_GROUPS: Final = 1_000

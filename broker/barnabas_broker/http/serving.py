@@ -35,9 +35,9 @@ HEAD_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
 #: Seconds in which a client reads nothing of a response.
 STALLED_SECONDS: Final = 60.0
-#: Seconds between two log lines that say how often something was repeated, at most.
+#: Maximum seconds between two log lines that say how often something was repeated.
 TICK_SECONDS: Final = 5.0
-#: Connections: a part of all descriptors, and how many at least.
+#: Connections: a part of all descriptors, and the fewest.
 _SHARE: Final = 16, 4
 #: Connections that may wait to be accepted.
 _BACKLOG: Final = 128

@@ -29,9 +29,9 @@ from barnabas_broker.security.bindings import AclBinding
 from barnabas_broker.security.permissions import read_acls
 from barnabas_protocol.suggestions import did_you_mean
 
-#: Bytes of a file at most: records belong into files of their own.
+#: Maximum bytes of a file: records belong into files of their own.
 _MOST_BYTES: Final = 4 * 1024 * 1024
-#: Collections within each other at most: those of a record's value have some.
+#: Maximum number of collections within each other: those of a record's value have some.
 _MOST_DEPTH: Final = 32
 _ENTITIES: Final = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 #: The name that stands for all that have no quota of their own.

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-#: What is forgotten in one tick, at most.
+#: Maximum number of values that are forgotten in one tick.
 _TICK: Final = 2_000
 #: Held entries that are looked at when there is no room.
 _LOOK: Final = 16

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.offload import Offload
 from barnabas_broker.steps import Steps
 
-#: Seconds of one slice, at least; it ends with a step.
+#: Minimum seconds of one slice; it ends with a step.
 SLICE: Final = 0.01
 
 #: Whose work it is: its principal, and its address.

@@ -38,10 +38,10 @@ Propose = Callable[[Sequence[IsrChange]], Awaitable[None]]
 Report = Callable[[Sequence[LogEnd]], Awaitable[None]]
 #: Takes replicas of this broker out of the ISRs and the ELRs. Raises KafkaError.
 Withdraw = Callable[[Sequence[Withdrawal]], Awaitable[None]]
-#: Seconds until a report that has failed is repeated: the first time, and at most.
+#: Seconds until a report that has failed is repeated: the first pause, and the longest.
 _RETRY_SECONDS: Final = (1.0, 10.0)
-#: The pause between two resignations that leave too few replicas in sync, in times of silence: at first, and at most.
-#: After twice the longest pause without one they begin anew.
+#: The pause between two resignations that leave too few replicas in sync, in times of silence: the first pause, and the
+#: longest. After twice the longest pause without one they begin anew.
 _TRIALS: Final = (1, 16)
 
 

@@ -41,9 +41,9 @@ log = logger("replication")
 #: Replicas that are created and deleted in one turn of the event loop, and seconds that this may take.
 CHANGED_AT_ONCE: Final = 100
 CHANGING_SECONDS: Final = 0.005
-#: Seconds until replicas are created for which there was no space: the first time, and at most.
+#: Seconds until replicas are created for which there was no space: the first pause, and the longest.
 RETRY_SECONDS: Final = (1.0, 10.0)
-#: Seconds until a replica that has lost records is tried again, if that has failed: the first time, and at most.
+#: Seconds until a replica that has lost records is tried again, if that has failed: the first pause, and the longest.
 _HEAL_SECONDS: Final = (1.0, 30.0)
 #: Replicas that have lost records, in the text of a condition.
 _SHOWN_LOSSES: Final = 5

@@ -32,9 +32,9 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("replication")
 
-#: Seconds between attempts to leave: the first time, and at most.
+#: Seconds between attempts to leave: the first pause, and the longest.
 _LEAVE_SECONDS: Final = (0.1, 5.0)
-#: Seconds until a trial write: the first time, and at most.
+#: Seconds until a trial write: the first pause, and the longest.
 _TRIAL_SECONDS: Final = (1.0, 30.0)
 #: Seconds of writing after which the pauses begin anew.
 _STEADY_SECONDS: Final = 60.0

@@ -23,7 +23,7 @@ from barnabas_broker.security.sasl import Authenticated, AuthenticationFailed, E
 OAUTHBEARER: Final = "OAUTHBEARER"
 #: The class that Kafka's configurations name for it.
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-#: Characters of a token at most. Those of common providers have one to eight thousand.
+#: Maximum characters of a token. Those of common providers have one to eight thousand.
 LONGEST_TOKEN: Final = 32_768
 _LONGEST_NAME: Final = 100
 #: What ends each part of a message.

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-#: Bytes of a certificate at most: TLS limits a chain to 16 MiB, OpenSSL a handshake message to less.
+#: Maximum bytes of a certificate: TLS limits a chain to 16 MiB, OpenSSL a handshake message to less.
 LARGEST: Final = 1024 * 1024
 
 _SEQUENCE: Final = 0x30

@@ -8,7 +8,7 @@ import base64
 import re
 from typing import Final
 
-#: Characters of a store at most; a bundle of all public certification authorities has 200 thousand.
+#: Maximum characters of a store; a bundle of all public certification authorities has 200 thousand.
 LARGEST: Final = 4 * 1024 * 1024
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----([^-]*)-----END \1-----")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+=*")

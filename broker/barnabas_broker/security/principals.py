@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-#: Characters of the rules at most: they are read with a regular expression.
+#: Maximum characters of the rules: they are read with a regular expression.
 LONGEST_RULES: Final = 65_536
 _RULE: Final = re.compile(
     r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|)\s*(?:,|$)", re.DOTALL | re.ASCII

@@ -29,7 +29,7 @@ from barnabas_broker.security.bearer import (
 )
 from barnabas_protocol.printable import printable
 
-#: Bytes of a set of keys at most, and keys.
+#: Maximum bytes of a set of keys, and keys.
 LARGEST_SET: Final = 1024 * 1024
 MOST_KEYS: Final = 200
 _LONGEST_HEADER: Final = 4096

@@ -35,7 +35,7 @@ log = logger("server")
 ANSWER_SECONDS: Final = 10.0
 #: Seconds between two readings because of tokens whose key is not known.
 SOONER_SECONDS: Final = 10.0
-#: Seconds to wait after a failure at least.
+#: Minimum seconds to wait after a failure.
 SHORTEST_SECONDS: Final = 0.1
 _SHOWN: Final = 200
 

@@ -39,7 +39,7 @@ BACKLOG: Final = 1024
 SWEEP_SECONDS: Final = 5.0
 #: Connections that are closed before others get their turn.
 _CLOSES: Final = 64
-#: Second descriptors of sockets, and TLS handshakes: a part of all descriptors each, and how many at least and at most.
+#: Second descriptors of sockets, and TLS handshakes: a part of all descriptors each, the fewest and the most.
 DIRECT: Final = 32, 8, 1024
 HANDSHAKES: Final = 32, 8, 512
 #: Seconds for the rest of a request while others wait for memory.

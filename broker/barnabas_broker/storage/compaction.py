@@ -47,7 +47,7 @@ DELETE_HORIZON: Final = 0x40
 _LONGEST_KEY: Final = 16
 #: The most keys whose last offset is kept in memory; a log with more is cleaned in several rounds.
 MOST_KEYS: Final = 1_000_000
-#: Bytes of the records of a control batch at most.
+#: Maximum bytes of the records of a control batch.
 _MOST_CONTROL: Final = 64 * 1024
 _UINT32: Final = struct.Struct(">I")
 

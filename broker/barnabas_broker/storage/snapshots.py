@@ -17,7 +17,7 @@ from barnabas_protocol.wire import Buffer
 
 log = logger("storage")
 
-#: Bytes of the records of a control batch at most; there is one, of a few bytes.
+#: Maximum bytes of the records of a control batch; there is one, of a few bytes.
 _MOST_CONTROL: Final = 64 * 1024
 #: Entries of the index before a snapshot from which on the batches of its producers are looked up. With the default of
 #: `log.index.interval.bytes` these are 128 KB of small batches, or as many batches of more than 4 KB.

@@ -48,7 +48,7 @@ _INT64_END: Final = 1 << 63
 #: inspection under a few milliseconds.
 MOST_DECOMPRESSED: Final = 1024 * 1024
 MOST_SINGLE: Final = 4096
-#: Bytes of records for a compacted topic that are checked on the event loop at most.
+#: Maximum bytes of records for a compacted topic that are checked on the event loop.
 _LARGE: Final = 64 * 1024
 #: Of a batch with more invalid records the response names only the first ones.
 MOST_ERRORS: Final = 1000

@@ -22,7 +22,7 @@ from barnabas_broker.testing.link import Command
 
 #: Seconds between two checks whether the parent runs.
 _WATCH_SECONDS: Final = 1.0
-#: Bytes of a command at most.
+#: Maximum bytes of a command.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 

@@ -10,7 +10,7 @@ from barnabas_broker.testing.link import Target
 
 #: Seconds that a broker may take for the work that has become due: a week of checks every second takes some.
 _ADVANCE_SECONDS: Final = 60.0
-#: In how many strides a clock is advanced at most.
+#: Maximum number of strides in which a clock is advanced.
 _MOST_STRIDES: Final = 10_000
 
 

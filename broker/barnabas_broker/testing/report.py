@@ -13,11 +13,11 @@ from barnabas_explain.chart import chart
 from barnabas_explain.doctor import examine_past
 from barnabas_explain.records import read_event
 
-#: Lines of a section at most.
+#: Maximum number of lines of a section.
 _MOST_LINES: Final = 60
 #: Groups whose timeline is written to a file.
 _MOST_FILES: Final = 20
-#: Characters of a group's name in the name of its file at most.
+#: Maximum characters of a group's name in the name of its file.
 _MOST_CHARACTERS: Final = 60
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: Lines of requests in a report at most.
+#: Maximum number of lines of requests in a report.
 MOST_LINES: Final = 50
 
 

@@ -33,7 +33,7 @@ log = logger("transactions")
 _VERSION: Final = 2
 #: Partitions in one request, about; a single transaction may have more.
 _AT_ONCE: Final = 2_000
-#: Seconds before another attempt: the first time, and at most.
+#: Seconds before another attempt: the first pause, and the longest.
 _RETRY_SECONDS: Final = (0.05, 5.0)
 #: Attempts after which it is worth a warning: about ten seconds.
 _MANY: Final = 8

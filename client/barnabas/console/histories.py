@@ -35,7 +35,7 @@ _IDLE: Final = 60.0
 _IDLE_POLLED: Final = 3_600.0
 #: Groups whose events are kept; beyond that the one that was asked for least recently is dropped.
 _MOST: Final = 16
-#: Seconds between attempts to read events: the first, and at most.
+#: Seconds between attempts to read events: the first pause, and the longest.
 _BACKOFF: Final = (0.5, 30.0)
 #: Seconds between descriptions of a group.
 _INTERVAL: Final = 1.0

@@ -14,7 +14,7 @@ from barnabas_client.cli.reset import Plan, as_data, commit, make_plan
 #: Plans that wait for their confirmation, and for how many seconds. Offsets that were looked up are soon out of date.
 _MOST_PLANS: Final = 64
 _SECONDS: Final = 300.0
-#: Topics of a reset at most.
+#: Maximum number of topics of a reset.
 _MOST_TOPICS: Final = 1_000
 #: Targets by the names that a page sends: the option of the command, and what reads its value.
 _TARGETS: Final[dict[str, tuple[str, Callable[[str], object] | None]]] = {

@@ -67,7 +67,7 @@ _PATIENCE: Final = 1.5
 _CHARTS: Final = 16
 #: Connections at a time.
 _MOST_CONNECTIONS: Final = 100
-#: Bytes of a request body at most.
+#: Maximum bytes of a request body.
 _MOST_BYTES: Final = 256 * 1024
 #: The status when no broker answers, or one refuses: the console does what a gateway does.
 _BAD_GATEWAY: Final = 502

@@ -17,7 +17,7 @@ from barnabas_explain.storm_score import FLAPPING, Score
 
 #: States in which no rebalance goes on.
 _CALM: Final = ("Stable", "Empty", "Dead", "")
-#: Groups that are watched at most; beyond that those that were seen least recently are dropped.
+#: Maximum number of groups that are watched; beyond that those that were seen least recently are dropped.
 _MOST_GROUPS: Final = 50_000
 
 

@@ -32,7 +32,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
 
-#: Seconds that connections have at least to send their last requests.
+#: Minimum seconds that connections have to send their last requests.
 _LEAST_PATIENCE: Final = 0.05
 
 

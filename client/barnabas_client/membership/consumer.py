@@ -75,7 +75,7 @@ _COORDINATOR_GONE: Final = (
 )
 #: The coordinator has removed this member.
 _FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-#: Seconds that the coordinator has at least to answer a heartbeat: it never holds one back.
+#: Minimum seconds that the coordinator has to answer a heartbeat: it never holds one back.
 _LEAST_PATIENCE: Final = 10.0
 
 

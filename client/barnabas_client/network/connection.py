@@ -51,7 +51,7 @@ _OF_LOGIN: Final = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KE
 #: The parts of a session after which a connection logs in again: when nothing is in flight, and in any case.
 _RENEW: Final = 0.85
 _RENEW_NOW: Final = 0.95
-#: Seconds between two logins at least: a broker takes none sooner.
+#: Minimum seconds between two logins: a broker takes none sooner.
 _LEAST: Final = 1.1
 #: Why a connection has ended, if the broker did it.
 _BROKE_OFF: Final = "it broke off"

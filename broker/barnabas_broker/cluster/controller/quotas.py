@@ -15,7 +15,7 @@ from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet, Q
 from barnabas_broker.quotas.entities import CLIENT_ID, IP, USER, WHOLE, QuotaEntity, QuotaKey, describe
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: Bytes of a name at most; Kafka has no bound.
+#: Maximum bytes of a name; Kafka has no bound.
 LONGEST: Final = 1024
 #: How far a whole number may be from one.
 _WHOLE: Final = 1e-6

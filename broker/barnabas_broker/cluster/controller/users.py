@@ -10,7 +10,7 @@ from barnabas_broker.security.scram import ScramCredential
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.scram import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism
 
-#: Bytes of a name, and of a salt, at most; Kafka has no bounds.
+#: Maximum bytes of a name, and of a salt; Kafka has no bounds.
 LONGEST: Final = 1024
 _MECHANISMS: Final = frozenset(ScramMechanism)
 

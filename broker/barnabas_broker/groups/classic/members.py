@@ -12,8 +12,8 @@ from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequestProtocol
 
-#: Pending members per group at most; beyond that the oldest is dropped. Clients that ask for member ids and never join
-#: can then neither fill the memory nor keep others out: an honest client joins within a round trip.
+#: Maximum number of pending members per group; beyond that the oldest is dropped. Clients that ask for member ids and
+#: never join can then neither fill the memory nor keep others out: an honest client joins within a round trip.
 MAX_PENDING: Final = 10_000
 
 #: Heartbeats and commits compare with it several times; a global is cheaper than the enum's attribute.

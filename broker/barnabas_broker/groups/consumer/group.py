@@ -135,16 +135,16 @@ _RETRY_SECONDS: Final = 1.0
 _ASSIGNOR_SECONDS: Final = 0.5
 #: Seconds after a new target in which heartbeats that have waited for it wait for partitions that others revoke, too.
 _RELEASE_SECONDS: Final = 0.5
-#: Seconds between two heartbeats of a member that waits for a target or for partitions, at least; and how many of these
+#: Minimum seconds between two heartbeats of a member that waits for a target or for partitions; and how many of these
 #: heartbeats there are per second, about.
 _SOON_SECONDS: Final = 0.1
 _SOON_PER_SECOND: Final = 20_000
-#: Records that are appended together at most; a target of thousands of members does not fit into one batch.
+#: Maximum number of records that are appended together; a target of thousands of members does not fit into one batch.
 _RECORDS_PER_APPEND: Final = 500
 #: Records that one step makes.
 _RECORDS_PER_STEP: Final = 500
-#: Members that one call reconciles after a new target, or checks because they are due, at most; the others follow
-#: _STEP_SECONDS later, when the loop has done other work.
+#: Maximum number of members that one call reconciles after a new target, or checks because they are due. The others
+#: follow _STEP_SECONDS later, when the loop has done other work.
 _MEMBERS_PER_STEP: Final = 100
 #: As long as their targets do not have more topics than this.
 _TOPICS_PER_STEP: Final = 1_000
@@ -152,16 +152,16 @@ _STEP_SECONDS: Final = 0.001
 #: Seconds beyond the end of a session: more than what a float rounds.
 _MOMENT: Final = 0.001
 
-#: Bytes of a record beside the names in its key and what is variable in its value, at most.
+#: Maximum bytes of a record beside the names in its key and what is variable in its value.
 RECORD_BYTES: Final = 80
 #: Heartbeat intervals that a member may take to revoke partitions before the first warning.
 _HEARTBEATS_TO_REVOKE: Final = 2
 
-#: Members whose gains and losses one group event lists at most, and the topics of their targets, together.
+#: Maximum number of members whose gains and losses one group event lists, and the topics of their targets, together.
 _MAX_MOVES: Final = 200
 _MAX_MOVED_TOPICS: Final = 2_000
 
-#: Topics that an event about a regular expression names at most.
+#: Maximum number of topics that an event about a regular expression names.
 _MAX_NAMED: Final = 20
 
 

@@ -13,10 +13,11 @@ from barnabas_broker.steps import Steps
 #: Seconds that have to pass between two refreshes of a group's expressions.
 MIN_REFRESH_INTERVAL: Final = 10.0
 
-#: Different regular expressions of the members of one group, at most. Kafka has no such limit.
+#: Maximum number of different regular expressions of the members of one group. Kafka has no such limit.
 MAX_REGEXES: Final = 100
 
-#: Names of topics that all regular expressions of a group match together, at most. Each is in memory and in a record.
+#: Maximum number of names of topics that all regular expressions of a group match together. Each is in memory and in a
+#: record.
 MAX_NAMES: Final = 100_000
 
 #: Names of topics that a group takes over in one call, about.

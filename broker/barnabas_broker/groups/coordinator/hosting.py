@@ -51,7 +51,8 @@ T = TypeVar("T")
 
 log = logger("coordinator")
 
-#: Groups with nothing but pending members that are kept at most: a client may ask for member ids in ever new groups.
+#: Maximum number of groups with nothing but pending members that are kept: a client may ask for member ids in ever new
+#: groups.
 MAX_UNUSED_GROUPS = 20_000
 
 
@@ -64,8 +65,8 @@ _SMALL: Final = 200
 #: large record count as one.
 _RECORDS_PER_STEP: Final = 250
 _BYTES_PER_RECORD: Final = 1024
-#: Records that are appended together and encoded at once, at most; two topics in them count as one. More of them become
-#: a batch in later iterations.
+#: Maximum number of records that are appended together and encoded at once; two topics in them count as one. More of
+#: them become a batch in later iterations.
 MOST_AT_ONCE: Final = 600
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
 _CALLS_PER_STEP: Final = 20

@@ -54,7 +54,7 @@ from barnabas_protocol.subscriptions import CONSUMER
 _GROUPS_PER_STEP: Final = 200
 #: Partitions that are fetched in one iteration of the loop, once the commits before have ended.
 _STEPS: Final = 500
-#: Partitions that a group event lists at most.
+#: Maximum number of partitions that a group event lists.
 _MAX_LISTED: Final = 100
 
 #: From this version on OffsetCommit and OffsetFetch name topics by their ids.

@@ -13,7 +13,8 @@ from typing import Final
 from barnabas_broker.groups.consumer.assignment import GroupSpec, MemberSpec
 from barnabas_broker.groups.consumer.assignors.subscribers import subscribers_by_topic
 
-#: Rounds over all topics, at most: overlapping subscriptions converge slowly, and each round halves the imbalance.
+#: Maximum number of rounds over all topics: overlapping subscriptions converge slowly, and each round halves the
+#: imbalance.
 ROUNDS: Final = 16
 
 _NO_OWNER: Final = -1
