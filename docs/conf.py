@@ -4,11 +4,13 @@ The source folder is the project's, not ``docs/``: relative links between README
 on a repository's pages. Nothing is loaded from the network, neither by the build nor by the pages.
 """
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
 from typing import Generic, get_origin
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -121,6 +123,7 @@ html_theme = "furo"
 html_title = f"Barnabas {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs" / "_scorer.js")
 html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
@@ -146,6 +149,26 @@ def _add_index(app: Sphinx, error: Exception | None) -> None:
         shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
 
 
+def _add_overview(app: Sphinx, error: Exception | None) -> None:
+    """Write llms.txt, which names all pages with their subjects for language models: https://llmstxt.org.
+
+    The subject of a page is what README.md says of it, or its first sentence.
+    """
+    if error is not None or app.builder.name != "html":
+        return
+    readme = (ROOT / "README.md").read_text("utf-8")
+    subjects = dict(re.findall(r"^- \[[^\]]+\]\(([\w/-]+)\.md\)[:,] (.+)$", readme, re.MULTILINE))
+    lines = [f"# {project} {release}", "", f"> {_PROJECT['description']}."]
+    for caption, pages in NAVIGATION.items():
+        lines += ["", f"## {caption}", ""]
+        for page in pages:
+            if (subject := subjects.get(page)) is None:
+                paragraph = next(app.env.get_doctree(page).findall(nodes.paragraph))
+                subject = paragraph.astext().replace("\n", " ").partition(". ")[0].rstrip(".:")
+            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html): {subject}")
+    (app.outdir / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")
+
+
 def _skip_fields(app: Sphinx, what: str, name: str, item: object, skip: bool, options: object) -> bool | None:
     """Leave out the fields of named tuples: the signature has them, and `Attributes:` describes them."""
     return True if type(item).__name__ == "_tuplegetter" else None
@@ -165,3 +188,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-bases", _show_public_bases)
     app.connect("source-read", _add_navigation)
     app.connect("build-finished", _add_index)
+    app.connect("build-finished", _add_overview)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import inspect
+import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -18,6 +20,7 @@ from barnabas import Admin, Consumer, Producer
 from barnabas.testing import Broker
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.options import KNOWN
+from tests.needs import missing
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -85,6 +88,35 @@ def test_the_site_begins_with_the_readme(site: Path) -> None:
     begins = Page(site / "index.html")
     assert "docs/guide/README.html" in begins.links
     assert "<h1>Barnabas" in (site / "index.html").read_text("utf-8")
+
+
+def test_the_overview_for_language_models_names_every_page(site: Path) -> None:
+    lines = (site / "llms.txt").read_text("utf-8").splitlines()
+    assert lines[0].startswith("# Barnabas ")
+    linked = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S.+$", "\n".join(lines), re.MULTILINE)
+    assert len(linked) == len([line for line in lines if line.startswith("- ")])
+    assert [page for page in linked if not (site / page).is_file()] == []
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html") if "_static" not in path.parts}
+    assert pages - set(linked) == {"README.html", "index.html", "genindex.html", "search.html", "py-modindex.html"}
+
+
+def test_the_search_finds_the_guide_before_the_changes(site: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        missing("node is not installed: apt install nodejs", on_this_machine=False)
+    queries = ["dead letter", "commit", "exactly once", "install", "pytest", "retention"]
+    command = [node, str(ROOT / "tests" / "docs" / "search.js"), str(site), *queries]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = dict(zip(queries, json.loads(done.stdout), strict=True))
+    assert found["dead letter"][0].startswith("docs/guide/")
+    assert found["commit"][0].startswith("docs/guide/")
+    assert found["exactly once"][0] == "docs/guide/exactly-once"
+    assert found["install"][0] == "docs/install"
+    assert found["retention"][0] == "docs/storage"
+    for query, pages in found.items():
+        assert {"CHANGELOG", "docs/benchmarks"}.isdisjoint(pages[:3]), query
+    assert any("CHANGELOG" in pages for pages in found.values()), "it is found, after the others"
 
 
 def test_the_search_finds_an_option(site: Path) -> None:
