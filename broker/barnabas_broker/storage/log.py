@@ -133,6 +133,8 @@ class Log:
         self.log_end_offset = recovered.log_end_offset
         self.high_watermark = recovered.high_watermark
         self.leader_epochs: LeaderEpochs = recovered.leader_epochs
+        #: Whether the recovery point was lowered for a truncation, and the disk was too full for the checkpoint.
+        self._checkpoint_owed = False
         self.producers: Producers = recovered.producers
         self.flusher = Flusher(
             disk,
@@ -630,7 +632,8 @@ class Log:
         begins: until it ends, a power cut may bring the removed records back, but none that follow a gap.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE, and nothing was removed.
+            KafkaError: KAFKA_STORAGE_ERROR; on a full disk less was removed, or nothing, and it may be tried again.
+                CORRUPT_MESSAGE, and nothing was removed.
         """
         if offset >= self.log_end_offset:
             return
@@ -638,6 +641,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return
         self.disk.check()
+        doing = f"truncation of {self.topic_partition}"
         try:
             segment, *later = self.segments.since(offset, closed_at=True)
             damage = segment.damage_at(offset)
@@ -651,13 +655,24 @@ class Log:
                 self.truncate_fully_and_start_at(offset)
                 return
             self._lower_recovery_point(offset)
-            if later:
+        except OSError as error:
+            raise self.disk.fail(doing, error) from error
+        if later:
+            try:
                 # The last one first, and all before the cut: none may come back behind a segment that was cut.
                 self._discard_files(reversed(later))
                 self.segments.replace(later, [])
                 self.disk.files.sync_directory(self.path)
+            except OSError as error:
+                raise self.disk.fail(doing, error, lasting=True) from error
+            # On a full disk the cut may fail. Then the log ends here, until it is tried again.
+            self._set_end(later[0].base_offset)
+        try:
             if position < segment.size:
                 segment.truncate(position, offset)
+        except OSError as error:
+            raise self.disk.fail(doing, error) from error
+        try:
             self._set_end(offset)
             remove_snapshots_after(self.disk.files, self.path, offset)
             load_producers(
@@ -665,26 +680,33 @@ class Log:
             )
             self.producers.replicated(self.high_watermark)
         except OSError as error:
-            raise self.disk.fail(f"truncation of {self.topic_partition}", error, lasting=True) from error
+            raise self.disk.fail(doing, error, lasting=True) from error
         self.flusher.rolled()
+        if self.disk.shortage is not None:
+            self.disk.worked()
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Remove everything, and continue at `offset`.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR; on a full disk nothing was removed, as a rule, and it may be tried again.
         """
         self.disk.check()
-        self.log_start_offset, lower = min(self.log_start_offset, offset), offset < self.log_start_offset
+        doing, start = f"truncation of {self.topic_partition}", self.log_start_offset
+        self.log_start_offset = min(start, offset)
         try:
-            self._lower_recovery_point(offset, checkpoint=lower)
+            self._lower_recovery_point(offset, checkpoint=offset < start)
+        except OSError as error:
+            self.log_start_offset = start
+            raise self.disk.fail(doing, error) from error
+        try:
             old = list(self.segments)
             # Rename their files first: the new segment may have the base offset of one of them.
             self._discard_files(reversed(old))
             self.segments.replace(old, [Segment.create(self.disk.files, self.path, offset, now_ms)])
             remove_snapshots_after(self.disk.files, self.path, -1)
         except OSError as error:
-            raise self.disk.fail(f"truncation of {self.topic_partition}", error, lasting=True) from error
+            raise self.disk.fail(doing, error, lasting=True) from error
         self.log_start_offset = offset
         self.leader_epochs.clear()
         self.producers.clear(offset)
@@ -695,10 +717,12 @@ class Log:
         """Report a truncation to the flusher; write a lower recovery point to the disk first, because records that are
         appended after the cut must not count as synced after a crash. With `checkpoint` the log start offset is lower,
         too: otherwise those records would be before it."""
-        lower = end_offset < self.flusher.recovery_point
+        lower = end_offset < self.flusher.recovery_point or self._checkpoint_owed
         self.flusher.truncated(end_offset)
         if lower or checkpoint:
+            self._checkpoint_owed = True
             self.disk.checkpoint_now()
+            self._checkpoint_owed = False
 
     def _set_end(self, offset: int) -> None:
         self.log_end_offset = offset

@@ -268,7 +268,7 @@ async def test_nothing_is_removed_while_the_mark_cannot_be_written(files: Memory
 async def test_lost_records_that_cannot_be_dropped_are_tried_less_and_less_often(
     files: MemoryFiles, caplog: pytest.LogCaptureFixture, takes_mark: bool
 ) -> None:
-    """A full disk. If it still takes the mark, the truncation fails, which takes the directory offline."""
+    """A full disk, which may still take the mark: then the truncation fails. It is done when there is room."""
     files.lose(segments(files)[1])
     broker = Broker(files, led_by(2, 4))
     attempts: list[float] = []
@@ -294,7 +294,7 @@ async def test_lost_records_that_cannot_be_dropped_are_tried_less_and_less_often
     assert len(caplog.records) < 30
     files.fault = None
     broker.later(60)
-    assert (broker.log.log_end_offset == 10) == takes_mark, "a directory that is offline is not written again"
+    assert broker.log.log_end_offset < 10
     await broker.close()
 
 

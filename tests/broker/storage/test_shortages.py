@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,39 @@ def test_checkpoints_are_written_when_there_is_space_again() -> None:
     maintain(directory, 2 * MINUTE + 1000)
     assert directory.shortage is None
     assert log.recovery_point == 5
+
+
+@pytest.mark.parametrize("room", [0, 1, 30, 70, 200, 500, 900])
+@pytest.mark.parametrize("overrides", [{}, {"segment.bytes": "200"}])
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_a_truncation_on_a_full_disk_is_done_when_there_is_space(room: int, overrides: dict[str, str], at: int) -> None:
+    """The broker stays: before, each such truncation took the directory offline, and the broker out of the cluster."""
+    files = SmallDisk()
+    directory = open_directory(files)
+    log = directory.create(TP, TOPIC_ID, topic_config(overrides), 0)
+    written = [b"%d" % number * 30 for number in range(9)]
+    for value in written:
+        append(log, value)
+    log.set_high_watermark(9)
+    maintain(directory, MINUTE)
+    files.left = room
+    for _ in range(2):
+        with suppress(KafkaError):
+            log.truncate_to(at)
+        assert directory.failure is None
+        # What is left is a beginning of the log, here and after a kill.
+        assert log.log_end_offset >= at
+        assert values(log) == written[: log.log_end_offset]
+        there = values(open_directory(files.kill()).logs[TP])
+        assert there == written[: len(there)] and len(there) >= at
+    files.left = None
+    log.truncate_to(at)
+    assert (values(log), log.log_end_offset) == (written[:at], at)
+    append(log, b"after")
+    maintain(directory, 10 * MINUTE)
+    assert [directory.failure, directory.shortage] == [None, None]
+    assert values(log) == values(open_directory(files.kill()).logs[TP]) == [*written[:at], b"after"]
+    assert log.leader_epochs.entries() == [(0, 0)]
 
 
 def test_a_failed_fsync_still_takes_the_directory_offline() -> None:
