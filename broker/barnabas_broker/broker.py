@@ -69,6 +69,7 @@ from barnabas_broker.server.listeners import Listeners, bind_listeners
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.sasl import ScramDirectory
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError
 from barnabas_broker.stores import Stores, open_stores
@@ -237,6 +238,7 @@ class BrokerServer:
         )
         security = BrokerSecurity(certificates.of(config[INTER_BROKER_LISTENER_NAME]), listeners.own)
         coordinators = open_coordinators(stack, config, node_id, cluster, replicas, regexes, slicer, security, clock)
+        queues = SharePartitions(config, cluster, replicas, coordinators.persister, None, slicer, clock)
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
         authorizer = open_authorizer(config, cluster, audit)
@@ -265,6 +267,7 @@ class BrokerServer:
             shares=coordinators.shares,
             share_partitions=coordinators.share_partitions,
             persister=coordinators.persister,
+            queues=queues,
             wall_ms=clock.wall_ms,
             regexes=regexes,
             slicer=slicer,
@@ -346,6 +349,7 @@ class BrokerServer:
             start_replication(stack, self.config, self.node_id, member, replicas, security, services.conditions)
         stack.callback(coordinators.stop_loading)
         cluster.subscribe(replicas.image_changed)
+        cluster.subscribe(services.queues.image_changed)
         cluster.feed(coordinators.image_changed)
         if endpoint is not None:
             await endpoint.start()
@@ -377,7 +381,9 @@ class BrokerServer:
 
     async def _end_requests(self) -> None:
         # Together: no further request is started, and the coordinators answer the requests that are deferred.
-        await asyncio.gather(self.server.stop(GRACE_SECONDS), self._parts.coordinators.close())
+        await asyncio.gather(
+            self.server.stop(GRACE_SECONDS), self.services.queues.close(), self._parts.coordinators.close()
+        )
         await self._parts.coordinators.peers.close()
 
     def _say_that_it_stops(self) -> None:

@@ -382,6 +382,7 @@ class Running:
             shares=nothing,
             share_partitions=nothing,
             persister=nothing,
+            queues=nothing,
             quotas=ClientQuotas(Window(), Window()),
             now=now,
             wall_ms=node.wall_ms,

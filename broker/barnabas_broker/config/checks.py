@@ -9,9 +9,9 @@ from barnabas_broker.config.keys import (
     BROKER_KEYS,
     CLUSTER_URL,
     COMPRESSION_TYPE,
-    CONSUMER_GROUP_BOUNDS,
     CONTROLLER_LISTENER_NAMES,
     DYNAMIC_LISTENER_KEYS,
+    GROUP_BOUNDS,
     INTER_BROKER_LISTENER_NAME,
     LISTENER_KEYS,
     LISTENERS,
@@ -162,7 +162,7 @@ def _check_aliases(config: Config) -> None:
 
 
 def _check_consumer_groups(config: Config) -> None:
-    for low, key, high in CONSUMER_GROUP_BOUNDS:
+    for low, key, high in GROUP_BOUNDS:
         if not config[low] <= config[key] <= config[high]:
             raise ConfigError(
                 f"{key.name} is {config[key]}, but must be between {low.name} ({config[low]}) and {high.name}"

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from barnabas_broker.config.durations import duration_seconds
 from barnabas_broker.config.listeners import (
     PLAINTEXT,
     PROTOCOLS,
@@ -207,6 +208,17 @@ def _one_of_any_case(*choices: str) -> Callable[[str], str]:
     return lambda text: parse(text.lower())
 
 
+def _offset_reset(text: str) -> str:
+    if text in ("earliest", "latest"):
+        return text
+    if text.startswith(BY_DURATION):
+        duration_seconds(text.removeprefix(BY_DURATION))
+        return text
+    raise ValueError(
+        "must be earliest, latest, or by_duration: with an ISO 8601 duration, by_duration:PT1H for instance"
+    )
+
+
 def _assignors(text: str) -> tuple[str, ...]:
     values = tuple(part.strip() for part in text.split(",") if part.strip())
     if not values:
@@ -357,6 +369,14 @@ def _group(name: str, broker: Key[T]) -> Key[T]:
     GROUP_KEYS[name] = key
     return key
 
+
+def _group_only(key: Key[T]) -> Key[T]:
+    GROUP_KEYS[key.name] = key
+    return key
+
+
+#: How a value of share.auto.offset.reset begins that names a duration.
+BY_DURATION: Final = "by_duration:"
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
@@ -1011,8 +1031,58 @@ GROUP_CONSUMER_MIGRATION_POLICY = _broker(
         "is both. With disabled, members of the classic protocol may not join consumer groups either.",
     )
 )
-#: The keys of consumer groups that two others bound.
-CONSUMER_GROUP_BOUNDS: Final = (
+GROUP_SHARE_MAX_SHARE_SESSIONS = _int(
+    "group.share.max.share.sessions",
+    2000,
+    "Share sessions of this broker at most: one for each member.",
+    1,
+)
+GROUP_SHARE_DELIVERY_COUNT_LIMIT = _int(
+    "group.share.delivery.count.limit", 5, "Deliveries of a record to a share group before it is archived.", 2, 10
+)
+GROUP_SHARE_MIN_DELIVERY_COUNT_LIMIT = _int(
+    "group.share.min.delivery.count.limit", 2, "The smallest delivery limit of a share group.", 2, 5
+)
+GROUP_SHARE_MAX_DELIVERY_COUNT_LIMIT = _int(
+    "group.share.max.delivery.count.limit", 10, "The largest delivery limit of a share group.", 5, 25
+)
+GROUP_SHARE_RECORD_LOCK_DURATION_MS = _int(
+    "group.share.record.lock.duration.ms",
+    30_000,
+    "Ms for which a member may keep a record.",
+    1000,
+    3_600_000,
+)
+GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS = _int(
+    "group.share.min.record.lock.duration.ms", 15_000, "The shortest lock of a share group, in ms.", 1000, 30_000
+)
+GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS = _int(
+    "group.share.max.record.lock.duration.ms", 60_000, "The longest lock of a share group, in ms.", 30_000, 3_600_000
+)
+GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS = _int(
+    "group.share.partition.max.record.locks",
+    2000,
+    "Records from the first one that a share group has not processed to the last one that it has received: no more are "
+    "delivered from a partition. The last batch may exceed it.",
+    100,
+    10_000,
+)
+GROUP_SHARE_MIN_PARTITION_MAX_RECORD_LOCKS = _int(
+    "group.share.min.partition.max.record.locks",
+    100,
+    "The fewest record locks of a share group.",
+    100,
+    2000,
+)
+GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS = _int(
+    "group.share.max.partition.max.record.locks",
+    4000,
+    "The most record locks of a share group.",
+    2000,
+    20_000,
+)
+#: The keys of groups that two others bound.
+GROUP_BOUNDS: Final = (
     (
         GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
         GROUP_CONSUMER_SESSION_TIMEOUT_MS,
@@ -1027,6 +1097,17 @@ CONSUMER_GROUP_BOUNDS: Final = (
         GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS,
         GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS,
         GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS,
+    ),
+    (GROUP_SHARE_MIN_DELIVERY_COUNT_LIMIT, GROUP_SHARE_DELIVERY_COUNT_LIMIT, GROUP_SHARE_MAX_DELIVERY_COUNT_LIMIT),
+    (
+        GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS,
+        GROUP_SHARE_RECORD_LOCK_DURATION_MS,
+        GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS,
+    ),
+    (
+        GROUP_SHARE_MIN_PARTITION_MAX_RECORD_LOCKS,
+        GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS,
+        GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS,
     ),
 )
 _uniform_and_range: tuple[str, ...] = ("uniform", "range")
@@ -1213,3 +1294,36 @@ TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = _topic("unclean.leader.election.enable", 
 CONSUMER_SESSION_TIMEOUT_MS = _group("consumer.session.timeout.ms", GROUP_CONSUMER_SESSION_TIMEOUT_MS)
 CONSUMER_HEARTBEAT_INTERVAL_MS = _group("consumer.heartbeat.interval.ms", GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS)
 CONSUMER_ASSIGNMENT_INTERVAL_MS = _group("consumer.assignment.interval.ms", GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS)
+
+# Keys of share groups
+SHARE_DELIVERY_COUNT_LIMIT = _group("share.delivery.count.limit", GROUP_SHARE_DELIVERY_COUNT_LIMIT)
+SHARE_RECORD_LOCK_DURATION_MS = _group("share.record.lock.duration.ms", GROUP_SHARE_RECORD_LOCK_DURATION_MS)
+SHARE_PARTITION_MAX_RECORD_LOCKS = _group("share.partition.max.record.locks", GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS)
+SHARE_AUTO_OFFSET_RESET = _group_only(
+    Key(
+        "share.auto.offset.reset",
+        ConfigType.STRING,
+        "latest",
+        _offset_reset,
+        "Where a share group begins in a partition that it has not read: latest, earliest, or by_duration:PT1H, an "
+        "hour ago for instance.",
+    )
+)
+SHARE_ISOLATION_LEVEL = _group_only(
+    Key(
+        "share.isolation.level",
+        ConfigType.STRING,
+        "read_uncommitted",
+        _one_of("read_committed", "read_uncommitted"),
+        "Whether a share group receives only records of committed transactions, or all.",
+    )
+)
+SHARE_RENEW_ACKNOWLEDGE_ENABLE = _group_only(
+    Key(
+        "share.renew.acknowledge.enable",
+        ConfigType.BOOLEAN,
+        True,
+        _boolean,
+        "Whether members may renew the locks of their records.",
+    )
+)

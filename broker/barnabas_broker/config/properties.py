@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from barnabas_broker.config.keys import (
     ALIASES,
-    CONSUMER_GROUP_BOUNDS,
     CONSUMER_HEARTBEAT_INTERVAL_MS,
     CONSUMER_SESSION_TIMEOUT_MS,
+    GROUP_BOUNDS,
     GROUP_KEYS,
     LISTENER_KEYS,
     MIN_INSYNC_REPLICAS,
@@ -180,8 +180,9 @@ class GroupConfig(TopicConfig):
         Raises:
             ConfigError: a value is out of its bounds, or the session timeout is not longer than the heartbeat interval.
         """
-        for key in GROUP_KEYS.values():
-            value, (low, high) = self[key], self._bounds(key)
+        for low, default, high in GROUP_BOUNDS:
+            key = next(each for each in GROUP_KEYS.values() if each.broker is default)
+            value = self[key]
             if not self.broker[low] <= value <= self.broker[high]:
                 raise ConfigError(
                     f"{key.name} is {value}, but must be between {low.name} ({self.broker[low]}) and {high.name}"
@@ -200,7 +201,7 @@ class GroupConfig(TopicConfig):
 
     @staticmethod
     def _bounds(key: Key[int]) -> tuple[Key[int], Key[int]]:
-        return next((low, high) for low, default, high in CONSUMER_GROUP_BOUNDS if default is key.broker)
+        return next((low, high) for low, default, high in GROUP_BOUNDS if default is key.broker)
 
 
 def parse_properties(text: str) -> dict[str, str]:

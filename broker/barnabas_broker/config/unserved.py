@@ -238,31 +238,21 @@ UNSERVED: Final[dict[str, Unserved]] = {
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
         group.share.assignor.offload.enable | true | Whether assignors of share groups run in threads of their own.
         group.share.assignors | simple | Assignors of share groups.
-        group.share.delivery.count.limit | 5 | How often a record is delivered at most.
         group.share.dlq.manager.class.name | \
             org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager | \
             The class that writes dead letters.
         group.share.heartbeat.interval.ms | 5000 | How often members send heartbeats.
         group.share.initialize.retry.interval.ms | 30000 | Wait before a share group's state is initialized again.
         group.share.max.assignment.interval.ms | 15000 | Largest assignment interval of a share group.
-        group.share.max.delivery.count.limit | 10 | Largest delivery limit of a share group.
         group.share.max.heartbeat.interval.ms | 15000 | Longest heartbeat interval of a share group.
-        group.share.max.partition.max.record.locks | 4000 | Largest number of acquired records that a group may set.
-        group.share.max.record.lock.duration.ms | 60000 | Longest lock that a group may set.
         group.share.max.session.timeout.ms | 60000 | Longest session timeout of a share group.
-        group.share.max.share.sessions | 2000 | Most share sessions of a broker.
         group.share.max.size | 200 | Most members of a share group.
         group.share.min.assignment.interval.ms | 0 | Smallest assignment interval of a share group.
-        group.share.min.delivery.count.limit | 2 | Smallest delivery limit of a share group.
         group.share.min.heartbeat.interval.ms | 5000 | Shortest heartbeat interval of a share group.
-        group.share.min.partition.max.record.locks | 100 | Smallest number of acquired records that a group may set.
-        group.share.min.record.lock.duration.ms | 15000 | Shortest lock that a group may set.
         group.share.min.session.timeout.ms | 45000 | Shortest session timeout of a share group.
-        group.share.partition.max.record.locks | 2000 | Most acquired records of a partition.
         group.share.persister.class.name | \
             org.apache.kafka.server.share.persister.DefaultStatePersister | \
             The class that keeps the state of share groups.
-        group.share.record.lock.duration.ms | 30000 | How long a record stays acquired.
         group.share.session.timeout.ms | 45000 | Time without heartbeats after which a member is removed.
         group.streams.acceptable.recovery.lag | 10000 | Lag at which a task counts as recovered.
         group.streams.assignor.offload.enable | true | Whether assignors of streams groups run in threads of their own.

@@ -21,6 +21,7 @@ from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.limits import Limits
 from barnabas_broker.server.refusals import Feature, Refusals
+from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Slicer
@@ -47,6 +48,7 @@ class Services:
         shares: the share coordinator, which keeps the state of share partitions.
         share_partitions: loads and unloads its partitions.
         persister: reads and writes that state, wherever its coordinator is.
+        queues: the share partitions of this broker: what share groups fetch from.
         quotas: the quotas of users and clients.
         now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
@@ -74,6 +76,7 @@ class Services:
     shares: ShareCoordinator
     share_partitions: CoordinatorPartitions
     persister: SharePersister
+    queues: SharePartitions
     quotas: ClientQuotas
     now: Callable[[], float]
     wall_ms: Callable[[], int]

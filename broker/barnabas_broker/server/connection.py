@@ -169,10 +169,12 @@ class Peer:
             takes them.
         used: seconds of the event loop that it has had while others waited; the slicer counts them.
         released: called when `works` has become empty, or it is no longer muted. The connection sets it.
+        ended: called when the connection is lost: what belongs to it ends as well.
     """
 
     __slots__ = (
         "cached",
+        "ended",
         "host",
         "left",
         "listener",
@@ -198,6 +200,7 @@ class Peer:
         self.cached: Any = None
         self.left = False
         self.seen: Watcher | None = None
+        self.ended: set[Callable[[], object]] = set()
         self.works: set[asyncio.Future[Any]] = set()
         self.muted: asyncio.TimerHandle | None = None
         self.spent = self.used = 0.0
@@ -433,6 +436,8 @@ class Connection(asyncio.BufferedProtocol):
             by_client = self.peer.left or error is not None or not self._closing
             self.peer.seen.lost("client" if by_client else "broker", "" if error is None else str(error))
             self.peer.seen = None
+        while self.peer.ended:
+            self.peer.ended.pop()()
         # These end reference cycles: its buffers are freed now, not when the collector runs.
         self.peer.released = _nothing
         if self.peer.muted is not None:

@@ -47,7 +47,7 @@ _TERMINAL: Final = frozenset({State.ACKNOWLEDGED, State.ARCHIVED})
 
 
 class Acknowledgement(IntEnum):
-    """What a member says of a record that it has acquired, with the numbers of the requests."""
+    """Types of acknowledgement, with the numbers of the requests."""
 
     #: There is no record at this offset: compaction has removed it, or it is a marker of a transaction.
     GAP = 0
