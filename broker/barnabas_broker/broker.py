@@ -69,6 +69,7 @@ from barnabas_broker.server.listeners import Listeners, bind_listeners
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.sasl import ScramDirectory
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError
@@ -238,7 +239,8 @@ class BrokerServer:
         )
         security = BrokerSecurity(certificates.of(config[INTER_BROKER_LISTENER_NAME]), listeners.own)
         coordinators = open_coordinators(stack, config, node_id, cluster, replicas, regexes, slicer, security, clock)
-        queues = SharePartitions(config, cluster, replicas, coordinators.persister, None, slicer, clock)
+        dead_letters = DeadLetterTopics(config, cluster, replicas, coordinators.peers, clock.wall_ms, time.monotonic)
+        queues = SharePartitions(config, cluster, replicas, coordinators.persister, dead_letters, slicer, clock)
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
         authorizer = open_authorizer(config, cluster, audit)

@@ -71,7 +71,7 @@ def test_every_block_is_run() -> None:
     ("key", "words"),
     [
         (ApiKey.CONSUMER_GROUP_HEARTBEAT, "KIP-848"),
-        (ApiKey.SHARE_FETCH, "KIP-932"),
+        (ApiKey.SHARE_GROUP_HEARTBEAT, "KIP-932"),
         (ApiKey.STREAMS_GROUP_HEARTBEAT, "KIP-1071"),
         (ApiKey.PUSH_TELEMETRY, "client telemetry"),
     ],

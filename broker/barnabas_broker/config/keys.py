@@ -364,6 +364,11 @@ def _topic(name: str, broker: Key[T]) -> Key[T]:
     return key
 
 
+def _topic_only(key: Key[T]) -> Key[T]:
+    TOPIC_KEYS[key.name] = key
+    return key
+
+
 def _group(name: str, broker: Key[T]) -> Key[T]:
     key = Key(name, broker.type, broker.default, broker.parse, broker.doc, (), broker)
     GROUP_KEYS[name] = key
@@ -1081,6 +1086,9 @@ GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS = _int(
     2000,
     20_000,
 )
+DEAD_LETTER_TOPIC_NAME_PREFIX = _text(
+    "errors.deadletterqueue.topic.name.prefix", "dlq.", "How the names of topics for dead letters must begin."
+)
 #: The keys of groups that two others bound.
 GROUP_BOUNDS: Final = (
     (
@@ -1238,7 +1246,7 @@ CONNECTION_LISTENER_KEYS: Final = frozenset((MAX_CONNECTIONS.name, MAX_CONNECTIO
 DYNAMIC_KEYS: Final = CONNECTION_KEYS | frozenset(
     name
     for name in BROKER_KEYS
-    if name.startswith(("log.", "message.max", "compression.type", "min.insync"))
+    if name.startswith(("log.", "message.max", "compression.type", "min.insync", "errors.deadletterqueue."))
     and not name.endswith((".hours", ".minutes"))
 ) - {
     "log.cleaner.enable",
@@ -1295,6 +1303,16 @@ CONSUMER_SESSION_TIMEOUT_MS = _group("consumer.session.timeout.ms", GROUP_CONSUM
 CONSUMER_HEARTBEAT_INTERVAL_MS = _group("consumer.heartbeat.interval.ms", GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS)
 CONSUMER_ASSIGNMENT_INTERVAL_MS = _group("consumer.assignment.interval.ms", GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS)
 
+DEAD_LETTER_GROUP_ENABLE = _topic_only(
+    Key(
+        "errors.deadletterqueue.group.enable",
+        ConfigType.BOOLEAN,
+        False,
+        _boolean,
+        "Whether share groups may write dead letters to the topic.",
+    )
+)
+
 # Keys of share groups
 SHARE_DELIVERY_COUNT_LIMIT = _group("share.delivery.count.limit", GROUP_SHARE_DELIVERY_COUNT_LIMIT)
 SHARE_RECORD_LOCK_DURATION_MS = _group("share.record.lock.duration.ms", GROUP_SHARE_RECORD_LOCK_DURATION_MS)
@@ -1325,5 +1343,23 @@ SHARE_RENEW_ACKNOWLEDGE_ENABLE = _group_only(
         True,
         _boolean,
         "Whether members may renew the locks of their records.",
+    )
+)
+DEAD_LETTER_TOPIC = _group_only(
+    Key(
+        "errors.deadletterqueue.topic.name",
+        ConfigType.STRING,
+        "",
+        str,
+        "The topic for records that a share group could not process; without one they are archived only.",
+    )
+)
+DEAD_LETTER_COPY_RECORD = _group_only(
+    Key(
+        "errors.deadletterqueue.copy.record.enable",
+        ConfigType.BOOLEAN,
+        False,
+        _boolean,
+        "Whether dead letters have key, value and headers of the original record.",
     )
 )

@@ -234,7 +234,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         """
         group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
         errors.deadletterqueue.auto.create.topics.enable | false | Whether topics of dead letters are created.
-        errors.deadletterqueue.topic.name.prefix | dlq. | How the name of a topic of dead letters begins.
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
         group.share.assignor.offload.enable | true | Whether assignors of share groups run in threads of their own.
         group.share.assignors | simple | Assignors of share groups.
@@ -482,13 +481,6 @@ DYNAMIC_UNSERVED: Final[dict[str, DynamicKey]] = {
         remote.log.manager.follower.thread.pool.size
         remote.log.reader.threads
         share.coordinator.cached.buffer.max.bytes
-        """,
-        per_broker=False,
-    ),
-    **_dynamic(
-        ConfigType.STRING,
-        """
-        errors.deadletterqueue.topic.name.prefix
         """,
         per_broker=False,
     ),

@@ -103,7 +103,7 @@ class Wanted:
         batch_size: see :meth:`.SharePartition.acquire`.
         strict: likewise.
         committed: whether records of aborted transactions are left out, and of open ones not delivered yet.
-        gone: whether nobody wants the records any more.
+        gone: whether the session of the member has ended.
         client: whose time the reads take.
     """
 

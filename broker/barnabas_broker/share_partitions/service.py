@@ -51,7 +51,7 @@ Found = Delivery | KafkaError | None
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What a member fetches, apart from the partitions.
+    """Settings of a fetch, apart from the partitions.
 
     Attributes:
         wanted: from each partition.

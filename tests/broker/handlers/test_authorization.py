@@ -36,13 +36,15 @@ from barnabas_protocol.schema import BYTES, RECORDS, STRING, Request, Struct, Wi
 from tests.broker.server.test_tls import until
 from tests.wire import Wire
 
-#: What no request of this test reaches: the coordinator of a share partition (key type 2), and topics in responses
-#: about groups and transactions, of which the broker of this test has none.
+#: What no request of this test reaches: the coordinator of a share partition (key type 2), topics of share sessions,
+#: and topics in responses about groups and transactions, of which the broker of this test has none.
 UNREACHED: Final = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: {(acls.DESCRIBE, acls.TOPIC)},
     ApiKey.DESCRIBE_TRANSACTIONS: {(acls.DESCRIBE, acls.TOPIC)},
     ApiKey.LIST_TRANSACTIONS: {(acls.DESCRIBE, acls.TRANSACTIONAL_ID)},
     ApiKey.LIST_GROUPS: {(acls.DESCRIBE, acls.GROUP)},
+    ApiKey.SHARE_FETCH: {(acls.READ, acls.TOPIC)},
+    ApiKey.SHARE_ACKNOWLEDGE: {(acls.READ, acls.TOPIC)},
 }
 REFUSALS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,

@@ -8,8 +8,18 @@ from uuid import UUID
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster.image import GroupConfigured
+from barnabas_broker.config.keys import STANDARD_AUTHORIZER
+from barnabas_broker.security import acls
 from barnabas_broker.shares.records import ShareKey
+from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.messages.share_acknowledge import (
@@ -28,7 +38,7 @@ from barnabas_protocol.messages.share_fetch import (
     ShareFetchTopic,
     SharePartitionData,
 )
-from barnabas_protocol.records import build_batch, decode_records, iter_batches
+from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
 from tests.broker.conftest import StartBroker
 from tests.wire import PATIENCE, Wire
 
@@ -124,9 +134,9 @@ def values(data: SharePartitionData) -> list[bytes | None]:
     return [record.value for header, batch in iter_batches(data.records) for record in decode_records(batch)]
 
 
-async def produce(wire: Wire, *values: bytes) -> None:
+async def produce(wire: Wire, *values: bytes, compression: str = "none") -> None:
     """Append one batch to "t"."""
-    batch = build_batch([(None, value, (), NOW) for value in values])
+    batch = build_batch([(None, value, (), NOW) for value in values], compression=compression)
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
     answer = await wire.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9, ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == E.NONE
@@ -322,3 +332,156 @@ async def test_a_failed_write_takes_the_acknowledgement_back(
     assert await ann.acknowledge((0, 0, [1])) == E.COORDINATOR_NOT_AVAILABLE
     monkeypatch.undo()
     assert await ann.acknowledge((0, 0, [1])) == E.NONE
+
+
+async def configure(broker: BrokerServer, **values: str) -> None:
+    """Configure the group "g"."""
+    configs = {key.replace("_", "."): value for key, value in values.items()}
+    await broker.services.cluster.change(lambda _: ([GroupConfigured("g", configs)], None))
+
+
+async def letters(broker: BrokerServer, wire: Wire, topic: str = "dlq.g") -> list[Record]:
+    """The records of a topic for dead letters."""
+    log = broker.services.replicas.find(topic, 0).log
+    parts = log.read(log.log_start_offset, 1_000_000, log.high_watermark, min_one=True)
+    return [record for part in parts for _, batch in iter_batches(joined([part])) for record in decode_records(batch)]
+
+
+async def create(wire: Wire, topic: str, **configs: str) -> None:
+    """Create a topic of one partition."""
+    given = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    new = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=given)
+    answer = await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == E.NONE
+
+
+@pytest.mark.parametrize("copy", [False, True])
+async def test_rejected_records_become_dead_letters(
+    wire: Wire, broker: BrokerServer, members: list[Member], copy: bool
+) -> None:
+    ann = members[0]
+    await create(wire, "dlq.g", errors_deadletterqueue_group_enable="true")
+    name = {
+        "errors.deadletterqueue.topic.name": "dlq.g",
+        "errors.deadletterqueue.copy.record.enable": str(copy).lower(),
+    }
+    await configure(broker, **name)
+    await produce(wire, b"a", b"b", b"c", compression="gzip")
+    await ann.fetch()
+    assert await ann.acknowledge((0, 2, [3, 1, 3])) == E.NONE
+    found = await letters(broker, wire)
+    assert [record.value for record in found] == ([b"a", b"c"] if copy else [None, None])
+    assert found[1].headers == (
+        ("__dlq.errors.topic", b"t"),
+        ("__dlq.errors.partition", b"0"),
+        ("__dlq.errors.offset", b"2"),
+        ("__dlq.errors.group", b"g"),
+        ("__dlq.errors.delivery.count", b"1"),
+        ("__dlq.errors.message", b"Offset rejected by client."),
+    )
+
+
+async def test_records_at_their_delivery_limit_become_dead_letters(
+    wire: Wire, broker: BrokerServer, members: list[Member]
+) -> None:
+    ann = members[0]
+    await create(wire, "dlq.g", errors_deadletterqueue_group_enable="true")
+    await configure(broker, errors_deadletterqueue_topic_name="dlq.g", share_delivery_count_limit="2")
+    await produce(wire, b"a")
+    await ann.fetch()
+    assert acquired(await ann.fetch((0, 0, [2]))) == [(0, 0, 2)]
+    assert acquired(await ann.fetch((0, 0, [2]))) == []
+    (letter,) = await letters(broker, wire)
+    assert dict(letter.headers)["__dlq.errors.delivery.count"] == b"2"
+    assert dict(letter.headers)["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+
+
+@pytest.mark.parametrize("topic", ["dlq.missing", "dlq.forbidden", "other"])
+async def test_topics_that_may_have_no_dead_letters(
+    wire: Wire, broker: BrokerServer, members: list[Member], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = members[0]
+    if topic == "dlq.forbidden":
+        await create(wire, topic)
+    if topic == "other":
+        await create(wire, topic, errors_deadletterqueue_group_enable="true")
+    await configure(broker, errors_deadletterqueue_topic_name=topic)
+    await produce(wire, b"a")
+    await ann.fetch()
+    assert await ann.acknowledge((0, 0, [3])) == E.NONE
+    assert acquired(await ann.fetch()) == []
+    if topic != "dlq.missing":
+        assert await letters(broker, wire, topic) == []
+
+
+async def test_where_a_group_begins(wire: Wire, broker: BrokerServer, topic_id: bytes) -> None:
+    persister = broker.services.persister
+    await produce(wire, b"a", b"b")
+    await persister.initialize(ShareKey("g", UUID(bytes=topic_id), 0), 1, -1)
+    await configure(broker, share_auto_offset_reset="by_duration:PT1H")  # the records are older
+    ann = Member(wire, topic_id)
+    assert acquired(await ann.fetch()) == []
+    await produce(wire, b"c")
+    assert acquired(await ann.fetch()) == [(2, 2, 1)]
+
+
+async def test_read_committed_delivers_no_aborted_records(
+    wire: Wire, broker: BrokerServer, members: list[Member]
+) -> None:
+    ann, bob, _ = members
+    await configure(broker, share_isolation_level="read_committed")
+    replica = broker.services.replicas.find("t", 0)
+    for producer, values, commit in ((7, (b"x", b"y"), False), (8, (b"z",), True)):
+        batch = build_batch(
+            [(None, value, (), NOW) for value in values],
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        verification = replica.log.producers.verify(producer, 0, 0, NOW, "id", bumps_epoch=False)
+        replica.append(batch, NOW, verification=verification)
+        assert acquired(await ann.fetch()) == []
+        replica.append_marker(producer, 1, NOW, commit=commit, coordinator_epoch=0, transaction_version=2)
+    got = await bob.fetch()
+    assert [(first, last) for first, last, _ in acquired(got)] == [(2, 4)]
+    assert b"z" in values_of_data(got)
+    assert await bob.acknowledge((2, 4, [0, 1, 0])) == E.NONE
+
+
+def values_of_data(data: SharePartitionData) -> list[bytes | None]:
+    """The values of records, without markers."""
+    return [
+        record.value
+        for header, batch in iter_batches(data.records)
+        if not header.is_control
+        for record in decode_records(batch)
+    ]
+
+
+async def test_deleted_records_are_not_delivered(wire: Wire, broker: BrokerServer, members: list[Member]) -> None:
+    ann, bob, _ = members
+    await produce(wire, b"a", b"b")
+    await produce(wire, b"c", b"d")
+    await ann.fetch(max_records=1)
+    broker.services.replicas.find("t", 0).log.delete_records(3)
+    assert acquired(await bob.fetch()) == [(3, 3, 1)]
+    assert await ann.acknowledge((0, 1, [1])) == E.NONE  # too late, which is no error
+
+
+async def test_topics_that_a_member_may_not_read(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "allow_everyone_if_no_acl_found": "true"}
+    broker = await start_broker(**settings)
+    async with await Wire.connect(broker.port) as wire:
+        asked = [MetadataRequestTopic(name="t", topic_id=bytes(16))]
+        found = (await wire.ask(MetadataRequest(topics=asked), 12, MetadataResponse)).topics[0].topic_id
+        authorizer = broker.services.authorizer
+        assert authorizer is not None
+        ann = Member(wire, found)
+        for refused, code in ((acls.GROUP, E.GROUP_AUTHORIZATION_FAILED), (acls.TOPIC, E.NONE)):
+            monkeypatch.setattr(authorizer, "decide", lambda *of, refused=refused: of[3] is not refused)
+            authorizer.change()
+            answer = await ann.ask(ann.request())
+            assert answer.error_code == code
+        assert answer.responses[0].partitions[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+        assert await ann.acknowledge((0, 0, [1])) == E.TOPIC_AUTHORIZATION_FAILED

@@ -12,7 +12,6 @@ NO_EFFECT: Final = (
     "compression.gzip.level",
     "compression.lz4.level",
     "compression.zstd.level",
-    "errors.deadletterqueue.group.enable",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
     "local.retention.bytes",

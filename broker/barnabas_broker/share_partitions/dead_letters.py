@@ -1,0 +1,224 @@
+"""Dead letters of share groups: undeliverable records go to a topic (KIP-1191).
+
+A group names the topic in ``errors.deadletterqueue.topic.name``. It must exist, allow it
+(``errors.deadletterqueue.group.enable``), and begin with ``errors.deadletterqueue.topic.name.prefix``. A record of
+partition p goes to partition p modulo the number of partitions; it has Kafka's headers, and with
+``errors.deadletterqueue.copy.record.enable`` also key, value and headers of the original.
+
+Dead letters are written before the end of the delivery is: a failure in between writes them again. If they cannot be
+written, this is logged, and the delivery ends all the same, as in Kafka.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.config import TOPIC_KEYS, Config, GroupConfig, TopicConfig
+from barnabas_broker.config.keys import (
+    DEAD_LETTER_COPY_RECORD,
+    DEAD_LETTER_GROUP_ENABLE,
+    DEAD_LETTER_TOPIC,
+    DEAD_LETTER_TOPIC_NAME_PREFIX,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_MAX_DECOMPRESSED_BYTES,
+)
+from barnabas_broker.coordinators.ports import Peers
+from barnabas_broker.folded import FoldedLines
+from barnabas_broker.groups.share.partition import Reason, Undeliverable
+from barnabas_broker.logs import logger
+from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.replica import Replica
+from barnabas_broker.share_partitions.hosted import Place
+from barnabas_broker.storage.slices import joined
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
+from barnabas_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas_protocol.records import Record, build_batch, iter_batches, iter_records
+
+log = logger("shares")
+
+#: Seconds that the dead letters of one write may take.
+_TIMEOUT: Final = 5.0
+#: Records in one batch.
+_MOST_RECORDS: Final = 500
+#: Bytes of originals that are read at once, unless one batch is larger.
+_READ_BYTES: Final = 1_048_576
+_MESSAGES: Final = {
+    Reason.REJECTED: b"Offset rejected by client.",
+    Reason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
+}
+_PRODUCE_VERSION: Final = 9
+
+_Headers = tuple[tuple[str, bytes | None], ...]
+_Letter = tuple[bytes | None, bytes | None, _Headers, int]
+
+
+def headers(place: Place, offset: int, delivery_count: int, reason: Reason) -> _Headers:
+    """The headers of a dead letter, with Kafka's names."""
+    return (
+        ("__dlq.errors.topic", place.topic.encode()),
+        ("__dlq.errors.partition", str(place.partition).encode()),
+        ("__dlq.errors.offset", str(offset).encode()),
+        ("__dlq.errors.group", place.group.encode()),
+        ("__dlq.errors.delivery.count", str(delivery_count).encode()),
+        ("__dlq.errors.message", _MESSAGES[reason]),
+    )
+
+
+class DeadLetterTopics:
+    """Writes undeliverable records to the topics that groups name.
+
+    Args:
+        config: the broker's configuration.
+        cluster: the cluster image: topics, and the configuration of groups.
+        replicas: the logs that this broker leads.
+        peers: the other brokers.
+        wall_ms: the time of day, in ms.
+        now: a monotonic clock, in seconds.
+
+    Attributes:
+        written: dead letters since the start.
+        failed: records that became none, though their group names a topic.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        cluster: ClusterMetadata,
+        replicas: ReplicaManager,
+        peers: Peers,
+        wall_ms: Callable[[], int],
+        now: Callable[[], float],
+    ) -> None:
+        self.written = self.failed = 0
+        self._config = config
+        self._cluster = cluster
+        self._replicas = replicas
+        self._peers = peers
+        self._wall_ms = wall_ms
+        self._lines = FoldedLines(now, "group")
+
+    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> None:
+        """Write dead letters, if the group wants them; log it if that is not possible."""
+        group = GroupConfig(self._config, self._cluster.image.group_configs.get(place.group, {}))
+        topic = group[DEAD_LETTER_TOPIC]
+        if not topic:
+            return
+        done = 0
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                most = self._check(topic)
+                for each in undeliverable:
+                    originals: dict[int, Record] = {}
+                    if group[DEAD_LETTER_COPY_RECORD]:
+                        originals = await self._originals(replica, each)
+                    async for batch, count in self._batches(place, each, originals, most):
+                        await self._append(topic, place.partition, batch)
+                        done += count
+        except (KafkaError, OSError, DecodeError) as error:
+            reason = error.code.name if isinstance(error, KafkaError) else str(error) or type(error).__name__
+            self.failed += sum(each.last - each.first + 1 for each in undeliverable) - done
+            self._lines.add(
+                log.warning,
+                "dead letters could not be written",
+                place.group,
+                share_partition=str(place),
+                topic=topic,
+                reason=reason,
+            )
+        self.written += done
+
+    def _check(self, topic: str) -> int:
+        """Check that a topic may have dead letters; the most bytes of a batch.
+
+        Raises:
+            KafkaError: it may not.
+        """
+        prefix = self._config[DEAD_LETTER_TOPIC_NAME_PREFIX]
+        if not topic.startswith(prefix):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"its name does not begin with {prefix}")
+        info = self._cluster.image.topics.get(topic)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        configs = TopicConfig(self._config, info.configs, TOPIC_KEYS)
+        if not configs[DEAD_LETTER_GROUP_ENABLE]:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{DEAD_LETTER_GROUP_ENABLE.name} is not set for the topic")
+        return configs[MAX_MESSAGE_BYTES]
+
+    async def _originals(self, replica: Replica, each: Undeliverable) -> dict[int, Record]:
+        """The records that are undeliverable, by offset, as far as they can be read."""
+        found: dict[int, Record] = {}
+        offset, partition_log = each.first, replica.log
+        most = self._config[MESSAGE_MAX_DECOMPRESSED_BYTES]
+        while offset <= each.last:
+            loading = partition_log.warm(offset, _READ_BYTES)
+            if loading is not None:
+                await asyncio.wait([loading])
+            data = joined(partition_log.read(offset, _READ_BYTES, partition_log.high_watermark, min_one=True))
+            for header, batch in iter_batches(data, partial_ok=True):
+                if header.base_offset > each.last:
+                    return found
+                records = await asyncio.to_thread(lambda of: list(iter_records(of, max_bytes=most)), batch)
+                for some in records:
+                    found.update((one.offset, one) for one in some if each.first <= one.offset <= each.last)
+                offset = header.next_offset
+            if not data:
+                break
+        return found
+
+    async def _batches(
+        self, place: Place, each: Undeliverable, originals: dict[int, Record], most: int
+    ) -> AsyncIterator[tuple[bytearray, int]]:
+        """Batches of dead letters, as large as the topic takes, and their numbers of records."""
+        letters: list[_Letter] = []
+        size = 0
+        for offset in range(each.first, each.last + 1):
+            original = originals.get(offset)
+            context = headers(place, offset, each.delivery_count, each.reason)
+            key: bytes | None = None
+            value: bytes | None = None
+            if original is not None:
+                key, value = original.key, original.value
+                context = (*original.headers, *context)
+            length = 64 + len(key or b"") + len(value or b"")
+            length += sum(len(name) + len(content or b"") + 10 for name, content in context)
+            if letters and (size + length > most - 100 or len(letters) >= _MOST_RECORDS):
+                yield build_batch(letters), len(letters)
+                letters, size = [], 0
+                await asyncio.sleep(0)
+            letters.append((key, value, context, self._wall_ms()))
+            size += length
+        if letters:
+            yield build_batch(letters), len(letters)
+
+    async def _append(self, topic: str, partition: int, batch: bytearray) -> None:
+        """Append a batch on the leader of its partition, and wait until it is replicated.
+
+        Raises:
+            KafkaError: the leader has refused it.
+            OSError: the leader cannot be reached.
+        """
+        partitions = self._cluster.image.topics[topic].partitions
+        index = partition % len(partitions)
+        leader = partitions[index].leader
+        if leader == self._replicas.node_id:
+            replica = self._replicas.find(topic, index)
+            replica.check_isr()
+            info = replica.append(batch, self._wall_ms())
+            waiting = replica.unacknowledged(info.last_offset, acks_all=True)
+            if waiting:
+                await asyncio.gather(*waiting)
+            return
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=batch)])
+        request = ProduceRequest(acks=-1, timeout_ms=int(_TIMEOUT * 1000), topic_data=[data])
+        frame = await self._peers.ask(leader, request, _PRODUCE_VERSION, _TIMEOUT)
+        answer = decode_response(ProduceResponse, _PRODUCE_VERSION, frame)
+        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
