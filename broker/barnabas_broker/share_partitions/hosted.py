@@ -270,7 +270,7 @@ class HostedPartition:
     async def _read(
         self, offset: int, size: int, wanted: Wanted
     ) -> tuple[list[tuple[BatchHeader, int]], memoryview, list[Offsets]]:
-        """Record batches with their positions, their bytes, and the batches of aborted transactions."""
+        """Record batches with their positions, their bytes, and the batches that no member needs."""
         transactions: Iterable[AbortedTransaction] = ()
         partition_log = self.replica.log
         if self._committed:
@@ -296,7 +296,7 @@ class HostedPartition:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         if records:
             self._record_bytes += (at / records - self._record_bytes) / 4
-        return batches, data[:at], await _aborted(batches, transactions)
+        return batches, data[:at], await _unneeded(batches, transactions)
 
     def _slice(
         self, batches: Sequence[tuple[BatchHeader, int]], data: memoryview, acquired: Sequence[Acquired]
@@ -504,10 +504,10 @@ class HostedPartition:
         self._settle([change for change, _ in self._settling.values()], error)
 
 
-async def _aborted(
+async def _unneeded(
     batches: Sequence[tuple[BatchHeader, int]], transactions: Iterable[AbortedTransaction]
 ) -> list[Offsets]:
-    """The record batches of aborted transactions.
+    """The record batches that no member needs: those of aborted transactions, and markers.
 
     Args:
         batches: as they were read.
@@ -527,6 +527,7 @@ async def _aborted(
                 await asyncio.sleep(0)
         if header.is_control:
             open_ones.discard(header.producer_id)
+            found.append(Offsets(header.base_offset, header.last_offset))
         elif header.is_transactional and header.producer_id in open_ones:
             found.append(Offsets(header.base_offset, header.last_offset))
     return found

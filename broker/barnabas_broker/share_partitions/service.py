@@ -5,7 +5,7 @@ because the member closes it or its connection is lost, gives back what the memb
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -107,9 +107,9 @@ class SharePartitions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def acquired(self) -> int:
-        """Records that members have now."""
-        return sum(hosted.machine.in_state(State.ACQUIRED) for hosted in self._hosted.values())
+    def hosted(self) -> Collection[HostedPartition]:
+        """The share partitions that are open."""
+        return self._hosted.values()
 
     def configuration(self, group: str) -> GroupConfig:
         """The configuration of a group."""
