@@ -46,7 +46,7 @@ from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS, Result
 from barnabas_broker.coordinators.timers import Timers
-from barnabas_broker.coordinators.writer import Writer
+from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import partition_for
@@ -289,6 +289,21 @@ class Hosting(Generic[P, N]):
     def count(self) -> int:
         """The number of ids that this broker coordinates."""
         return sum(len(home.hosted) for home in self.partitions.values())
+
+    # Appends
+
+    def append(self, hosted: N, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
+        """Append records (key, value) of an id, with those of other ids of the same iteration of the loop.
+
+        Args:
+            hosted: the id. If it was unloaded its records are not appended: NOT_COORDINATOR.
+            records: all of them are appended, or none is.
+            waiter: gets the result, later.
+        """
+        if self._serves(hosted.home):
+            self.writer.add(hosted.home.index, records, waiter)
+        else:
+            self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)
 
     # Partitions
 
@@ -548,7 +563,7 @@ class Runtime(Hosting[P, H], Generic[P, H, R]):
             return
         records = [self._shard.encode(hosted, record) for record in result.records]
         append = hosted.append = _Append(result, respond, retry)
-        self.writer.add(hosted.home.index, records, partial(self._appended, hosted, append))
+        self.append(hosted, records, partial(self._appended, hosted, append))
 
     def _appended(self, hosted: H, append: _Append, error: ErrorCode) -> None:
         """The result of an append, or REQUEST_TIMED_OUT before it."""

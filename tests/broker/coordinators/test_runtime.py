@@ -323,6 +323,16 @@ async def test_an_unload_answers_what_waits_and_later_results_have_no_effect(cou
 
 
 @scenario
+async def test_records_of_an_id_that_was_unloaded_are_not_appended(counters: Counters) -> None:
+    hosted, results = counters.hosted(), list[ErrorCode]()
+    await counters.runtime.load(0, 2)
+    counters.runtime.append(hosted, [(b"a", b"7")], results.append)
+    assert results == []
+    await turns()
+    assert (results, counters.log.appends) == ([E.NOT_COORDINATOR], 0)
+
+
+@scenario
 async def test_an_unload_during_an_append_that_takes_long(counters: Counters) -> None:
     counters.log.hold = True
     counters.ask("one")

@@ -371,11 +371,12 @@ class Service:
         return finish(self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), 2, CALLER))
 
     def delete_offsets(self, topic: str, partition: int = 0, group: str = "g") -> Any:
-        partitions = [OffsetDeleteRequestPartition(partition_index=partition)]
-        request = OffsetDeleteRequest(
-            group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
-        )
-        return finish(self.groups.delete_offsets(request, 0, CALLER))
+        return finish(self.groups.delete_offsets(self.offset_deletion(topic, partition, group=group), 0, CALLER))
+
+    @staticmethod
+    def offset_deletion(topic: str, *partitions: int, group: str = "g") -> OffsetDeleteRequest:
+        asked = [OffsetDeleteRequestPartition(partition_index=each) for each in partitions]
+        return OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=asked)])
 
     # Several steps
 

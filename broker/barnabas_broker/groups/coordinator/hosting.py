@@ -331,7 +331,7 @@ class HostedGroups:
         before.mark_dead(self.now())
         if before.recorded:
             records = [group_record(each) for each in before.tombstones()]
-            self.runtime.writer.add(hosted.home.index, records, partial(self._log_failure, group.group_id))
+            self.runtime.append(hosted, records, partial(self._log_failure, group.group_id))
 
     def migrate(self, hosted: HostedGroup, group: Group) -> None:
         """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
@@ -603,7 +603,7 @@ class HostedGroups:
 
         def matched(matches: Mapping[str, frozenset[str]]) -> None:
             # Thousands of topics take long to authorize, to hash and to take over: other tasks run between two steps.
-            self.do(take_over(matches), 1, lambda _: None)
+            self.runtime.gradually(take_over(matches))
 
         self._regexes.resolve(effect.regexes, topics.by_name, version, effect.client, matched)
 
@@ -661,7 +661,7 @@ class HostedGroups:
             # Not now: the machine is in the middle of a call.
             self.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
             return 0
-        self.runtime.writer.add(hosted.home.index, records, done)
+        self.runtime.append(hosted, records, done)
         return len(records) + sum(len(key) + len(value or b"") for key, value in records) // _BYTES_PER_RECORD
 
     def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
@@ -704,7 +704,7 @@ class HostedGroups:
             else:
                 done(error)
 
-        self.runtime.writer.add(hosted.home.index, records, appended)
+        self.runtime.append(hosted, records, appended)
 
     def _log_failure(self, group_id: str, error: ErrorCode) -> None:
         if error != ErrorCode.NONE:

@@ -174,7 +174,7 @@ class OffsetService:
         hosted.last_commit = hosted_groups.last_sequence
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
         appended = partial(self._commit_appended, hosted, commits, request, caller, response, future)
-        hosted_groups.runtime.writer.add(hosted.home.index, records, appended)
+        hosted_groups.runtime.append(hosted, records, appended)
         return future
 
     def _group_to_commit_to(self, request: OffsetCommitRequest, version: int) -> HostedGroup:

@@ -40,7 +40,7 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Hosting
-from barnabas_broker.coordinators.writer import BATCH_BYTES
+from barnabas_broker.coordinators.writer import BATCH_BYTES, Waiter
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
@@ -757,42 +757,46 @@ class GroupCoordinator:
     ) -> Steps[DeleteGroupsResponse | Future[DeleteGroupsResponse]]:
         """DeleteGroups: deletes groups without members, with their offsets. A future until that is in the log."""
         hosted_groups = self._hosted_groups
-        results: dict[str, DeletableGroupResult] = {}
-        deletable: dict[str, HostedGroup] = {}
-        for group_id in dict.fromkeys(request.groups_names):
-            results[group_id] = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
-            try:
-                deletable[group_id] = self._group_to_delete(group_id)
-            except KafkaError as error:
-                results[group_id].error_code, results[group_id].error_message = error.code, error.message or None
-            yield
-        response = DeleteGroupsResponse(results=list(results.values()))
-        if not deletable:
-            return response
+        response = DeleteGroupsResponse(results=[])
         future: Future[DeleteGroupsResponse] = hosted_groups.loop.create_future()
-        remaining = set(deletable)
+        remaining: set[str] = set()
 
-        def appended(group_id: str, error: ErrorCode) -> None:
-            if group_id in remaining:
-                results[group_id].error_code = APPEND_ERRORS.get(error, error)
-                remaining.remove(group_id)
-            if not remaining and not future.done():
+        def appended(result: DeletableGroupResult, error: ErrorCode) -> None:
+            if result.group_id in remaining:
+                result.error_code = APPEND_ERRORS.get(error, error)
+                remaining.remove(result.group_id)
+            if not remaining and complete and not future.done():
                 future.set_result(response)
 
-        for group_id, hosted in deletable.items():
+        complete = False
+        for group_id in dict.fromkeys(request.groups_names):
+            result = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
+            response.results.append(result)
+            try:
+                # Checked and deleted in one step: between two the group may get a member, or move to another broker.
+                hosted = self._group_to_delete(group_id)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message or None
+            else:
+                remaining.add(group_id)
+                self._delete(hosted, caller, partial(appended, result))
             yield
-            keys = hosted.offsets.all_keys()
-            event = GroupDeleted(
-                generation=hosted.group.generation,
-                offsets=len(keys),
-                expired=False,
-                client_id=caller.client_id,
-                host=caller.host,
-            )
-            hosted_groups.publish(group_id, event)
-            hosted.group.forget_pending()
-            hosted_groups.append_tombstones(hosted, keys, partial(appended, group_id), whole_group=True)
-        return future
+        complete = True
+        return future if remaining else response
+
+    def _delete(self, hosted: HostedGroup, caller: Caller, appended: Waiter) -> None:
+        """Delete a group without members."""
+        keys = hosted.offsets.all_keys()
+        event = GroupDeleted(
+            generation=hosted.group.generation,
+            offsets=len(keys),
+            expired=False,
+            client_id=caller.client_id,
+            host=caller.host,
+        )
+        self._hosted_groups.publish(hosted.name, event)
+        hosted.group.forget_pending()
+        self._hosted_groups.append_tombstones(hosted, keys, appended, whole_group=True)
 
     def _group_to_delete(self, group_id: str) -> HostedGroup:
         """The group to delete.
