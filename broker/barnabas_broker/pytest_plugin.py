@@ -28,7 +28,6 @@ The entry point loads this module whenever pytest starts, in projects that never
 """
 
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,11 +37,12 @@ import pytest
 
 if TYPE_CHECKING:
     from barnabas_broker.testing import Broker, Cluster, Faults, StoredRecord
+    from barnabas_broker.testing.broker import Moment
 
 _BROKER: "Final[pytest.StashKey[Broker]]" = pytest.StashKey()
 _BROKERS: "Final[pytest.StashKey[list[Broker]]]" = pytest.StashKey()
 _CLUSTERS: "Final[pytest.StashKey[_Clusters]]" = pytest.StashKey()
-_STARTED: Final[pytest.StashKey[float]] = pytest.StashKey()
+_BEGAN: "Final[pytest.StashKey[dict[Broker, Moment]]]" = pytest.StashKey()
 _REPORTS: Final[pytest.StashKey[Path]] = pytest.StashKey()
 #: Maximum characters of the test's name in a topic's name.
 _MOST_CHARACTERS: Final = 150
@@ -158,6 +158,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> "Cluster":
         request.config.add_cleanup(clusters.close)
     cluster = clusters.get(_arguments(request.node, "kafka_cluster", {"brokers": 3, "config": None}))
     request.node.stash[_BROKERS] = list(cluster.brokers)
+    request.node.stash[_BEGAN] |= {broker: broker.moment() for broker in cluster.brokers}
     return cluster
 
 
@@ -244,11 +245,12 @@ def _uses(item: pytest.Item) -> "Broker | None":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note the start of the test, and start the broker if the test before left it stopped."""
-    item.stash[_STARTED] = time.time()
+    """Start the broker if the test before left it stopped, and note when the test begins."""
+    item.stash[_BEGAN] = {}
     broker = _uses(item)
     if broker is not None:
         broker.start()
+        item.stash[_BEGAN][broker] = broker.moment()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -267,10 +269,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _add_sections(report: pytest.TestReport, item: pytest.Item, broker: "Broker", file: Path | None, of: str) -> None:
     """Add sections about a broker, with `of` behind their titles."""
     from barnabas_broker.errors import BrokerError
+    from barnabas_broker.testing.broker import BEGIN
     from barnabas_broker.testing.report import sections
 
+    # A broker that has begun with this test has nothing from before it.
+    began = item.stash[_BEGAN].get(broker, BEGIN)
     try:
-        found = [(f"{title}{of}", text) for title, text in sections(broker, item.stash.get(_STARTED, 0.0), file)]
+        found = [(f"{title}{of}", text) for title, text in sections(broker, began, file)]
         report.sections.extend(found)
     except BrokerError as error:
         report.sections.append((f"kafka requests{of}", f"The broker does not answer: {error}"))

@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.testing.clock import BrokerClock
@@ -32,8 +32,27 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
 }
 #: Requests of earlier runs of the broker that are kept.
 _MOST_REQUESTS: Final = 2_000
-#: The file with the log lines of its process.
+#: The file with the log lines of its process, and the lines of it that are shown.
 _LOG: Final = "broker.log"
+_MOST_LINES: Final = 200
+
+
+class Moment(NamedTuple):
+    """A moment in the life of a broker.
+
+    Attributes:
+        time: on the machine's clock, in seconds since 1970.
+        broker_time: on the broker's, which a test may have advanced.
+        log_bytes: bytes of its log lines so far.
+    """
+
+    time: float
+    broker_time: float
+    log_bytes: int
+
+
+#: Before a broker has begun.
+BEGIN: Final = Moment(0.0, 0.0, 0)
 
 
 class Broker(Managed):
@@ -403,7 +422,17 @@ class Broker(Managed):
     @property
     def log_lines(self) -> list[str]:
         """Its last log lines, warnings and errors only. A broker on a thread writes them to `logging` instead."""
-        return tail(self._folder / _LOG, 200) if self._folder is not None else []
+        return self.log_lines_since(BEGIN)
+
+    def log_lines_since(self, moment: "Moment") -> list[str]:
+        """Its last log lines after a moment."""
+        return [] if self._folder is None else tail(self._folder / _LOG, _MOST_LINES, moment.log_bytes)
+
+    def moment(self) -> "Moment":
+        """The present moment."""
+        now, log = time.time(), None if self._folder is None else self._folder / _LOG
+        size = log.stat().st_size if log is not None and log.exists() else 0
+        return Moment(now, now + self.clock.ahead, size)
 
     # Schemas
 

@@ -144,10 +144,10 @@ class ProcessLink:
                 pipe.close()
 
 
-def tail(log: Path, lines: int) -> list[str]:
-    """The last lines of a file; none if it cannot be read."""
+def tail(log: Path, lines: int, start: int = 0) -> list[str]:
+    """The last lines of a file, from a byte on; none if it cannot be read."""
     try:
-        return log.read_text("utf-8", "replace").splitlines()[-lines:]
+        return log.read_bytes()[start:].decode("utf-8", "replace").splitlines()[-lines:]
     except OSError:
         return []
 

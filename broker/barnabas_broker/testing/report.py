@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.http.report import report
-from barnabas_broker.testing.broker import Broker
+from barnabas_broker.testing.broker import Broker, Moment
 from barnabas_broker.testing.requests import listing
 from barnabas_explain.chart import chart
 from barnabas_explain.doctor import examine_past
@@ -21,15 +21,15 @@ _MOST_FILES: Final = 20
 _MOST_CHARACTERS: Final = 60
 
 
-def sections(broker: Broker, since: float, file: Path | None) -> Iterator[tuple[str, str]]:
+def sections(broker: Broker, since: Moment, file: Path | None) -> Iterator[tuple[str, str]]:
     """Titles and texts: the requests, the explanations of the groups that they name, the broker's log lines.
 
     Args:
         broker: the broker that the test used.
-        since: the start of the test, in seconds since 1970.
+        since: the start of the test.
         file: what the names of the files with timelines begin with; None to write none.
     """
-    requests = [request for request in broker.requests if request.time >= since]
+    requests = [request for request in broker.requests if request.time >= since.time]
     state = "" if broker.running else " (the broker is not running)"
     if requests:
         yield f"kafka requests{state}", listing(requests)
@@ -38,15 +38,16 @@ def sections(broker: Broker, since: float, file: Path | None) -> Iterator[tuple[
     histories = broker.group_history
     groups = sorted({request.group for request in requests if request.group is not None})
     for number, group in enumerate(groups):
-        explanation = broker.explain(group, since)
+        explanation = broker.explain(group, since.broker_time)
         if explanation:
             text = _last(explanation)
             if file is not None and number < _MOST_FILES:
                 name = re.sub(r"[^a-zA-Z0-9._-]+", "-", group).strip("-.")[:_MOST_CHARACTERS]
-                text += "\n" + _timeline(group, histories.get(group, []), since, file, f"{number}-{name}")
+                text += "\n" + _timeline(group, histories.get(group, []), since.broker_time, file, f"{number}-{name}")
             yield f"kafka group {group}", text
-    if broker.log_lines:
-        yield "kafka broker log", _last("\n".join(broker.log_lines))
+    lines = broker.log_lines_since(since)
+    if lines:
+        yield "kafka broker log", _last("\n".join(lines))
 
 
 def _timeline(group: str, events: list[dict[str, Any]], since: float, file: Path, name: str) -> str:

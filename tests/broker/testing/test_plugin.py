@@ -187,6 +187,48 @@ def test_without():
     assert "kafka" not in shown.partition("_ test_without _")[2]
 
 
+def test_a_failing_test_shows_what_happened_in_it_only(pytester: pytest.Pytester) -> None:
+    """Not the warning of an earlier test, nor the events of its group, although the clock was advanced since."""
+    pytester.makepyfile(
+        """
+        import socket
+        from confluent_kafka import Consumer
+
+        def join(broker, topic, name):
+            consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0,
+                                 "client.id": name, "group.id": "readers"})
+            consumer.subscribe([topic])
+            consumer.poll(0)
+            broker.wait_for_request("SyncGroup", client_id=name, answered=True, timeout=30)
+            consumer.close()
+
+        def send_garbage(broker, size):
+            with socket.create_connection(("127.0.0.1", broker.port), 10) as connection:
+                connection.sendall(size.to_bytes(4, "big") + bytes(8))
+                assert connection.recv(1) == b""
+
+        def test_before(kafka_broker, kafka_topic):
+            send_garbage(kafka_broker, 2_000_000_001)
+            kafka_broker.clock.advance(3_600)
+            join(kafka_broker, kafka_topic, "earlier")
+
+        def test_it(kafka_broker, kafka_topic):
+            join(kafka_broker, kafka_topic, "later")
+            send_garbage(kafka_broker, 2_000_000_002)
+            assert False
+        """
+    )
+    result = pytester.runpytest(*PLAIN)
+    result.assert_outcomes(passed=1, failed=1)
+    shown = result.stdout.str()
+    result.stdout.fnmatch_lines(
+        ["*-- kafka group readers --*", "*later*joined*", "*-- kafka broker log --*", "*2000000002*"]
+    )
+    sections = shown.partition("-- kafka requests --")[2]
+    assert "earlier" not in sections
+    assert "2000000001" not in sections
+
+
 def test_a_failing_test_explains_its_rebalances(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
