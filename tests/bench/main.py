@@ -33,6 +33,7 @@ FAMILIES: Final = (
     "topics",
     "memory",
     "storage",
+    "durable",
     "client",
     "cluster",
     "lake",
