@@ -12,13 +12,13 @@ from tests.interop.barnabas_server import BarnabasBroker
 
 TITLE: Final = "On the disk"
 ABOUT: Final = (
-    "The default, where an acknowledgement means the page cache, beside `--durable`, where it means the disk. Messages/s "
-    "with confluent-kafka in a process of its own, acks=all, no compression, linger 5 ms, batches of up to 1 MB. End to "
-    "end: the time from when a record of 100 B is due to the call that returns it, at an even rate, without linger. The "
-    "disk decides the difference: measure yours with TMPDIR on it."
+    "The default, where an acknowledgement means the page cache, beside `--durable`, where it means the disk. "
+    "Messages/s with confluent-kafka in a process of its own, acks=all, no compression, linger 5 ms, batches of up to "
+    "1 MB. Records/s at a rate: the time from when a record of 100 B is due to the call that returns it, without "
+    "linger. The disk decides the difference: measure yours with TMPDIR on it."
 )
 ROUNDS: Final = 3
-BROKERS: Final[Mapping[str, Mapping[str, object]]] = {
+BROKERS: Final[Mapping[str, Mapping[str, str | int]]] = {
     "Barnabas --durable": {"log.flush.interval.messages": 1},
     "Barnabas": {},
 }
