@@ -24,6 +24,7 @@ from barnabas_client.consumer.parallel.config import BatchHandler, Handler
 from barnabas_client.errors import ErrorCode, KafkaError
 from barnabas_client.network.metadata import Node, PartitionInfo, TopicInfo
 from barnabas_client.program import run
+from barnabas_client.serialization import SerializationContext
 from barnabas_client.structs import (
     BatchMetadata,
     ConsumerGroupMetadata,
@@ -167,6 +168,7 @@ __all__ = [
     "ResourceType",
     "RoundRobinAssignor",
     "ScramMechanism",
+    "SerializationContext",
     "Serializer",
     "StickyAssignor",
     "TokenProvider",

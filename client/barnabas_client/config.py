@@ -8,7 +8,7 @@ would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``Pro
 """
 
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
@@ -20,6 +20,7 @@ from barnabas_client.assignors import (
     RebalanceProtocol,
     RoundRobinAssignor,
 )
+from barnabas_client.serialization import SerializationContext
 from barnabas_client.tokens import Login, TokenProvider
 from barnabas_protocol.records import Codec
 from barnabas_protocol.wire import Buffer
@@ -35,8 +36,18 @@ T = TypeVar("T")
 
 #: Makes an object from the bytes of a record's key or value. It is not called for null, which stays None.
 Deserializer = Callable[[bytes], T]
+#: The same, as a coroutine function.
+AsyncDeserializer = Callable[[bytes], Awaitable[T]]
+#: The same, with a context, see :mod:`barnabas_client.serialization`; it may be a coroutine function.
+ContextDeserializer = Callable[[bytes, SerializationContext], Awaitable[T]] | Callable[[bytes, SerializationContext], T]
 #: Converts an object to the bytes of a record's key or value. It is not called for None, which becomes null.
 Serializer = Callable[[T], Buffer]
+#: The same, with a context, or as a coroutine function.
+ContextSerializer = (
+    Callable[[T, SerializationContext], Buffer | None]
+    | Callable[[T, SerializationContext], Awaitable[Buffer | None]]
+    | Callable[[T], Awaitable[Buffer | None]]
+)
 #: Chooses a partition. Arguments: the key's bytes or None, all partitions, the partitions that have a leader.
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 
@@ -262,8 +273,8 @@ class ConsumerConfig:
     check_crcs: bool = True
     client_rack: str = ""
     partition_assignment_strategy: Sequence[Assignor] = field(default_factory=lambda: default_assignors())
-    key_deserializer: Deserializer[Any] | None = None
-    value_deserializer: Deserializer[Any] | None = None
+    key_deserializer: Callable[..., Any] | None = None
+    value_deserializer: Callable[..., Any] | None = None
     exclude_internal_topics: bool = True
     close_timeout_ms: int = 10_000
     group_protocol: GroupProtocol = "classic"
@@ -461,8 +472,8 @@ class ProducerConfig:
     partitioner: Partitioner | None = None
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
-    key_serializer: Serializer[Any] | None = None
-    value_serializer: Serializer[Any] | None = None
+    key_serializer: Callable[..., Any] | None = None
+    value_serializer: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         for name, least in _PRODUCER_INTEGERS:

@@ -37,7 +37,15 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from barnabas_client.admin.admin import Admin as AsyncAdmin
-from barnabas_client.config import ConsumerSettings, Deserializer, ProducerSettings, Serializer
+from barnabas_client.config import (
+    AsyncDeserializer,
+    ConsumerSettings,
+    ContextDeserializer,
+    ContextSerializer,
+    Deserializer,
+    ProducerSettings,
+    Serializer,
+)
 from barnabas_client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, lost_method
 from barnabas_client.consumer.parallel.config import BatchHandler, Handler, RunConfig, RunSettings
@@ -151,6 +159,15 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
+        self: "Consumer[bytes, V]",
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: AsyncDeserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
         self: "Consumer[bytes, bytes]",
         *topics: str,
         key_deserializer: None = None,
@@ -182,6 +199,15 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
         *topics: str,
         key_deserializer: Deserializer[K],
         value_deserializer: Deserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[K, V]",
+        *topics: str,
+        key_deserializer: Deserializer[K] | ContextDeserializer[K] | None = None,
+        value_deserializer: ContextDeserializer[V],
         **settings: Unpack[ConsumerSettings],
     ) -> None: ...
 
@@ -478,6 +504,15 @@ class Producer(Client[AsyncProducer[PK, PV]], Generic[PK, PV]):
         *,
         key_serializer: Serializer[SK],
         value_serializer: Serializer[SV],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Producer[SK, SV]",
+        *,
+        key_serializer: Serializer[SK] | ContextSerializer[SK] | None = None,
+        value_serializer: ContextSerializer[SV],
         **settings: Unpack[ProducerSettings],
     ) -> None: ...
 

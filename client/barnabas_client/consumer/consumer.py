@@ -25,10 +25,12 @@ from barnabas_client.assignors import Assignor
 from barnabas_client.checks import Offset, check_topic, is_int64, mapped, offsets_of, partitions_of
 from barnabas_client.config import (
     DEFAULT_SERVERS,
+    AsyncDeserializer,
     AutoOffsetReset,
     ClientConfig,
     ConsumerConfig,
     ConsumerSettings,
+    ContextDeserializer,
     Deserializer,
     GroupProtocol,
     IsolationLevel,
@@ -123,10 +125,11 @@ class Consumer(AsyncOnly, Generic[K, V]):
         group_id: the group to join and to commit for. Default: None, which reads without a group.
         group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
             Default: None.
-        key_deserializer: makes an object from a key's bytes; a record without a key has None. Default: None, which
-            leaves the bytes.
-        value_deserializer: makes an object from a value's bytes; a null value stays None. Default: None, which leaves
-            the bytes.
+        key_deserializer: makes an object from a key's bytes; a record without a key has None. A function of two
+            arguments also gets a :class:`~barnabas.SerializationContext`; a coroutine function is awaited. Default:
+            None, which leaves the bytes.
+        value_deserializer: makes an object from a value's bytes, likewise; a null value stays None. Default: None,
+            which leaves the bytes.
         fetch_max_wait_ms: how long the broker waits for `fetch_min_bytes`. Default: 500 ms.
         fetch_max_bytes: the limit of one fetch response, and of what is fetched ahead for all partitions. Default:
             52428800 bytes.
@@ -188,6 +191,15 @@ class Consumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
+        self: "Consumer[bytes, V]",
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: AsyncDeserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
         self: "Consumer[bytes, bytes]",
         *topics: str,
         key_deserializer: None = None,
@@ -222,6 +234,15 @@ class Consumer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[ConsumerSettings],
     ) -> None: ...
 
+    @overload
+    def __init__(
+        self: "Consumer[K, V]",
+        *topics: str,
+        key_deserializer: Deserializer[K] | ContextDeserializer[K] | None = None,
+        value_deserializer: ContextDeserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
     @suggest_names
     def __init__(
         self,
@@ -230,8 +251,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
         client_id: str | None = None,
         group_id: str | None = ConsumerConfig.group_id,
         group_instance_id: str | None = ConsumerConfig.group_instance_id,
-        key_deserializer: Deserializer[Any] | None = ConsumerConfig.key_deserializer,
-        value_deserializer: Deserializer[Any] | None = ConsumerConfig.value_deserializer,
+        key_deserializer: Deserializer[Any] | ContextDeserializer[Any] | None = ConsumerConfig.key_deserializer,
+        value_deserializer: Deserializer[Any] | ContextDeserializer[Any] | None = ConsumerConfig.value_deserializer,
         fetch_max_wait_ms: int = ConsumerConfig.fetch_max_wait_ms,
         fetch_max_bytes: int = ConsumerConfig.fetch_max_bytes,
         fetch_min_bytes: int = ConsumerConfig.fetch_min_bytes,

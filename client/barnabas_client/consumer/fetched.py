@@ -9,10 +9,9 @@ Control batches are left out, and, for ``read_committed``, batches of aborted tr
 producer id and first offset, and each ends at its ABORT marker (KIP-98). Source: Kafka's ``CompletedFetch.java``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from barnabas_client.config import Deserializer
 from barnabas_client.errors import CorruptRecordError, RecordDeserializationError, RecordTooLargeError
 from barnabas_client.structs import AnyRecord, ConsumerRecord, TopicPartition
 from barnabas_protocol.errors import DecodeError, KafkaError
@@ -132,8 +131,8 @@ def unpack(
     position: int,
     *,
     check_crcs: bool = True,
-    key_deserializer: Deserializer[Any] | None = None,
-    value_deserializer: Deserializer[Any] | None = None,
+    key_deserializer: Callable[..., Any] | None = None,
+    value_deserializer: Callable[..., Any] | None = None,
     most: int = MOST_RECORDS,
 ) -> Iterator[Unpacked]:
     """Decode the records of a chunk from `position` on, in parts of up to `most` records; an error ends the parts.
@@ -167,8 +166,8 @@ def _part(
     rows: list[ConsumerRecord[Any, Any]],
     position: int,
     end: int,
-    key_deserializer: Deserializer[Any] | None,
-    value_deserializer: Deserializer[Any] | None,
+    key_deserializer: Callable[..., Any] | None,
+    value_deserializer: Callable[..., Any] | None,
 ) -> Unpacked:
     if rows and rows[0].offset < position:
         rows = [row for row in rows if row.offset >= position]

@@ -29,12 +29,13 @@ from barnabas_client.consumer.metrics import ConsumerMeters
 from barnabas_client.consumer.positions import Positions
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription, as_decided
 from barnabas_client.consumer.truncation import judge
-from barnabas_client.errors import OffsetOutOfRangeError, error_for
+from barnabas_client.errors import OffsetOutOfRangeError, RecordDeserializationError, error_for
 from barnabas_client.logs import logger
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
+from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -120,6 +121,11 @@ class Fetcher:
         self.failure: KafkaError | None = None
         #: Set by `next_ready` if it stopped because a long batch has no records for the program so far.
         self.unfinished = False
+        #: What polls do to records instead of `unpack`, see :meth:`convert`.
+        self._conversion = conversion_of(config.key_deserializer, config.value_deserializer)
+        self._deserializers = (
+            (config.key_deserializer, config.value_deserializer) if self._conversion is None else (None, None)
+        )
         #: Partitions with records or an error for the program, the next one first.
         self._filled: deque[PartitionState] = deque()
         self._buffered = 0
@@ -245,6 +251,7 @@ class Fetcher:
                 state.batch_end = records[-1].offset + 1
                 state.unpacked(state.parts_epoch)
             state.ready.extend(records)
+            state.raw = self._conversion is not None and tables is None
             if records:
                 count = len(records) if tables is None else sum(table.num_rows for table in state.ready)
                 self._meters.records.add(count, time.monotonic())
@@ -262,8 +269,8 @@ class Fetcher:
             chunk,
             state.position,
             check_crcs=config.check_crcs,
-            key_deserializer=config.key_deserializer,
-            value_deserializer=config.value_deserializer,
+            key_deserializer=self._deserializers[0],
+            value_deserializer=self._deserializers[1],
         )
 
     def _open_tables(self, state: PartitionState, tables: Tables) -> None:
@@ -279,6 +286,37 @@ class Fetcher:
         if state.position is not None:
             state.parts_epoch = epoch
             state.parts = tables(state.tp, group, state.position, check_crcs=self._config.check_crcs)
+
+    async def convert(self, state: PartitionState) -> bool:
+        """Deserialize the records in `ready`, with deserializers that are awaited or take a context.
+
+        Returns:
+            Whether records are ready: not if the program or the group has moved on, or if the first record fails; then
+            the next poll raises the error.
+        """
+        ready, epoch, conversion = state.ready, state.epoch, self._conversion
+        if conversion is None:
+            return True
+        made: list[AnyRecord] = []
+        failure: KafkaError | None = None
+        for record in list(ready):
+            try:
+                key, value, _ = await conversion.convert(record.topic, record.key, record.value, record.headers)
+            except Exception as error:
+                failure = RecordDeserializationError(state.tp, record.offset, error)
+                failure.__cause__ = error
+                break
+            made.append(record._replace(key=key, value=value))
+        current = self._subscription.states.get(state.tp) is state and state.epoch == epoch and state.ready is ready
+        if not current or not state.raw:
+            return False
+        state.raw = False
+        if failure is not None:
+            state.batch_end = ready[len(made)].offset
+            state.parts, state.error = None, failure
+        ready.clear()
+        ready.extend(made)
+        return bool(made) and state.deliverable
 
     def _retry_later(self, state: PartitionState, error: KafkaError) -> KafkaError:
         """The error of a partition, which is fetched again afterwards."""

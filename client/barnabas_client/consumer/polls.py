@@ -124,6 +124,8 @@ class Polls:
                     self._attend()
                 state = fetcher.next_ready(only, tables)
                 if state is not None:
+                    if state.raw and not await fetcher.convert(state):
+                        continue
                     return state
                 if fetcher.unfinished:
                     await asyncio.sleep(0)
@@ -162,6 +164,8 @@ class Polls:
                 break
             try:
                 state = fetcher.next_ready(only)
+                if state is not None and state.raw:
+                    break  # its deserializers are awaited: the next poll does that
             except Exception:
                 # The program must receive what was taken; the next poll meets the error again.
                 break

@@ -79,6 +79,7 @@ class PartitionState:
         "position_epoch",
         "preferred",
         "queued",
+        "raw",
         "ready",
         "resolving",
         "retry_at",
@@ -118,6 +119,7 @@ class PartitionState:
         self.buffered = 0
         self.ready: deque[Any] = deque()  # records, or Arrow record batches if `tables`
         self.tables = False
+        self.raw = False  # records in `ready` are not deserialized yet
         self.batch_end = 0  # where the batch in `ready`, or the part of it, ends
         self.queued = False
         self.error: KafkaError | None = None
@@ -236,6 +238,7 @@ class PartitionState:
         self.chunks.clear()
         self.parts = None
         self.ready.clear()
+        self.raw = False
         self.buffered = 0
         self.error = None
         self.doubted = False

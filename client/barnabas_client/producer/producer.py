@@ -15,7 +15,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
@@ -26,6 +26,7 @@ from barnabas_client.config import (
     Acks,
     ClientConfig,
     Compression,
+    ContextSerializer,
     Partitioner,
     ProducerConfig,
     ProducerSettings,
@@ -59,6 +60,7 @@ from barnabas_client.producer.reading import Chunk, RecordReader
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.producer.sender import Sender
 from barnabas_client.producer.transaction_manager import TransactionManager
+from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
 from barnabas_client.tasks import end, uninterrupted
 from barnabas_client.tokens import TokenProvider
@@ -156,8 +158,9 @@ class Producer(AsyncOnly, Generic[K, V]):
             sent. Default: None, which is "all".
         enable_idempotence: the broker drops duplicates and keeps the order, through any retry. Default: None, which is
             on with ``acks="all"``.
-        key_serializer: makes a key's bytes; None stays a null key. Default: None, keys are bytes.
-        value_serializer: makes a value's bytes; None stays a null value. Default: None, values are bytes.
+        key_serializer: makes a key's bytes; None stays a null key. A function of two arguments also gets a
+            :class:`~barnabas.SerializationContext`; a coroutine function is awaited. Default: None, keys are bytes.
+        value_serializer: makes a value's bytes, likewise; None stays a null value. Default: None, values are bytes.
         compression_type: the codec of batches: "none", "gzip", "snappy", "lz4" or "zstd". Default: None, which is
             "none".
         batch_size: bytes of records that fit into one batch before it is compressed. Default: 16384 bytes.
@@ -236,6 +239,15 @@ class Producer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[ProducerSettings],
     ) -> None: ...
 
+    @overload
+    def __init__(
+        self: "Producer[SK, SV]",
+        *,
+        key_serializer: Serializer[SK] | ContextSerializer[SK] | None = None,
+        value_serializer: ContextSerializer[SV],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+
     @suggest_names
     def __init__(
         self,
@@ -246,8 +258,8 @@ class Producer(AsyncOnly, Generic[K, V]):
         request_timeout_ms: int = ClientConfig.request_timeout_ms,
         acks: Acks | None = ProducerConfig.acks,
         enable_idempotence: bool | None = ProducerConfig.enable_idempotence,
-        key_serializer: Serializer[Any] | None = ProducerConfig.key_serializer,
-        value_serializer: Serializer[Any] | None = ProducerConfig.value_serializer,
+        key_serializer: Serializer[Any] | ContextSerializer[Any] | None = ProducerConfig.key_serializer,
+        value_serializer: Serializer[Any] | ContextSerializer[Any] | None = ProducerConfig.value_serializer,
         compression_type: Compression | None = ProducerConfig.compression_type,
         batch_size: int = ProducerConfig.batch_size,
         max_batch_size: int | None = None,
@@ -312,6 +324,10 @@ class Producer(AsyncOnly, Generic[K, V]):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
         )
+        #: None if serializers are plain functions: `_prepare` calls these.
+        self._conversion = conversion_of(key_serializer, value_serializer)
+        if self._conversion is not None:
+            self._config = replace(self._config, key_serializer=None, value_serializer=None)
         self._state = Lifecycle.NEW
         self._home = Home("producer")
         self._starting: asyncio.Task[None] | None = None
@@ -478,8 +494,12 @@ class Producer(AsyncOnly, Generic[K, V]):
             UnknownTopicOrPartitionError: the topic does not have that partition.
             TypeError: key or value is not bytes, or partition or time is not a number.
             ValueError: a topic, header or time that is not valid.
+            Exception: what a serializer raised.
         """
         known = self._ready(topic) or await self._learn(topic)
+        if self._conversion is not None:
+            key, value, headers = await self._conversion.convert(topic, key, value, headers)
+            known = self._ready(topic) or await self._learn(topic)  # again: this waited
         queue, content, size = self._prepare("send", topic, known, value, key, partition, timestamp_ms, headers)
         accumulator = self._accumulator
         if accumulator.memory and accumulator.memory + size > self._config.buffer_memory:
@@ -529,6 +549,13 @@ class Producer(AsyncOnly, Generic[K, V]):
                 f"send_nowait to {topic}: its partitions are not known yet. To do: await partitions_for({topic!r}) "
                 "before, or await send(...) instead"
             )
+        if self._conversion is not None:
+            now = self._conversion.convert_now(topic, key, value, headers)
+            if now is None:
+                raise IllegalStateError(
+                    f"send_nowait to {topic}: a serializer has to be awaited. To do: await send(...) instead"
+                )
+            key, value, headers = now
         queue, content, size = self._prepare("send_nowait", topic, known, value, key, partition, timestamp_ms, headers)
         memory, limit = self._accumulator.memory, self._config.buffer_memory
         if memory and memory + size > limit:
@@ -615,7 +642,13 @@ class Producer(AsyncOnly, Generic[K, V]):
             raise _no_partition(f"send_many to {topic}", known, partition)
         reader = RecordReader(topic, values, keys, headers, timestamps_ms, self._config)
         receipts: list[BatchReceipt] = []
-        while (chunk := reader.read(int(time.time() * 1000))) is not None:
+        while True:
+            if self._conversion is None:
+                chunk = reader.read(int(time.time() * 1000))
+            else:
+                chunk = await reader.read_converted(int(time.time() * 1000), topic, self._conversion)
+            if chunk is None:
+                return receipts
             numbers: Sequence[int] | None = None
             if partition is None:
                 chunk, numbers = self._choose_many(topic, known, chunk, reader)
@@ -642,7 +675,6 @@ class Producer(AsyncOnly, Generic[K, V]):
                 at = end
             # Batches may be full: let the sender run, and other tasks.
             await asyncio.sleep(0)
-        return receipts
 
     async def flush(self) -> None:
         """Wait until each record that was sent before is acknowledged or has failed; see the futures of :meth:`send`.

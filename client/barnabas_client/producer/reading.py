@@ -5,8 +5,9 @@ from itertools import islice
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas_client.config import ProducerConfig, Serializer
+from barnabas_client.config import ProducerConfig
 from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, headers_size, is_bytes, record_size
+from barnabas_client.serialization import Conversion
 from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.records import RecordColumns
 
@@ -85,6 +86,38 @@ class RecordReader:
         Raises:
             Exception: the next record cannot be read or sent. All records before it were returned.
         """
+        taken = self._take()
+        return None if taken is None else self._columns(taken, now_ms)
+
+    async def read_converted(self, now_ms: int, topic: str, conversion: Conversion) -> Chunk | None:
+        """As :meth:`read`, with serializers that are awaited or take a context.
+
+        Raises:
+            Exception: the next record cannot be read or sent. All records before it were returned.
+        """
+        taken = self._take()
+        if taken is None:
+            return None
+        values = taken["values"]
+        keys, headers = taken.get("keys"), taken.get("headers")
+        made: list[tuple[Any, Any, Any]] = []
+        for at, value in enumerate(values):
+            key, own = None if keys is None else keys[at], None if headers is None else headers[at]
+            try:
+                made.append(await conversion.convert(topic, key, value, own))
+            except Exception as error:
+                error.add_note(f"{self._what}: a serializer raised this for record {self.count + at}")
+                self._fail(at, error)
+                break
+        if keys is not None:
+            taken["keys"] = [key for key, _, _ in made]
+        taken["values"] = [value for _, value, _ in made]
+        if headers is not None or any(own for _, _, own in made):
+            taken["headers"] = [own for _, _, own in made]
+        return self._columns(taken, now_ms)
+
+    def _take(self) -> dict[str, list[Any]] | None:
+        """The items of some more records, as they are; None if there are no more."""
         if self._failure is not None:
             raise self._failure
         values = self._pull("values", self._next)
@@ -94,7 +127,11 @@ class RecordReader:
             if self._failure is not None:
                 raise self._failure
             return None
-        values = self._bytes("value", values, self._config.value_serializer)
+        return taken | {"values": values}
+
+    def _columns(self, taken: dict[str, list[Any]], now_ms: int) -> Chunk:
+        """Check and serialize records."""
+        values = self._bytes("value", taken["values"], self._config.value_serializer)
         keys, headers, times = (taken.get(name) for name in ("keys", "headers", "timestamps_ms"))
         if keys is not None:
             keys = self._bytes("key", keys, self._config.key_serializer)
@@ -163,7 +200,7 @@ class RecordReader:
             )
         return items
 
-    def _bytes(self, name: str, items: list[Any], serializer: Serializer[Any] | None) -> list[Any]:
+    def _bytes(self, name: str, items: list[Any], serializer: Callable[..., Any] | None) -> list[Any]:
         if serializer is not None:
             out: list[Any] = []
             made: Iterable[Any] = map(serializer, items)

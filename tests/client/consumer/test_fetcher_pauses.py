@@ -17,7 +17,7 @@ async def test_pauses_grow_while_a_leader_is_not_known() -> None:
     network: Any = SimpleNamespace(
         config=config, cluster=SimpleNamespace(leader=lambda tp: None), want_refresh=lambda: None
     )
-    other: Any = SimpleNamespace(auto_offset_reset="latest")
+    other: Any = SimpleNamespace(auto_offset_reset="latest", key_deserializer=None, value_deserializer=None)
     subscription = Subscription(partial(retry_backoff, config))
     subscription.add([T0], active=True)
     state = subscription.states[T0]

@@ -24,6 +24,7 @@ from barnabas import (
     ProducerSettings,
     Receipt,
     RecordMetadata,
+    SerializationContext,
     Serializer,
     TopicPartition,
     sync,
@@ -39,6 +40,14 @@ class Order:
 
 def order_of(data: bytes) -> Order:
     return Order(int(data))
+
+
+async def order_asked_for(data: bytes) -> Order:
+    return Order(int(data))
+
+
+def order_in_context(data: bytes, ctx: SerializationContext) -> Order:
+    return Order(int(data) if ctx.field == "value" else 0)
 
 
 def bytes_of(order: Order) -> bytes:
@@ -66,6 +75,8 @@ async def what_deserializers_return() -> None:
     assert_type(Consumer(key_deserializer=bytes.decode, value_deserializer=order_of), Consumer[str, Order])
     assert_type(Consumer(value_deserializer=lambda data: data.decode()), Consumer[bytes, str])
     assert_type(Consumer(value_deserializer=json.loads), Consumer[bytes, Any])
+    assert_type(Consumer(value_deserializer=order_asked_for), Consumer[bytes, Order])
+    assert_type(Consumer(value_deserializer=order_in_context), Consumer[bytes, Order])
 
 
 async def every_way_to_read(consumer: Consumer[str, Order]) -> None:
