@@ -94,6 +94,8 @@ def checks(root: Path) -> Iterator[Check]:
         f"CHANGELOG.md has a section for {version}",
         "" if notes(changes, version) else f"write a section ## {version}",
     )
+    dated = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", changes, re.MULTILINE)
+    yield Check("the section has a day", "" if dated else f"write ## {version} - YYYY-MM-DD")
     yield Check(
         f"all changes are in the section for {version}",
         "" if not notes(changes, "Unreleased") else f"move what is below Unreleased to the section ## {version}",

@@ -75,6 +75,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
     assert remedies(tmp_path) == [
         "set version in pyproject.toml to MAJOR.MINOR.PATCH",
         "write a section ## 0.2.0.dev1",
+        "write ## 0.2.0.dev1 - YYYY-MM-DD",
         "move what is below Unreleased to the section ## 0.2.0.dev1",
         "fill in REPOSITORY in pyproject.toml: https://github.com/OWNER/NAME",
         "make dist",
