@@ -303,6 +303,7 @@ class BrokerServer:
             replicas=replicas,
             groups=coordinators.groups,
             transactions=coordinators.transactions,
+            queues=queues,
             directory=directory,
             server=server,
             requests=dispatch.metrics,

@@ -5,6 +5,8 @@ another one each time; if there are none, the request waits. A request with epoc
 what the member has not acknowledged. So does the end of its connection.
 
 A request that renews locks fetches nothing, as in Kafka.
+
+Deviation: a request is answered as soon as there are records, whatever its min bytes are.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -20,7 +22,7 @@ from barnabas_broker.quotas.clients import milliseconds
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.share_partitions.hosted import Delivery, Place, Wanted
-from barnabas_broker.share_partitions.service import Fetch, Found
+from barnabas_broker.share_partitions.service import Found
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, Where
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -162,7 +164,7 @@ async def _respond(
             context.peer,
         )
         wait = 0.0 if found else request.max_wait_ms / 1000
-        found |= await services.queues.fetch(session, places, Fetch(wanted, wait, min(request.min_bytes, most)))
+        found |= await services.queues.fetch(session, places, wanted, wait)
     said = {where: await outcome(answer) for where, answer in answers.items()}
     if request.share_session_epoch == FINAL_EPOCH:
         services.queues.end(session)

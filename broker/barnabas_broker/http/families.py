@@ -17,6 +17,7 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
+from barnabas_broker.groups.share.partition import State
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
@@ -51,6 +52,7 @@ def exposition(view: View, lag: LoopLag, http: HttpConnections) -> Iterator[str]
     yield from _groups(view, image)
     yield from _rebalances(view.groups.journal.metrics)
     yield from _transactions(view.transactions)
+    yield from _share_groups(view)
     yield from _requests(view)
     yield from one("barnabas_http_connections", GAUGE, "Connections over HTTP that are open.", http.connections)
     description = "Connections over HTTP without a request that were closed for others."
@@ -293,6 +295,30 @@ def _transactions(transactions: TransactionCoordinator) -> Iterator[str]:
     yield from family("barnabas_transactions_refused_total", COUNTER, description, refused)
     description = "Markers of decided transactions that are not written yet."
     yield from one("barnabas_transaction_markers_pending", GAUGE, description, transactions.markers.pending)
+
+
+# Share groups
+
+
+def _share_groups(view: View) -> Iterator[str]:
+    totals, letters = view.queues.totals, view.queues.dead_letters
+    acquired = available = 0
+    for hosted in view.queues.hosted:
+        acquired += hosted.machine.in_state(State.ACQUIRED)
+        available += hosted.machine.in_state(State.AVAILABLE)
+        yield ""
+    for name, kind, description, value in (
+        ("barnabas_share_records_acquired", GAUGE, "Records that members of share groups have now.", acquired),
+        ("barnabas_share_records_available", GAUGE, "Records that will be delivered again.", available),
+        ("barnabas_share_acquired_total", COUNTER, "Records delivered to share groups.", totals.acquired),
+        ("barnabas_share_redelivered_total", COUNTER, "Those that were delivered before.", totals.redelivered),
+        ("barnabas_share_acknowledged_total", COUNTER, "Records that members have accepted.", totals.acknowledged),
+        ("barnabas_share_archived_total", COUNTER, "Records that are not delivered any more.", totals.archived),
+        ("barnabas_share_locks_expired_total", COUNTER, "Records whose locks have expired.", totals.expired),
+        ("barnabas_share_dead_letters_total", COUNTER, "Dead letters that were written.", letters.written),
+        ("barnabas_share_dead_letters_failed_total", COUNTER, "Dead letters that were not.", letters.failed),
+    ):
+        yield from one(name, kind, description, value)
 
 
 # Requests

@@ -19,6 +19,7 @@ from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
+from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.transactions.service import TransactionCoordinator
@@ -89,6 +90,7 @@ class View:
         replicas: the partitions of this broker.
         groups: the groups of this broker.
         transactions: the transactions of this broker.
+        queues: the share partitions of this broker.
         directory: the log directory.
         server: the connections.
         requests: the counters of requests.
@@ -109,6 +111,7 @@ class View:
     replicas: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    queues: SharePartitions
     directory: LogDirectory
     server: SocketServer
     requests: RequestMetrics

@@ -139,7 +139,7 @@ class HostedPartition:
         replica: the log and its leadership.
         machine: its state.
         persister: keeps what has to survive a change of leaders.
-        dead_letters: where undeliverable records go; None if they go nowhere.
+        dead_letters: where undeliverable records go.
         slicer: gives turns to what takes long.
         clock: the time of locks.
         lines: log lines that members cause.
@@ -158,7 +158,7 @@ class HostedPartition:
         replica: Replica,
         machine: SharePartition,
         persister: Persister,
-        dead_letters: DeadLetters | None,
+        dead_letters: DeadLetters,
         slicer: Slicer,
         clock: Clock,
         lines: FoldedLines,
@@ -204,13 +204,6 @@ class HostedPartition:
         if self.closed is not None or not self.leads:
             return True
         return self.machine.may_acquire and self.machine.next_fetch_offset < self._end
-
-    @property
-    def readable(self) -> int:
-        """The bytes that may be read now."""
-        if not self.ready or self.closed is not None:
-            return 0
-        return self.replica.log.size_between(self.machine.next_fetch_offset, self._end)
 
     def check(self) -> None:
         """Check that it is open, and that this broker leads the log.
@@ -405,7 +398,7 @@ class HostedPartition:
                 undeliverable = [each for change in write.changes for each in change.undeliverable]
                 error: KafkaError | None = None
                 try:
-                    if undeliverable and self._dead_letters is not None:
+                    if undeliverable:
                         await self._dead_letters.write(self.place, self.replica, undeliverable)
                     await self._persister.write(
                         self.place.group,

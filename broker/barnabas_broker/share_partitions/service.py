@@ -7,7 +7,7 @@ because the member closes it or its connection is lost, gives back what the memb
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -29,8 +29,8 @@ from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePartition, State, Totals
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import DelayedFetch, Replica
+from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.hosted import (
-    DeadLetters,
     Delivery,
     HostedPartition,
     Place,
@@ -45,23 +45,10 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 #: Partitions of all share sessions together.
 _MOST_PARTITIONS: Final = 100_000
 
+_NO_CONFIGURATION: Final[Mapping[str, str]] = {}
+
 #: What a fetch has found in a partition: records, an error, or nothing.
 Found = Delivery | KafkaError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Settings of a fetch, apart from the partitions.
-
-    Attributes:
-        wanted: from each partition.
-        max_wait: seconds to wait for records.
-        min_bytes: bytes to wait for.
-    """
-
-    wanted: Wanted
-    max_wait: float
-    min_bytes: int
 
 
 class SharePartitions:
@@ -72,13 +59,14 @@ class SharePartitions:
         cluster: the cluster image: topics, and the configuration of groups.
         replicas: the logs.
         persister: the state of share partitions.
-        dead_letters: where undeliverable records go; None if they go nowhere.
+        dead_letters: where undeliverable records go.
         slicer: gives turns to what takes long.
         clock: the time of locks.
 
     Attributes:
         sessions: the share sessions of members.
         totals: numbers of records since the start.
+        dead_letters: where undeliverable records go.
     """
 
     def __init__(
@@ -87,7 +75,7 @@ class SharePartitions:
         cluster: ClusterMetadata,
         replicas: ReplicaManager,
         persister: Persister,
-        dead_letters: DeadLetters | None,
+        dead_letters: DeadLetterTopics,
         slicer: Slicer,
         clock: Clock,
     ) -> None:
@@ -97,12 +85,14 @@ class SharePartitions:
         self._cluster = cluster
         self._replicas = replicas
         self._persister = persister
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
         self._slicer = slicer
         self._clock = clock
         self._lines = FoldedLines(clock.now, "group")
         self._hosted: dict[Place, HostedPartition] = {}
         self._opening: dict[Place, asyncio.Task[HostedPartition]] = {}
+        #: The configuration of each group that has members here, and from what it was made.
+        self._configurations: dict[str, tuple[Mapping[str, str], GroupConfig]] = {}
         #: What goes on without a request, so that it is not collected.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -113,7 +103,11 @@ class SharePartitions:
 
     def configuration(self, group: str) -> GroupConfig:
         """The configuration of a group."""
-        return GroupConfig(self._config, self._cluster.image.group_configs.get(group, {}))
+        given = self._cluster.image.group_configs.get(group, _NO_CONFIGURATION)
+        known = self._configurations.get(group)
+        if known is None or known[0] is not given:
+            known = self._configurations[group] = given, GroupConfig(self._config, given)
+        return known[1]
 
     def lock_ms(self, group: str) -> int:
         """How long a member of a group keeps a record, in ms."""
@@ -121,33 +115,40 @@ class SharePartitions:
 
     # Requests
 
-    async def fetch(self, session: ShareSession, places: Mapping[Where, Place], fetch: Fetch) -> dict[Where, Found]:
+    async def fetch(
+        self, session: ShareSession, places: Mapping[Where, Place], wanted: Wanted, max_wait: float
+    ) -> dict[Where, Found]:
         """Acquire records for a member, or wait for some.
 
         Args:
             session: of the member; nothing is acquired once it is closed.
             places: the partitions to fetch from, in their order.
-            fetch: what to fetch.
+            wanted: what to fetch from all of them together.
+            max_wait: seconds to wait for records.
 
         Returns:
             What was found, without the partitions that have nothing.
         """
-        until = self._clock.now() + fetch.max_wait
-        opened = await asyncio.gather(*map(self.open, places.values()), return_exceptions=True)
+        until = self._clock.now() + max_wait
+        opened = [self._opened(place) or self.open(place) for place in places.values()]
+        waiting = await asyncio.gather(
+            *(each for each in opened if not isinstance(each, HostedPartition)), return_exceptions=True
+        )
+        following = iter(waiting)
         found: dict[Where, Found] = {}
         hosted: dict[Where, HostedPartition] = {}
         for where, each in zip(places, opened, strict=True):
-            if isinstance(each, HostedPartition):
-                hosted[where] = each
-            elif isinstance(each, KafkaError):
-                found[where] = as_answered(each)
+            one = each if isinstance(each, HostedPartition) else next(following)
+            if isinstance(one, HostedPartition):
+                hosted[where] = one
+            elif isinstance(one, KafkaError):
+                found[where] = as_answered(one)
             else:
-                raise each
+                raise one
         try:
             while not session.closed:
                 over = self._clock.now() >= until
-                if over or found or fetch.min_bytes <= 1 or self._enough(hosted.values(), fetch.min_bytes):
-                    await self._acquire(hosted, fetch.wanted, found)
+                await self._acquire(hosted, wanted, found)
                 if found or over or not hosted:
                     break
                 await self._wait(session, hosted.values(), until)
@@ -164,16 +165,7 @@ class SharePartitions:
         for where, each in hosted.items():
             if records <= 0 or size <= 0 or wanted.gone():
                 return
-            part = Wanted(
-                wanted.member,
-                size,
-                records,
-                wanted.batch_size,
-                wanted.strict,
-                wanted.committed,
-                wanted.gone,
-                wanted.client,
-            )
+            part = replace(wanted, max_bytes=size, max_records=records)
             try:
                 delivery = await each.acquire(part)
             except KafkaError as error:
@@ -183,14 +175,6 @@ class SharePartitions:
                 found[where] = delivery
                 records -= sum(run.last - run.first + 1 for run in delivery.acquired)
                 size -= len(delivery.records)
-
-    def _enough(self, hosted: Iterable[HostedPartition], min_bytes: int) -> bool:
-        size = 0
-        for each in hosted:
-            if each.closed is not None or not each.leads:
-                return True
-            size += each.readable
-        return size >= min_bytes
 
     async def _wait(self, session: ShareSession, hosted: Iterable[HostedPartition], until: float) -> None:
         """Wait until it may be this fetch's turn, or the time is over."""
@@ -254,6 +238,7 @@ class SharePartitions:
         mine = [hosted for place, hosted in self._hosted.items() if place.group == session.group]
         await asyncio.gather(*(_quietly(hosted.release(session.member)) for hosted in mine))
         if not self.sessions.of_group(session.group):
+            self._configurations.pop(session.group, None)
             for hosted in mine:
                 if not hosted.machine.in_state(State.ACQUIRED) and not hosted.machine.has_unwritten:
                     self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -266,18 +251,37 @@ class SharePartitions:
         Raises:
             KafkaError: this broker does not lead the partition, or its state cannot be read.
         """
-        replica = self._replicas.find(place.topic, place.partition)
-        hosted = self._hosted.get(place)
-        if hosted is not None and hosted.replica is replica and hosted.leads and hosted.closed is None:
-            hosted.configure(*self._limits(place.group))
-            return hosted
+        hosted = self._opened(place)
         if hosted is not None:
-            self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return hosted
+        replica = self._replicas.find(place.topic, place.partition)
         opening = self._opening.get(place)
         if opening is None:
             opening = self._opening[place] = asyncio.get_running_loop().create_task(self._open(place, replica))
-            opening.add_done_callback(lambda _: self._opening.pop(place, None))
+
+            def done(task: asyncio.Task[HostedPartition]) -> None:
+                self._opening.pop(place, None)
+                if not task.cancelled():
+                    task.exception()  # those that wait for it raise it, if there are any left
+
+            opening.add_done_callback(done)
         return await asyncio.shield(opening)
+
+    def _opened(self, place: Place) -> HostedPartition | None:
+        """A share partition that is open; None if it has to be opened."""
+        hosted = self._hosted.get(place)
+        if hosted is None:
+            return None
+        try:
+            replica = self._replicas.find(place.topic, place.partition)
+        except KafkaError as error:
+            self._close(hosted, error)
+            return None
+        if hosted.replica is not replica or not hosted.leads or hosted.closed is not None:
+            self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return None
+        hosted.configure(*self._limits(place.group))
+        return hosted
 
     async def _open(self, place: Place, replica: Replica) -> HostedPartition:
         epoch = replica.leader_epoch
@@ -291,7 +295,7 @@ class SharePartitions:
         machine = SharePartition(state, start, limits, self.totals)
         machine.log_starts_at(replica.log.log_start_offset)
         hosted = HostedPartition(
-            place, replica, machine, self._persister, self._dead_letters, self._slicer, self._clock, self._lines
+            place, replica, machine, self._persister, self.dead_letters, self._slicer, self._clock, self._lines
         )
         hosted.configure(limits, committed)
         self._hosted[place] = hosted
@@ -319,12 +323,15 @@ class SharePartitions:
         )
         return limits, config[SHARE_ISOLATION_LEVEL] == "read_committed"
 
-    def image_changed(self, _: Image, events: Iterable[Event]) -> None:
+    def image_changed(self, _: Image, events: Sequence[Event]) -> None:
         """Close what another broker leads now, and what is deleted."""
         changed = {event.name for event in events if isinstance(event, PartitionChanged | TopicDeleted)}
+        deleted = {event.name for event in events if isinstance(event, TopicDeleted)}
         if changed:
             for place, hosted in list(self._hosted.items()):
-                if place.topic in changed and not hosted.leads:
+                if place.topic in deleted:
+                    self._close(hosted, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                elif place.topic in changed and not hosted.leads:
                     self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _close(self, hosted: HostedPartition, error: KafkaError) -> None:

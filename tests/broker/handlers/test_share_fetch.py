@@ -10,6 +10,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import GroupConfigured
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
+from barnabas_broker.groups.share.partition import Totals
 from barnabas_broker.security import acls
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.slices import joined
@@ -20,6 +21,7 @@ from barnabas_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.messages.share_acknowledge import (
@@ -40,6 +42,7 @@ from barnabas_protocol.messages.share_fetch import (
 )
 from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
 from tests.broker.conftest import StartBroker
+from tests.broker.server.test_tls import until
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
@@ -165,16 +168,19 @@ async def members(broker: BrokerServer, topic_id: bytes) -> AsyncIterator[list[M
         await wire.close()
 
 
-async def test_records_are_acquired_acknowledged_and_not_delivered_again(wire: Wire, members: list[Member]) -> None:
+async def test_records_are_acquired_acknowledged_and_not_delivered_again(
+    wire: Wire, broker: BrokerServer, members: list[Member]
+) -> None:
     ann, bob, _ = members
     await produce(wire, b"a", b"b", b"c")
     got = await ann.fetch()
     assert (acquired(got), values(got)) == ([(0, 2, 1)], [b"a", b"b", b"c"])
     assert acquired(await bob.fetch()) == []
-    got = await ann.fetch((0, 2, [1, 2, 1]))
+    got = await ann.fetch((0, 2, [1, 2, 1]), wait=60_000)
     assert (got.acknowledge_error_code, acquired(got)) == (E.NONE, [(1, 1, 2)])
     assert await ann.acknowledge((1, 1, [1])) == E.NONE
     assert acquired(await bob.fetch()) == []
+    assert broker.services.queues.totals == Totals(acquired=4, redelivered=1, acknowledged=3)
 
 
 async def test_a_fetch_waits_for_records(wire: Wire, members: list[Member]) -> None:
@@ -389,7 +395,7 @@ async def test_records_at_their_delivery_limit_become_dead_letters(
     await configure(broker, errors_deadletterqueue_topic_name="dlq.g", share_delivery_count_limit="2")
     await produce(wire, b"a")
     await ann.fetch()
-    assert acquired(await ann.fetch((0, 0, [2]))) == [(0, 0, 2)]
+    assert acquired(await ann.fetch((0, 0, [2]), wait=60_000)) == [(0, 0, 2)]
     assert acquired(await ann.fetch((0, 0, [2]))) == []
     (letter,) = await letters(broker, wire)
     assert dict(letter.headers)["__dlq.errors.delivery.count"] == b"2"
@@ -477,3 +483,13 @@ async def test_topics_that_a_member_may_not_read(start_broker: StartBroker, monk
             assert answer.error_code == code
         assert answer.responses[0].partitions[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
         assert await ann.acknowledge((0, 0, [1])) == E.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_topic_that_is_deleted_ends_what_waits(wire: Wire, broker: BrokerServer, members: list[Member]) -> None:
+    ann = members[0]
+    waiting = asyncio.create_task(ann.fetch(wait=60_000))
+    await until(lambda: bool(broker.services.queues.hosted))
+    request = DeleteTopicsRequest(topics=[], topic_names=["t"], timeout_ms=1000)
+    await wire.ask(request, 5, DeleteTopicsResponse)
+    assert (await waiting).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert not broker.services.queues.hosted
