@@ -268,6 +268,8 @@ class BrokerServer:
             transaction_partitions=coordinators.transaction_partitions,
             shares=coordinators.shares,
             share_partitions=coordinators.share_partitions,
+            share_groups=coordinators.share_groups,
+            share_group_partitions=coordinators.share_group_partitions,
             persister=coordinators.persister,
             queues=queues,
             wall_ms=clock.wall_ms,

@@ -26,6 +26,7 @@ from barnabas_broker.config.keys import INTER_BROKER_LISTENER_NAME, REQUEST_TIME
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
 from barnabas_broker.handlers.topics import create_internal
 from barnabas_broker.offload import Offloaded
@@ -52,6 +53,8 @@ class Coordinators(NamedTuple):
         transaction_partitions: loads and unloads its partitions.
         shares: the share coordinator.
         share_partitions: loads and unloads its partitions.
+        share_groups: the coordinator of share groups.
+        share_group_partitions: loads and unloads its partitions.
         persister: reads and writes the state of share partitions, here or on another broker.
         peers: the other brokers, to which coordinators send requests.
     """
@@ -62,6 +65,8 @@ class Coordinators(NamedTuple):
     transaction_partitions: CoordinatorPartitions
     shares: ShareCoordinator
     share_partitions: CoordinatorPartitions
+    share_groups: ShareGroups
+    share_group_partitions: CoordinatorPartitions
     persister: SharePersister
     peers: BrokerConnections
 
@@ -74,11 +79,15 @@ class Coordinators(NamedTuple):
         for event in events:
             if isinstance(event, GroupConfigured):
                 self.groups.group_configured(event.name, event.configs)
+                self.share_groups.configured(event.name, event.configs)
         changed = _changed_topics(image, events)
         counts = {topic.name: len(topic.partitions) for topic in changed}
         self.groups.topics_changed(counts, _topics_of(image, changed))
         self.transactions.topics_changed(counts)
         self.shares.topics_changed(counts)
+        self.share_groups.topics_changed(counts)
+        if deleted:
+            self.share_groups.topics_deleted()
         self.persister.leaders_changed()
         self.reconcile()
 
@@ -87,22 +96,27 @@ class Coordinators(NamedTuple):
         self.group_partitions.reconcile()
         self.transaction_partitions.reconcile()
         self.share_partitions.reconcile()
+        self.share_group_partitions.reconcile()
 
     def start(self) -> None:
         """Compare with what this broker leads from now on, twice a second."""
         self.group_partitions.start()
         self.transaction_partitions.start()
         self.share_partitions.start()
+        self.share_group_partitions.start()
 
     def stop_loading(self) -> None:
         """Load and unload nothing more."""
+        self.share_group_partitions.close()
         self.share_partitions.close()
         self.transaction_partitions.close()
         self.group_partitions.close()
 
     async def close(self) -> None:
         """Answer the requests that are deferred, and end what is running."""
-        await asyncio.gather(self.groups.close(), self.transactions.close(), self.shares.close())
+        await asyncio.gather(
+            self.share_groups.close(), self.groups.close(), self.transactions.close(), self.shares.close()
+        )
 
 
 def open_coordinators(
@@ -192,6 +206,18 @@ def open_coordinators(
         scheduler=clock,
     )
     topic = _ShareTopic(config, cluster, replicas)
+    persister = SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000)
+    share_groups = ShareGroups(
+        config,
+        CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
+        groups.catalog,
+        persister,
+        groups.groups.__contains__,
+        groups.publish,
+        now=clock.now,
+        wall_ms=clock.wall_ms,
+        scheduler=clock,
+    )
     return Coordinators(
         groups,
         CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve),
@@ -199,7 +225,9 @@ def open_coordinators(
         CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions.runtime, replicas, cluster.may_serve),
         shares,
         CoordinatorPartitions(SHARE_GROUPS_TOPIC, shares.runtime, replicas, cluster.may_serve),
-        SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000),
+        share_groups,
+        CoordinatorPartitions(OFFSETS_TOPIC, share_groups.runtime, replicas, cluster.may_serve),
+        persister,
         peers,
     )
 

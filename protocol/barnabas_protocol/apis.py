@@ -49,19 +49,5 @@ def register(modules: Iterable[ModuleType]) -> Mapping[ApiKey, Api]:
     return MappingProxyType(dict(sorted(found.items())))
 
 
-#: The APIs whose messages are declared, by key, ascending.
-DECLARED: Final = register(MODULES)
-
-#: Those of them that the broker does not answer.
-UNANSWERED: Final = frozenset(
-    {
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    }
-)
-
-#: The APIs that the broker answers, by key, ascending.
-APIS: Final = MappingProxyType({key: api for key, api in DECLARED.items() if key not in UNANSWERED})
+#: The APIs whose messages are declared, by key, ascending. The broker answers all of them.
+APIS: Final = register(MODULES)

@@ -29,6 +29,18 @@ from barnabas_protocol.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
 )
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.schema import Data
@@ -75,6 +87,16 @@ CONSUMER_KEYS: Final[dict[int, tuple[type[Data], type[Data]]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
+#: The same of share groups.
+SHARE_KEYS: Final[dict[int, tuple[type[Data], type[Data]]]] = {
+    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+}
+_KEYS: Final = CONSUMER_KEYS | SHARE_KEYS
 
 
 class OffsetKey(NamedTuple):
@@ -210,12 +232,12 @@ def _varint(number: int) -> bytes:
 
 
 def read_consumer_record(record_type: int, key: bytes, value: bytes | None) -> CoordinatorRecord:
-    """Read a record of a group of the consumer protocol; the type is one of :data:`CONSUMER_KEYS`.
+    """Read a record of a consumer or share group; the type is in :data:`CONSUMER_KEYS` or :data:`SHARE_KEYS`.
 
     Raises:
         CorruptRecord: it is not such a record, or of an unknown version.
     """
-    key_class, value_class = CONSUMER_KEYS[record_type]
+    key_class, value_class = _KEYS[record_type]
     try:
         read_key = decode(key_class, record_type, key[2:])
         if value is None:

@@ -9,7 +9,7 @@ from construct import ConstructError
 from hypothesis import strategies as st
 
 from barnabas_protocol import consumer_protocol, coordinator_records, headers
-from barnabas_protocol.apis import DECLARED
+from barnabas_protocol.apis import APIS
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.schema import Data, Field, Message, Struct, WireType
 from barnabas_protocol.structures import construct_for
@@ -21,7 +21,7 @@ DATA: Final[list[type[Message]]] = [
     for declared in vars(module).values()
     if isinstance(declared, type) and issubclass(declared, Data) and declared is not Data
 ]
-API_MESSAGES: Final[list[type[Message]]] = [message for declared in DECLARED.values() for message in declared]
+API_MESSAGES: Final[list[type[Message]]] = [message for declared in APIS.values() for message in declared]
 MESSAGES: Final = API_MESSAGES + DATA
 #: Every message in every version.
 PAIRS: Final = [(message, version) for message in MESSAGES for version in message.VERSIONS]

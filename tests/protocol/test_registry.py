@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_protocol.apis import DECLARED, MODULES, RegistryError, register
+from barnabas_protocol.apis import APIS, MODULES, RegistryError, register
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.sync_group import SyncGroupResponse
 from barnabas_protocol.registry import ApiKey, api
@@ -37,12 +37,12 @@ def test_the_keys_are_kafkas() -> None:
 
 def test_apis_that_are_not_declared() -> None:
     listed = [name for names in NOT_DECLARED.values() for name in names.split()]
-    assert sorted(listed) == sorted(key.title for key in ApiKey if key not in DECLARED)
+    assert sorted(listed) == sorted(key.title for key in ApiKey if key not in APIS)
     with pytest.raises(KeyError, match="STREAMS_GROUP_HEARTBEAT"):
         api(ApiKey.STREAMS_GROUP_HEARTBEAT)
 
 
-@in_lots("key", DECLARED)
+@in_lots("key", APIS)
 def test_both_messages_belong_together(key: ApiKey) -> None:
     found = api(key)
     assert issubclass(found.request, Request)

@@ -1089,6 +1089,25 @@ GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS = _int(
 DEAD_LETTER_TOPIC_NAME_PREFIX = _text(
     "errors.deadletterqueue.topic.name.prefix", "dlq.", "How the names of topics for dead letters must begin."
 )
+GROUP_SHARE_SESSION_TIMEOUT_MS = _int(
+    "group.share.session.timeout.ms", 45_000, "Ms without heartbeats after which a share group drops a member.", 1
+)
+GROUP_SHARE_MIN_SESSION_TIMEOUT_MS = _int(
+    "group.share.min.session.timeout.ms", 45_000, "The shortest session timeout of a share group, in ms.", 1
+)
+GROUP_SHARE_MAX_SESSION_TIMEOUT_MS = _int(
+    "group.share.max.session.timeout.ms", 60_000, "The longest session timeout of a share group, in ms.", 1
+)
+GROUP_SHARE_HEARTBEAT_INTERVAL_MS = _int(
+    "group.share.heartbeat.interval.ms", 5000, "Ms between two heartbeats of a share group's member.", 1
+)
+GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS = _int(
+    "group.share.min.heartbeat.interval.ms", 5000, "The shortest heartbeat interval of a share group, in ms.", 1
+)
+GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS = _int(
+    "group.share.max.heartbeat.interval.ms", 15_000, "The longest heartbeat interval of a share group, in ms.", 1
+)
+GROUP_SHARE_MAX_SIZE = _int("group.share.max.size", 200, "Members of a share group at most.", 1, 1000)
 #: The keys of groups that two others bound.
 GROUP_BOUNDS: Final = (
     (
@@ -1117,6 +1136,8 @@ GROUP_BOUNDS: Final = (
         GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS,
         GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS,
     ),
+    (GROUP_SHARE_MIN_SESSION_TIMEOUT_MS, GROUP_SHARE_SESSION_TIMEOUT_MS, GROUP_SHARE_MAX_SESSION_TIMEOUT_MS),
+    (GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS, GROUP_SHARE_HEARTBEAT_INTERVAL_MS, GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS),
 )
 _uniform_and_range: tuple[str, ...] = ("uniform", "range")
 GROUP_CONSUMER_ASSIGNORS = _broker(
@@ -1297,6 +1318,10 @@ SEGMENT_BYTES = _topic("segment.bytes", LOG_SEGMENT_BYTES)
 SEGMENT_INDEX_BYTES = _topic("segment.index.bytes", LOG_INDEX_SIZE_MAX_BYTES)
 SEGMENT_MS = _topic("segment.ms", LOG_ROLL_MS)
 TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = _topic("unclean.leader.election.enable", UNCLEAN_LEADER_ELECTION_ENABLE)
+
+# Keys of share groups: members
+SHARE_SESSION_TIMEOUT_MS = _group("share.session.timeout.ms", GROUP_SHARE_SESSION_TIMEOUT_MS)
+SHARE_HEARTBEAT_INTERVAL_MS = _group("share.heartbeat.interval.ms", GROUP_SHARE_HEARTBEAT_INTERVAL_MS)
 
 # Keys of groups of the consumer protocol
 CONSUMER_SESSION_TIMEOUT_MS = _group("consumer.session.timeout.ms", GROUP_CONSUMER_SESSION_TIMEOUT_MS)

@@ -19,6 +19,8 @@ from barnabas_broker.config.keys import (
     GROUP_KEYS,
     LISTENER_KEYS,
     MIN_INSYNC_REPLICAS,
+    SHARE_HEARTBEAT_INTERVAL_MS,
+    SHARE_SESSION_TIMEOUT_MS,
     ConfigError,
     Key,
 )
@@ -188,11 +190,15 @@ class GroupConfig(TopicConfig):
                     f"{key.name} is {value}, but must be between {low.name} ({self.broker[low]}) and {high.name}"
                     f" ({self.broker[high]})"
                 )
-        session, heartbeat = CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS
-        if self[session] <= self[heartbeat]:
-            raise ConfigError(
-                f"{session.name} is {self[session]}: must be greater than {heartbeat.name}, which is {self[heartbeat]}"
-            )
+        for session, heartbeat in (
+            (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS),
+            (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS),
+        ):
+            if self[session] <= self[heartbeat]:
+                raise ConfigError(
+                    f"{session.name} is {self[session]}: must be greater than {heartbeat.name}, which is "
+                    f"{self[heartbeat]}"
+                )
 
     def bounded(self, key: Key[int]) -> int:
         """The value of `key`, or the broker's bound that it exceeds: bounds may change after a value was set."""

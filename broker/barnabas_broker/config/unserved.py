@@ -240,19 +240,12 @@ UNSERVED: Final[dict[str, Unserved]] = {
         group.share.dlq.manager.class.name | \
             org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager | \
             The class that writes dead letters.
-        group.share.heartbeat.interval.ms | 5000 | How often members send heartbeats.
         group.share.initialize.retry.interval.ms | 30000 | Wait before a share group's state is initialized again.
         group.share.max.assignment.interval.ms | 15000 | Largest assignment interval of a share group.
-        group.share.max.heartbeat.interval.ms | 15000 | Longest heartbeat interval of a share group.
-        group.share.max.session.timeout.ms | 60000 | Longest session timeout of a share group.
-        group.share.max.size | 200 | Most members of a share group.
         group.share.min.assignment.interval.ms | 0 | Smallest assignment interval of a share group.
-        group.share.min.heartbeat.interval.ms | 5000 | Shortest heartbeat interval of a share group.
-        group.share.min.session.timeout.ms | 45000 | Shortest session timeout of a share group.
         group.share.persister.class.name | \
             org.apache.kafka.server.share.persister.DefaultStatePersister | \
             The class that keeps the state of share groups.
-        group.share.session.timeout.ms | 45000 | Time without heartbeats after which a member is removed.
         group.streams.acceptable.recovery.lag | 10000 | Lag at which a task counts as recovered.
         group.streams.assignor.offload.enable | true | Whether assignors of streams groups run in threads of their own.
         group.streams.assignors | sticky | Assignors of streams groups.

@@ -31,6 +31,9 @@ def handle_consumer_group_heartbeat(context: RequestContext, request: ConsumerGr
     """Answer ConsumerGroupHeartbeat."""
     if not context.allows(acls.READ, acls.GROUP, request.group_id):
         return heartbeat_error(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    if context.services.share_groups.hosts(request.group_id):
+        text = f"Group {request.group_id} is not a consumer group."
+        return heartbeat_error(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text))
     if context.access is None or not request.subscribed_topic_names:
         return _heartbeat(context, request)
     return _heartbeat_with_names(context, request)

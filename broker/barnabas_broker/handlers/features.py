@@ -30,8 +30,9 @@ from barnabas_protocol.messages.update_features import (
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
 
-#: The features (KIP-584): groups of the consumer protocol (KIP-848), and an epoch for each transaction (KIP-890).
-FEATURES: Final = {"group.version": 1, "transaction.version": SERVER_VERSION}
+#: The features (KIP-584): groups of the consumer protocol (KIP-848), share groups (KIP-932, KIP-1191), and an epoch for
+#: each transaction (KIP-890).
+FEATURES: Final = {"group.version": 1, "share.version": 2, "transaction.version": SERVER_VERSION}
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _FAILED: Final = "The update failed for all features since the following feature had an error"

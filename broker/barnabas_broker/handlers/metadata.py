@@ -290,7 +290,12 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     if missing and len(refusals) < len(set(keys)):
         await create_automatically(context, missing)
         services = context.services
-        for partitions in (services.group_partitions, services.transaction_partitions, services.share_partitions):
+        for partitions in (
+            services.group_partitions,
+            services.share_group_partitions,
+            services.transaction_partitions,
+            services.share_partitions,
+        ):
             partitions.reconcile()  # or the client's next request may come before this broker has noticed
     steps = each(keys, partial(_coordinator, context, request.key_type, refusals))
     found = await slicer.enqueue(steps, context.peer)

@@ -40,14 +40,12 @@ class Feature:
 TLS: Final = Feature("TLS", "set security.protocol=PLAINTEXT in the client, or connect to a listener with TLS")
 SASL: Final = Feature("SASL", "set security.protocol=PLAINTEXT in the client, or connect to a listener with SASL")
 HTTP: Final = Feature("HTTP", "this port speaks Kafka's protocol; start the broker with --http-port for HTTP")
-SHARE_GROUPS: Final = Feature("share groups (KIP-932)", "use a consumer group")
 STREAMS_GROUPS: Final = Feature("the streams protocol of KIP-1071", "set group.protocol=classic in the client")
 TELEMETRY: Final = Feature("client telemetry (KIP-714)", "set enable.metrics.push=false in the client")
 OLD_MESSAGE_FORMATS: Final = Feature("message formats before version 2", "use a client that speaks Kafka 0.11 or newer")
 
 #: Features by a part of the names of their APIs.
 _FAMILIES: Final = (
-    ("SHARE_", SHARE_GROUPS),
     ("STREAMS_GROUP_", STREAMS_GROUPS),
     ("TELEMETRY", TELEMETRY),
 )

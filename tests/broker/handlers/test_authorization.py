@@ -40,6 +40,8 @@ from tests.wire import Wire
 #: and topics in responses about groups and transactions, of which the broker of this test has none.
 UNREACHED: Final = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: {(acls.DESCRIBE, acls.TOPIC)},
+    ApiKey.SHARE_GROUP_DESCRIBE: {(acls.DESCRIBE, acls.TOPIC)},
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {(acls.DESCRIBE, acls.TOPIC)},
     ApiKey.DESCRIBE_TRANSACTIONS: {(acls.DESCRIBE, acls.TOPIC)},
     ApiKey.LIST_TRANSACTIONS: {(acls.DESCRIBE, acls.TRANSACTIONAL_ID)},
     ApiKey.LIST_GROUPS: {(acls.DESCRIBE, acls.GROUP)},

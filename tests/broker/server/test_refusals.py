@@ -14,7 +14,7 @@ from barnabas_broker.server.refusals import (
     LONGEST_CLIENT_ID,
     REMEMBERED,
     SASL,
-    SHARE_GROUPS,
+    TELEMETRY,
     TLS,
     Refusals,
     feature_of_api,
@@ -41,7 +41,7 @@ def test_a_feature_is_logged_once_for_each_client(caplog: pytest.LogCaptureFixtu
         refusals.warn(SASL, "10.0.0.1", "a")
         refusals.warn(SASL, "10.0.0.2", "a")
         refusals.warn(SASL, "10.0.0.1", "b")
-        refusals.warn(SHARE_GROUPS, "10.0.0.1", "b")
+        refusals.warn(TELEMETRY, "10.0.0.1", "b")
         refusals.warn(TLS, "10.0.0.1", None)
         refusals.warn(TLS, "10.0.0.2", None)
     assert [(line.get("client_id"), line["host"]) for line in warnings(caplog)] == [
@@ -118,7 +118,7 @@ async def test_http_is_answered_with_the_reason(broker: BrokerServer, caplog: py
 @pytest.mark.parametrize(
     ("api", "version", "name"),
     [
-        (ApiKey.SHARE_GROUP_HEARTBEAT, 1, "KIP-932"),
+        (ApiKey.STREAMS_GROUP_HEARTBEAT, 0, "KIP-1071"),
         (ApiKey.VOTE, 0, "Vote (API 52)"),
         (ApiKey.METADATA, 99, "Metadata version 99"),
         (999, 0, "API 999"),

@@ -12,6 +12,7 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import together
 from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.security.operations import GROUP
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -27,6 +28,7 @@ from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsReques
 #: The types of groups (KIP-848).
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 #: The types of members: of the classic and of the consumer protocol (KIP-1099).
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -162,19 +164,34 @@ def failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumer
 
 def list_groups(groups: Iterable[ClassicGroup | ConsumerGroup], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
     """The groups that match the request's filters, which ignore case; one group per step."""
+    return _listed(
+        (
+            (
+                group.group_id,
+                group.protocol_type or "",
+                group.state.value,
+                CLASSIC if isinstance(group, ClassicGroup) else CONSUMER,
+            )
+            for group in groups
+        ),
+        request,
+    )
+
+
+def list_share_groups(groups: Iterable[ShareGroup], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
+    """The share groups that match the request's filters."""
+    return _listed(((group.group_id, SHARE, group.state, SHARE) for group in groups), request)
+
+
+def _listed(groups: Iterable[tuple[str, str, str, str]], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
+    """Groups as ListGroups returns them: id, protocol type, state, type."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {each.strip().lower() for each in request.types_filter}
     listed = []
-    for group in groups:
-        group_type = CLASSIC if isinstance(group, ClassicGroup) else CONSUMER
-        if (not states or group.state.value.lower() in states) and (not types or group_type in types):
+    for group_id, protocol_type, state, group_type in groups:
+        if (not states or state.lower() in states) and (not types or group_type in types):
             listed.append(
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=group_type,
-                )
+                ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
             )
         yield
     return listed

@@ -823,6 +823,15 @@ class GroupCoordinator:
         return self._hosted_groups.by_id
 
     @property
+    def catalog(self) -> TopicCatalog:
+        """The topics of the cluster."""
+        return self._catalog
+
+    def publish(self, group_id: str, event: GroupEvent) -> None:
+        """Publish an event of a group that another coordinator of this broker coordinates."""
+        self._hosted_groups.publish(group_id, event)
+
+    @property
     def loaded(self) -> frozenset[int]:
         """The partitions of ``__consumer_offsets`` that are loaded."""
         return self._runtime.loaded

@@ -1,4 +1,7 @@
-"""Share groups: which records of a partition are delivered to which member (KIP-932).
+"""Share groups: members and their assignments, and which member gets which records of a partition (KIP-932).
 
+- :mod:`~barnabas_broker.groups.share.group`: the state machine of a share group (``ShareGroup``). Pure.
+- :mod:`~barnabas_broker.groups.share.assignor`: which members have which partitions. Pure.
 - :mod:`~barnabas_broker.groups.share.partition`: the state machine of one share partition. Pure.
+- :mod:`~barnabas_broker.groups.share.service`: the coordinator of share groups (``ShareGroups``).
 """

@@ -375,8 +375,8 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "Groups have no keys of share groups and of streams groups",
-        "Barnabas serves neither.",
+        "Groups have no keys of streams groups, and not all of share groups",
+        "Streams groups are not served, and a share group is assigned anew at once, without an interval.",
         tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("errors", "share", "streams")),
     ),
     Difference(

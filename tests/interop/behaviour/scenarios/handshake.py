@@ -114,16 +114,16 @@ SCENARIOS: Final = (
 )
 
 #: Kafka's features that Barnabas lacks.
-_LACKING: Final = ("eligible.leader.replicas", "kraft", "metadata", "share", "streams")
+_LACKING: Final = ("eligible.leader.replicas", "kraft", "metadata", "streams")
 
 #: Scenarios that list the APIs, too.
 _ALIKE: Final = ("ApiVersions v3: a name with dots and dashes inside", "ApiVersions v5: for this broker")
 
 DIFFERENCES: Final = (
     Difference(
-        "Share groups and streams groups are not served",
-        "Classic groups and consumer groups are served. ApiVersions lists the APIs that exist.",
-        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (*range(76, 80), *range(88, 94))),
+        "Streams groups are not served",
+        "Classic groups, consumer groups and share groups are served. ApiVersions lists the APIs that exist.",
+        tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (88, 89, 93)),
     ),
     Difference(
         "Telemetry, delegation tokens and changes of the quorum are not served",

@@ -1,0 +1,411 @@
+"""ShareGroupHeartbeat, ShareGroupDescribe, DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets
+(KIP-932).
+
+The rules are in :mod:`barnabas_broker.groups.share`; here requests and responses are translated.
+
+Known deviation: the lag of a partition that another broker leads is -1, unknown.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from barnabas_broker.groups.share.assignor import NAME, Partitions
+from barnabas_broker.groups.share.group import ShareGroup, heartbeat_error
+from barnabas_broker.groups.share.service import ShareGroups
+from barnabas_broker.handlers.authorization import split
+from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.groups import caller_of, take_out_groups
+from barnabas_broker.handlers.stepwise import Handled, stepwise
+from barnabas_broker.security import acls, operations
+from barnabas_broker.security.acls import requires
+from barnabas_broker.security.audit import Change
+from barnabas_broker.shares.records import ShareKey
+from barnabas_broker.steps import Steps, by_key
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from barnabas_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from barnabas_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareTopicPartitions,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareMember,
+)
+from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas_protocol.printable import printable
+from barnabas_protocol.registry import ApiKey
+
+#: Members that are described in one step.
+_MEMBERS_PER_STEP: Final = 50
+_UNKNOWN: Final = -1
+_NO_ID: Final = bytes(16)
+
+
+def _coordinator(context: RequestContext) -> ShareGroups:
+    """The coordinator; without its partitions while this broker's registration does not hold."""
+    services = context.services
+    if not services.cluster.may_serve():
+        services.share_group_partitions.reconcile()  # unloads all partitions: the answer is NOT_COORDINATOR
+    return services.share_groups
+
+
+@stepwise
+def handle_share_group_heartbeat(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Steps[Handled]:
+    """Answer ShareGroupHeartbeat."""
+    if not context.allows(acls.READ, acls.GROUP, request.group_id):
+        return heartbeat_error(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    if (yield from split(context, request.subscribed_topic_names or (), acls.DESCRIBE)):
+        return heartbeat_error(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return _coordinator(context).heartbeat(request, caller_of(context))
+
+
+@stepwise
+def handle_share_group_describe(context: RequestContext, request: ShareGroupDescribeRequest) -> Steps[Handled]:
+    """Answer ShareGroupDescribe."""
+    refused = yield from take_out_groups(context, acls.DESCRIBE, request.group_ids)
+    coordinator = _coordinator(context)
+    groups: list[DescribedShareGroup] = []
+    for group_id in dict.fromkeys(request.group_ids):
+        yield
+        try:
+            machine = coordinator.find(group_id)
+        except KafkaError as error:
+            groups.append(_not_described(group_id, error))
+            continue
+        described = yield from _described(context, machine)
+        names = {name for member in described.members for name in member.subscribed_topic_names}
+        if (yield from split(context, names, acls.DESCRIBE)):
+            text = "The group has described topic(s) that the client is not authorized to describe."
+            described = _not_described(group_id, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text))
+        elif request.include_authorized_operations:
+            described.authorized_operations = operations.authorized(context.access, acls.GROUP, group_id)
+        groups.append(described)
+    groups += [_not_described(name, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) for name in refused]
+    return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+
+def _described(context: RequestContext, machine: ShareGroup) -> Steps[DescribedShareGroup]:
+    names = context.services.cluster.image.names
+
+    def assignment(partitions: Partitions) -> DescribedShareAssignment:
+        return DescribedShareAssignment(
+            topic_partitions=[
+                DescribedShareTopicPartitions(
+                    topic_id=topic_id, topic_name=names[topic_id], partitions=list(partitions[topic_id])
+                )
+                for topic_id in sorted(partitions)
+                if topic_id in names
+            ]
+        )
+
+    members: list[ShareMember] = []
+    described = DescribedShareGroup(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        group_id=machine.group_id,
+        group_state=machine.state,
+        group_epoch=machine.epoch,
+        assignment_epoch=machine.assignment_epoch,
+        assignor_name=NAME,
+        members=members,
+    )
+    for number, member in enumerate(list(machine.members.values()), 1):
+        members.append(
+            ShareMember(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                assignment=assignment(member.assigned),
+            )
+        )
+        if not number % _MEMBERS_PER_STEP:
+            yield
+    return described
+
+
+def _not_described(group_id: str, error: KafkaError) -> DescribedShareGroup:
+    return DescribedShareGroup(
+        error_code=error.code,
+        error_message=error.message or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+# DescribeShareGroupOffsets
+
+
+async def handle_describe_share_group_offsets(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """Answer DescribeShareGroupOffsets, one group after the other."""
+    slicer, peer = context.services.slicer, context.peer
+    ids = [group.group_id for group in request.groups]
+    refused = await slicer.enqueue(split(context, ids, acls.DESCRIBE, acls.GROUP), peer)
+    response = DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=[])
+    asked, _ = await slicer.enqueue(by_key(request.groups, lambda group: group.group_id), peer)
+    for group in asked.values():
+        try:
+            if group.group_id in refused:
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            machine = _coordinator(context).find(group.group_id)
+            described = await _described_offsets(context, machine, group)
+        except KafkaError as error:
+            described = DescribeShareGroupOffsetsResponseGroup(
+                group_id=group.group_id, topics=[], error_code=error.code, error_message=error.message or None
+            )
+        response.groups.append(described)
+    return response
+
+
+async def _described_offsets(
+    context: RequestContext, machine: ShareGroup, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    image = context.services.cluster.image
+    wanted: dict[str, list[int]] = {}
+    if asked.topics is None:
+        wanted = {name: sorted(numbers) for name, numbers in machine.initialized.values()}
+    else:
+        for topic in asked.topics:
+            wanted.setdefault(topic.topic_name, []).extend(topic.partitions)
+    audit = asked.topics is not None
+    steps = split(context, wanted, acls.DESCRIBE, audit=audit)
+    refused = await context.services.slicer.enqueue(steps, context.peer)
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    for name, numbers in wanted.items():
+        known = image.topics.get(name)
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in refused else ErrorCode.NONE
+        if error is not ErrorCode.NONE and asked.topics is None:
+            continue
+        if error is ErrorCode.NONE and known is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_id = _NO_ID if known is None else known.topic_id
+        partitions = []
+        for number in dict.fromkeys(numbers):
+            if error is ErrorCode.NONE:
+                key = ShareKey(machine.group_id, UUID(bytes=topic_id), number)
+                partitions.append(await _offset(context, key, name, machine))
+            else:
+                partitions.append(_no_offset(number, KafkaError(error)))
+        topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=machine.group_id, topics=topics, error_code=ErrorCode.NONE, error_message=None
+    )
+
+
+async def _offset(
+    context: RequestContext, key: ShareKey, topic: str, machine: ShareGroup
+) -> DescribeShareGroupOffsetsResponsePartition:
+    _, numbers = machine.initialized.get(key.topic_id.bytes, ("", frozenset()))
+    if key.partition not in numbers:
+        return _no_offset(key.partition, None)
+    try:
+        answer = await context.services.persister.summary(key)
+    except KafkaError as error:
+        return _no_offset(key.partition, error)
+    state = answer.state
+    if state is None or state.start_offset < 0:
+        return _no_offset(key.partition, None)
+    lag = _UNKNOWN
+    try:
+        end = context.services.replicas.find(topic, key.partition).log.high_watermark
+    except KafkaError:
+        pass  # another broker leads it
+    else:
+        lag = max(end - state.start_offset - max(state.delivery_complete_count, 0), 0)
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=key.partition,
+        start_offset=state.start_offset,
+        leader_epoch=answer.leader_epoch,
+        lag=lag,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
+
+
+def _no_offset(partition: int, error: KafkaError | None) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        start_offset=_UNKNOWN if error is None else 0,
+        leader_epoch=0,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message or None,
+    )
+
+
+# AlterShareGroupOffsets
+
+
+async def handle_alter_share_group_offsets(
+    context: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Answer AlterShareGroupOffsets."""
+    response = AlterShareGroupOffsetsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=[]
+    )
+    slicer, peer = context.services.slicer, context.peer
+    if not context.allows(acls.READ, acls.GROUP, request.group_id):
+        response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return response
+    names = [topic.topic_name for topic in request.topics]
+    refused = await slicer.enqueue(split(context, names, acls.READ), peer)
+    image = context.services.cluster.image
+    offsets: dict[ShareKey, int] = {}
+    answers: list[tuple[AlterShareGroupOffsetsRequestTopic, bytes, ErrorCode]] = []
+    for topic in request.topics:
+        known = image.topics.get(topic.topic_name)
+        code = ErrorCode.NONE
+        if topic.topic_name in refused:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif known is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_id = _NO_ID if known is None or code is not ErrorCode.NONE else known.topic_id
+        answers.append((topic, topic_id, code))
+        for asked in topic.partitions:
+            if code is ErrorCode.NONE and asked.start_offset >= 0:
+                offsets[ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition_index)] = asked.start_offset
+    try:
+        coordinator = _coordinator(context)
+        coordinator.find(request.group_id)
+        errors = await coordinator.alter_offsets(request.group_id, offsets, image.names) if offsets else {}
+    except KafkaError as error:
+        response.error_code, response.error_message = error.code, error.message or None
+        return response
+    for topic, topic_id, code in answers:
+        response.responses.append(
+            AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=topic_id,
+                partitions=list(_altered(request.group_id, topic, topic_id, code, errors)),
+            )
+        )
+    if any(error is None for error in errors.values()):
+        context.changed(Change.OFFSETS_SET, group=printable(request.group_id))
+    return response
+
+
+def _altered(
+    group_id: str,
+    topic: AlterShareGroupOffsetsRequestTopic,
+    topic_id: bytes,
+    code: ErrorCode,
+    errors: Mapping[ShareKey, KafkaError | None],
+) -> Iterator[AlterShareGroupOffsetsResponsePartition]:
+    for asked in topic.partitions:
+        error = None if code is ErrorCode.NONE else KafkaError(code)
+        if error is None and asked.start_offset < 0:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "The start offset must not be negative.")
+        elif error is None:
+            error = errors.get(ShareKey(group_id, UUID(bytes=topic_id), asked.partition_index))
+        yield AlterShareGroupOffsetsResponsePartition(
+            partition_index=asked.partition_index,
+            error_code=ErrorCode.NONE if error is None else error.code,
+            error_message=None if error is None else error.message or error.code.name,
+        )
+
+
+# DeleteShareGroupOffsets
+
+
+async def handle_delete_share_group_offsets(
+    context: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
+    """Answer DeleteShareGroupOffsets."""
+    response = DeleteShareGroupOffsetsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=[]
+    )
+    slicer, peer = context.services.slicer, context.peer
+    if not context.allows(acls.DELETE, acls.GROUP, request.group_id):
+        response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return response
+    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    refused = await slicer.enqueue(split(context, names, acls.READ), peer)
+    image = context.services.cluster.image
+    ids = {name: image.topics[name].topic_id for name in names if name not in refused and name in image.topics}
+    try:
+        coordinator = _coordinator(context)
+        coordinator.find(request.group_id)
+        errors = await coordinator.delete_offsets(request.group_id, ids.values()) if ids else {}
+    except KafkaError as error:
+        response.error_code, response.error_message = error.code, error.message or None
+        return response
+    for name in names:
+        failed = errors.get(ids[name]) if name in ids else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name in refused:
+            failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        response.responses.append(
+            DeleteShareGroupOffsetsResponseTopic(
+                topic_name=name,
+                topic_id=ids.get(name, _NO_ID),
+                error_code=ErrorCode.NONE if failed is None else failed.code,
+                error_message=None if failed is None else failed.message or failed.code.name,
+            )
+        )
+    if any(error is None for error in errors.values()):
+        context.changed(Change.OFFSETS_DELETED, group=printable(request.group_id))
+    return response
+
+
+ROUTES: Final = (
+    Route(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        handle_share_group_heartbeat,
+        (
+            requires((acls.READ, acls.GROUP)),
+            requires((acls.DESCRIBE, acls.TOPIC), when="the request names topics"),
+        ),
+    ),
+    Route(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        handle_share_group_describe,
+        (
+            requires((acls.DESCRIBE, acls.GROUP)),
+            requires((acls.DESCRIBE, acls.TOPIC), when="the response names topics"),
+        ),
+    ),
+    Route(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        handle_describe_share_group_offsets,
+        (requires((acls.DESCRIBE, acls.GROUP)), requires((acls.DESCRIBE, acls.TOPIC))),
+    ),
+    Route(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        handle_alter_share_group_offsets,
+        (requires((acls.READ, acls.GROUP)), requires((acls.READ, acls.TOPIC))),
+        changes=(Change.OFFSETS_SET,),
+    ),
+    Route(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        handle_delete_share_group_offsets,
+        (requires((acls.DELETE, acls.GROUP)), requires((acls.READ, acls.TOPIC))),
+        changes=(Change.OFFSETS_DELETED,),
+    ),
+)

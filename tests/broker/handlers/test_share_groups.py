@@ -1,0 +1,257 @@
+"""Share groups on a broker: heartbeats, descriptions, offsets, and beside groups of other types."""
+
+from typing import Final
+
+import pytest
+
+from barnabas_broker.broker import BrokerServer
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+)
+from barnabas_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from barnabas_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+)
+from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+)
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from tests.broker.transactions.support import until
+from tests.wire import Wire
+
+E: Final = ErrorCode
+
+
+@pytest.fixture
+async def topic_id(wire: Wire, broker: BrokerServer) -> bytes:
+    """A topic with two partitions; the coordinator of groups is there."""
+    new = CreatableTopic(name="t", num_partitions=2, replication_factor=1, assignments=[], configs=[])
+    answer = await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
+    await wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6, FindCoordinatorResponse)
+    runtime = broker.services.share_groups.runtime
+    await until(lambda: runtime.partition_for("g") in runtime.loaded)
+    return answer.topics[0].topic_id
+
+
+async def beat(
+    wire: Wire, member: str = "a", epoch: int = 0, names: tuple[str, ...] | None = ("t",), group: str = "g"
+) -> ShareGroupHeartbeatResponse:
+    request = ShareGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        rack_id=None,
+        subscribed_topic_names=None if names is None else list(names),
+    )
+    while True:
+        response = await wire.ask(request, 1, ShareGroupHeartbeatResponse)
+        if response.error_code not in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR):
+            return response
+
+
+def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]] | None:
+    if response.assignment is None:
+        return None
+    return {each.topic_id: each.partitions for each in response.assignment.topic_partitions}
+
+
+async def describe(wire: Wire, group: str = "g") -> DescribedShareGroup:
+    request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+    (found,) = (await wire.ask(request, 1, ShareGroupDescribeResponse)).groups
+    return found
+
+
+async def offsets(
+    wire: Wire, topics: list[DescribeShareGroupOffsetsRequestTopic] | None = None
+) -> list[tuple[int, int, int]]:
+    asked = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=topics)
+    request = DescribeShareGroupOffsetsRequest(groups=[asked])
+    (group,) = (await wire.ask(request, 1, DescribeShareGroupOffsetsResponse)).groups
+    assert group.error_code == E.NONE
+    return [
+        (each.partition_index, each.start_offset, each.error_code)
+        for topic in group.topics
+        for each in topic.partitions
+    ]
+
+
+async def alter(wire: Wire, *altered: tuple[str, int, int]) -> tuple[int, list[int]]:
+    topics = [
+        AlterShareGroupOffsetsRequestTopic(
+            topic_name=name,
+            partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)],
+        )
+        for name, index, offset in altered
+    ]
+    request = AlterShareGroupOffsetsRequest(group_id="g", topics=topics)
+    response = await wire.ask(request, 0, AlterShareGroupOffsetsResponse)
+    return response.error_code, [each.error_code for topic in response.responses for each in topic.partitions]
+
+
+async def delete_offsets(wire: Wire, *names: str) -> tuple[int, list[int]]:
+    topics = [DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
+    request = DeleteShareGroupOffsetsRequest(group_id="g", topics=topics)
+    response = await wire.ask(request, 0, DeleteShareGroupOffsetsResponse)
+    return response.error_code, [each.error_code for each in response.responses]
+
+
+async def test_the_first_response_has_the_assignment(wire: Wire, topic_id: bytes) -> None:
+    first = await beat(wire)
+    assert (first.error_code, assigned(first)) == (E.NONE, {topic_id: [0, 1]})
+    second = await beat(wire, "b")
+    assert assigned(second) == {topic_id: [1]}
+    again = await beat(wire, "a", first.member_epoch, None)
+    assert (again.member_epoch, assigned(again)) == (second.member_epoch, {topic_id: [0]})
+    assert (await beat(wire, "a", first.member_epoch + 10, None)).error_code == E.FENCED_MEMBER_EPOCH
+
+
+async def test_a_group_is_described_and_listed(wire: Wire, topic_id: bytes) -> None:
+    assert (await describe(wire)).error_code == E.GROUP_ID_NOT_FOUND
+    joined = await beat(wire)
+    group = await describe(wire)
+    assert (group.error_code, group.group_state, group.assignor_name) == (E.NONE, "Stable", "simple")
+    assert group.group_epoch == group.assignment_epoch == joined.member_epoch
+    (member,) = group.members
+    assert (member.member_id, member.member_epoch, member.subscribed_topic_names) == ("a", joined.member_epoch, ["t"])
+    (topic,) = member.assignment.topic_partitions
+    assert (topic.topic_id, topic.topic_name, topic.partitions) == (topic_id, "t", [0, 1])
+    for types, states, listed in (
+        ([], [], True),
+        (["share"], ["Stable"], True),
+        (["consumer"], [], False),
+        ([], ["Empty"], False),
+    ):
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
+        groups = (await wire.ask(request, 5, ListGroupsResponse)).groups
+        assert [(each.group_id, each.protocol_type, each.group_type) for each in groups] == (
+            [("g", "share", "share")] if listed else []
+        )
+
+
+async def test_offsets(wire: Wire, topic_id: bytes) -> None:
+    joined = await beat(wire)
+    assert await offsets(wire) == [(0, -1, 0), (1, -1, 0)], "share.auto.offset.reset decides"
+    assert await alter(wire, ("t", 0, 5)) == (E.NON_EMPTY_GROUP, [])
+    assert await delete_offsets(wire, "t") == (E.NON_EMPTY_GROUP, [])
+    await beat(wire, "a", -1, None)
+    code, codes = await alter(wire, ("t", 0, 5), ("t", 7, 5), ("missing", 0, 5), ("t", 1, -3))
+    assert code == E.NONE
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [E.NONE, unknown, unknown, E.INVALID_REQUEST]
+    asked = [
+        DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0, 9]),
+        DescribeShareGroupOffsetsRequestTopic(topic_name="missing", partitions=[0]),
+    ]
+    assert await offsets(wire, asked) == [(0, 5, 0), (9, -1, 0), (0, 0, unknown)]
+    assert (await beat(wire)).member_epoch > joined.member_epoch + 1
+    await beat(wire, "a", -1, None)
+    assert await delete_offsets(wire, "t", "missing") == (E.NONE, [E.NONE, unknown])
+    assert await offsets(wire) == []
+
+
+async def test_an_empty_group_is_deleted(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
+    async def delete() -> dict[str, int]:
+        request = DeleteGroupsRequest(groups_names=["g", "missing"])
+        results = (await wire.ask(request, 2, DeleteGroupsResponse)).results
+        return {each.group_id: each.error_code for each in results}
+
+    await beat(wire)
+    assert await delete() == {"g": E.NON_EMPTY_GROUP, "missing": E.GROUP_ID_NOT_FOUND}
+    assert broker.services.shares.runtime.count == 2
+    await beat(wire, "a", -1, None)
+    assert await delete() == {"g": E.NONE, "missing": E.GROUP_ID_NOT_FOUND}
+    assert (await describe(wire)).error_code == E.GROUP_ID_NOT_FOUND
+    assert broker.services.shares.runtime.count == 0
+
+
+async def test_the_states_of_a_deleted_topic_are_gone(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
+    joined = await beat(wire)
+    state = DeleteTopicState(name="t", topic_id=bytes(16))
+    await wire.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6, DeleteTopicsResponse)
+    await until(lambda: not broker.services.shares.runtime.count)
+    await until(lambda: not broker.services.share_groups.find("g").initialized)
+    assert assigned(await beat(wire, "a", joined.member_epoch, None)) == {}
+
+
+async def test_a_member_that_is_silent_is_removed(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
+    await beat(wire)
+    broker.services.share_groups.expire_member("g", "a")
+    await until(lambda: not broker.services.share_groups.find("g").members)
+    assert (await describe(wire)).group_state == "Empty"
+
+
+async def test_an_id_has_one_type(wire: Wire, topic_id: bytes) -> None:
+    await beat(wire)
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[protocol],
+        reason=None,
+    )
+    assert (await wire.ask(join, 9, JoinGroupResponse)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    consumer = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    assert (await wire.ask(consumer, 1, ConsumerGroupHeartbeatResponse)).error_code == E.GROUP_ID_NOT_FOUND
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+    answer = await wire.ask(commit, 9, OffsetCommitResponse)
+    assert answer.topics[0].partitions[0].error_code == E.GROUP_ID_NOT_FOUND
+    consumer.group_id = "other"
+    assert (await wire.ask(consumer, 1, ConsumerGroupHeartbeatResponse)).error_code == E.NONE
+    assert (await beat(wire, group="other")).error_code == E.GROUP_ID_NOT_FOUND
+    assert (await beat(wire, group="")).error_code == E.INVALID_REQUEST
+
+
+async def test_a_group_outlives_its_coordinator(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
+    joined = await beat(wire)
+    runtime = broker.services.share_groups.runtime
+    home = runtime.home("g")
+    await runtime.load(home.index, home.leader_epoch + 1)
+    again = await beat(wire, "a", joined.member_epoch)
+    assert (again.error_code, again.member_epoch, assigned(again)) == (E.NONE, joined.member_epoch, {topic_id: [0, 1]})
