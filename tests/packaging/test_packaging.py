@@ -17,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 import hatch_build
 from tests.needs import missing
-from tests.packaging.release_check import sources
+from tests.packaging.release_check import notes, sources
 from tests.packaging.try_wheel import first_example
 
 ROOT: Final = Path(__file__).parents[2]
@@ -96,6 +96,14 @@ def test_package_indexes_accept_the_wheel(wheel: Path) -> None:
 
 def test_the_first_example_is_found() -> None:
     compile(first_example((ROOT / "README.md").read_text("utf-8")), "README.md", "exec")
+
+
+def test_the_notes_of_the_release_can_be_read() -> None:
+    """They are grouped by what users do, on three pages; single changes stand below Unreleased until a release."""
+    text = notes((ROOT / "CHANGELOG.md").read_text("utf-8"), PROJECT["version"])
+    assert text.count("### ") >= 5
+    assert len(text.splitlines()) < 150
+    assert re.findall(r"^### (?:Added|Changed|Fixed)$", text, re.MULTILINE) == []
 
 
 def workflow() -> dict[str, Any]:
