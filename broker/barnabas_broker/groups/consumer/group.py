@@ -67,7 +67,14 @@ from barnabas_broker.groups.consumer.reconciliation import (
     without,
 )
 from barnabas_broker.groups.consumer.records import ReplayedGroup, assignment_content, member_content, member_from
-from barnabas_broker.groups.consumer.regex import MAX_NAMES, MAX_REGEXES, Resolve, ResolvedRegex, refresh_due
+from barnabas_broker.groups.consumer.regex import (
+    MAX_NAMES,
+    MAX_REGEXES,
+    MAX_TOPICS,
+    Resolve,
+    ResolvedRegex,
+    refresh_due,
+)
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
 from barnabas_broker.groups.effects import Caller, Effect, PersistRecords, Reply, Token
@@ -1265,8 +1272,10 @@ class ConsumerGroup:
 
     def _refused(self, topics: frozenset[str], before: frozenset[str]) -> str | None:
         """Why an expression that matched `before` cannot match `topics` now; None if it can."""
-        if sum(len(name) + 2 for name in topics) > self._settings.max_record_bytes:
+        if sum(map(len, topics)) + 2 * len(topics) > self._settings.max_record_bytes:
             return f"the names of {len(topics)} topics are larger than a record allows"
+        if len(topics) > MAX_TOPICS or len(topics | (self._matched.keys() - before)) > MAX_TOPICS:
+            return f"the group would match more than {MAX_TOPICS} different topics"
         others = self._matches - len(before)
         if len(topics) + others > MAX_NAMES:
             return (

@@ -592,7 +592,7 @@ class HostedGroups:
                 matches = yield from authorized(matches, effect.may_describe)
             # Many expressions may match the same topics.
             yield from topics.hash_each(chain.from_iterable(dict.fromkeys(matches.values())))
-            parts = list(in_parts(matches))
+            parts = [*in_parts(matches), {}]  # with the last one, the group hashes all of its topics
             for number, part in enumerate(parts, 1):
                 last = number == len(parts)
                 effects = group.regexes_resolved(effect.ticket, part, version, self.now(), self.wall_ms(), last=last)

@@ -530,6 +530,23 @@ def test_what_all_regexes_of_a_group_match_is_bounded(monkeypatch: pytest.Monkey
     assert sorted(machine.group.resolved) == ["a.|x", "b"]
 
 
+def test_the_different_topics_that_all_regexes_of_a_group_match_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "MAX_TOPICS", 3)
+    machine = machine_with(a1=1, a2=1, a3=1, b=1)
+    join(machine, "a", "a.")
+    join(machine, "b", "a[12]")
+    join(machine, "c", "b")
+    join(machine, "d", ".*")
+    machine.settle()
+    for _ in range(3):
+        machine.after(11)
+        machine.beat("a")
+        machine.settle()
+    assert sorted(machine.group.resolved) == ["a.", "a[12]"]
+    reasons = {each.regex: each.reason for each in machine.of(RegexFailed)}
+    assert reasons == dict.fromkeys(("b", ".*"), "the group would match more than 3 different topics")
+
+
 def test_a_result_that_comes_in_parts_begins_one_epoch() -> None:
     machine = machine_with(orders=2, ticks=3)
     machine.resolve = False
