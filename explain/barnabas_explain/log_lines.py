@@ -56,6 +56,11 @@ class GroupLines:
             self._newest[group] = event
         return event.line(reason)
 
+    def forget(self, group: str) -> None:
+        """Forget a group that the coordinator does not have any more."""
+        self._newest.pop(group, None)
+        self._reasons.pop(group, None)
+
 
 def _reason_of(event: Caused, newest: GroupEvent | None) -> str:
     """Why a rebalance has started, in a few words."""

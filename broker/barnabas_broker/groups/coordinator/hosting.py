@@ -253,7 +253,7 @@ class HostedGroups:
         self.by_id: dict[str, HostedGroup] = {}
         self.log = offsets_log
         self._on_event = on_event
-        self._lines = GroupLines()
+        self.event_lines = GroupLines()
         self.last_sequence = 0
         #: Groups that no member has joined yet, oldest first.
         self._unused: dict[str, None] = {}
@@ -308,6 +308,7 @@ class HostedGroups:
         if self.by_id.get(hosted.name) is hosted:
             del self.by_id[hosted.name], hosted.home.hosted[hosted.name]
             self._unused.pop(hosted.name, None)
+            self.event_lines.forget(hosted.name)
 
     def limit_unused(self, hosted: HostedGroup) -> None:
         """Limit the number of groups that have only pending members: beyond it the oldest is deleted."""
@@ -611,7 +612,7 @@ class HostedGroups:
         """Publish a group event, and log it."""
         event = event.changed(group=group_id, time=self.wall_ms())
         quiet = self._on_event(group_id, event)
-        line = self._lines.line_of(event)
+        line = self.event_lines.line_of(event)
         if line is not None and quiet:
             log.debug(line.event, **line.pairs)
         elif line is not None:

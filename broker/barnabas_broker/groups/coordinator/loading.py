@@ -116,3 +116,4 @@ def unloaded(hosted_groups: HostedGroups, home: GroupPartition) -> None:
         if len(hosted.group.members):
             hosted_groups.publish(group_id, GroupUnloaded(generation=hosted.group.generation))
         hosted_groups.act(hosted, hosted.group.unload(now))
+        hosted_groups.event_lines.forget(group_id)

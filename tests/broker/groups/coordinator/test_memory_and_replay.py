@@ -235,6 +235,8 @@ async def check(steps: list[tuple[Any, ...]]) -> None:
             service.groups, service.config, service.log.batches, service.topics, service.time, service.wall
         )
         assert list(there) == [], (name, *arguments)
+        remembered = service.groups._hosted_groups.event_lines
+        assert (remembered._newest.keys() | remembered._reasons.keys()) <= service.groups.groups.keys()
         again = await replayed(service, copy(service.log))
         for group in GROUPS:
             if service.describe(group).group_state not in VOLATILE and not is_behind(service.groups.groups.get(group)):
@@ -255,6 +257,7 @@ async def check(steps: list[tuple[Any, ...]]) -> None:
         ("expire",),
     ]
 )
+@example([("beat", "h", "a", (), "[uv]"), ("wait",), ("fail", ("stop", "h", "a", -1)), ("move",), ("delete", "h")])
 @settings(deadline=None)
 def test_a_replay_knows_the_groups_that_were_in_memory(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(check(steps))
