@@ -269,11 +269,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _add_sections(report: pytest.TestReport, item: pytest.Item, broker: "Broker", file: Path | None, of: str) -> None:
     """Add sections about a broker, with `of` behind their titles."""
     from barnabas_broker.errors import BrokerError
-    from barnabas_broker.testing.broker import BEGIN
     from barnabas_broker.testing.report import sections
 
-    # A broker that has begun with this test has nothing from before it.
-    began = item.stash[_BEGAN].get(broker, BEGIN)
+    # A broker that was started for this test has nothing from before it.
+    began = item.stash[_BEGAN].get(broker)
     try:
         found = [(f"{title}{of}", text) for title, text in sections(broker, began, file)]
         report.sections.extend(found)

@@ -19,7 +19,7 @@ from avro.schema import Schema, make_avsc_object
 from barnabas_broker.schema_registry.errors import invalid_schema
 
 #: Pairs of types that one check compares.
-_MOST_PAIRS: Final = 10_000
+_MOST_PAIRS: Final = 20_000
 
 
 class Parsed(NamedTuple):

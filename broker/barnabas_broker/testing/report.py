@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.http.report import report
-from barnabas_broker.testing.broker import Broker, Moment
+from barnabas_broker.testing.broker import BEGIN, Broker, Moment
 from barnabas_broker.testing.requests import listing
 from barnabas_explain.chart import chart
 from barnabas_explain.doctor import examine_past
@@ -21,14 +21,15 @@ _MOST_FILES: Final = 20
 _MOST_CHARACTERS: Final = 60
 
 
-def sections(broker: Broker, since: Moment, file: Path | None) -> Iterator[tuple[str, str]]:
+def sections(broker: Broker, since: Moment | None, file: Path | None) -> Iterator[tuple[str, str]]:
     """Titles and texts: the requests, the explanations of the groups that they name, the broker's log lines.
 
     Args:
         broker: the broker that the test used.
-        since: the start of the test.
+        since: the start of the test; None if the broker was started after it.
         file: what the names of the files with timelines begin with; None to write none.
     """
+    since = since or BEGIN
     requests = [request for request in broker.requests if request.time >= since.time]
     state = "" if broker.running else " (the broker is not running)"
     if requests:

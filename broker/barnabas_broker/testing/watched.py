@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Self
 
 from barnabas_broker.broker import BrokerServer
@@ -127,7 +128,9 @@ class WatchedBroker:
             BrokerError: it cannot start.
         """
         if self._registry is None:
-            api = require("barnabas_broker.schema_registry.api", wanted_by="the schema registry", extra="registry")
+            # In a thread: the import takes longer than a broker that serves clients may be held.
+            load = partial(require, wanted_by="the schema registry", extra="registry")
+            api = await asyncio.to_thread(load, "barnabas_broker.schema_registry.api")
             self._registry = await api.RegistryServer.start(self._broker, self._broker.host, port)
         served: int = self._registry.port
         return served

@@ -91,8 +91,13 @@ def test_logical_types_that_the_library_does_not_know_are_no_warning() -> None:
         parse(schema({"type": "bytes", "logicalType": "decimal", "precision": -1}))
 
 
+def test_many_optional_fields_are_compared() -> None:
+    fields = [{"name": f"f{number}", "type": ["null", "string"], "default": None} for number in range(3_000)]
+    assert problems(parse(schema(record(*fields))), parse(schema(record(*fields)))) == []
+
+
 def test_a_comparison_has_an_end() -> None:
-    many = [{"type": "fixed", "name": f"F{number}", "size": 1} for number in range(150)]
+    many = [{"type": "fixed", "name": f"F{number}", "size": 1} for number in range(210)]
     with pytest.raises(RegistryError, match="too large"):
         problems(parse(schema(many)), parse(schema(many)))
 
