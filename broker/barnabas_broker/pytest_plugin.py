@@ -272,7 +272,7 @@ def _add_sections(report: pytest.TestReport, item: pytest.Item, broker: "Broker"
     from barnabas_broker.testing.report import sections
 
     # A broker that was started for this test has nothing from before it.
-    began = item.stash[_BEGAN].get(broker)
+    began = item.stash.get(_BEGAN, {}).get(broker)
     try:
         found = [(f"{title}{of}", text) for title, text in sections(broker, began, file)]
         report.sections.extend(found)
