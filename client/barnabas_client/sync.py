@@ -130,7 +130,7 @@ def _blocking(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(self: Client[Any], *given: Any, **named: Any) -> Any:
-        return self._call(name, _run(method, self._client, *given, **named))
+        return self._call(name, _run(getattr(self._client, name), *given, **named))
 
     return call
 
@@ -339,8 +339,7 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
     # In the event loop.
 
     async def _borrow(self) -> None:
-        client = self._client
-        self._loan = await client._running().polls.lend(client._config.max_poll_records)
+        self._loan = await self._client._lend()
 
     def _give_back(self) -> None:
         """Whatever the program calls, it has received the records before the first that is left of the loan."""

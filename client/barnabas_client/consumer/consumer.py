@@ -45,7 +45,7 @@ from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.metrics import ConsumerMeters, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
 from barnabas_client.consumer.parallel.config import BatchHandler, Handler, HandlerOrder, RunConfig, RunSettings
-from barnabas_client.consumer.polls import stopped_error
+from barnabas_client.consumer.polls import Loan, stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
@@ -67,6 +67,7 @@ from barnabas_client.structs import (
 )
 from barnabas_client.tasks import end, uninterrupted
 from barnabas_client.tokens import TokenProvider
+from barnabas_client.tracing import tracing
 
 if TYPE_CHECKING:
     import pyarrow
@@ -351,6 +352,9 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self._starting: asyncio.Task[None] | None = None
         self._session: Session | None = None
         self._runner: Runner | None = None
+        self._tracing = tracing()
+        if self._tracing is not None:
+            self._tracing.trace_consumer(self, self._client.client_id, group_id)
         if topics:
             self.subscribe(topics)
 
@@ -700,7 +704,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         attention = self._attention
         while True:
             try:
-                state = await self._running().polls.next_ready(None, None)
+                state = await self._next_ready()
             except ConsumerStoppedError:
                 return
             if state is None:
@@ -711,6 +715,14 @@ class Consumer(AsyncOnly, Generic[K, V]):
                 record = ready.popleft()
                 state.position = record.offset + 1
                 yield record
+
+    async def _next_ready(self) -> PartitionState | None:
+        """Wait for a partition with records, for a loop over them."""
+        return await self._running().polls.next_ready(None, None)
+
+    async def _lend(self) -> Loan:
+        """Wait for records, and lend them to the thread of a loop over them."""
+        return await self._running().polls.lend(self._config.max_poll_records)
 
     if not TYPE_CHECKING:  # type checkers refuse the loop themselves
 
@@ -1136,6 +1148,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
             batch_size=batch_size,
             batch_timeout_ms=batch_timeout_ms,
         )
+        if self._tracing is not None:
+            handler = self._tracing.traced_handler(handler, executor, self._config.group_id)
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         parallel = import_module("barnabas_client.consumer.parallel.runner")
         runner: Runner = parallel.Runner(self, self._subscription, self._client, self._config, handler, config)

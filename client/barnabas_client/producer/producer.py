@@ -64,6 +64,7 @@ from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
 from barnabas_client.tasks import end, uninterrupted
 from barnabas_client.tokens import TokenProvider
+from barnabas_client.tracing import tracing
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import RecordColumns
 from barnabas_protocol.wire import Buffer
@@ -328,6 +329,8 @@ class Producer(AsyncOnly, Generic[K, V]):
         self._conversion = conversion_of(key_serializer, value_serializer)
         if self._conversion is not None:
             self._config = replace(self._config, key_serializer=None, value_serializer=None)
+        if (traces := tracing()) is not None:
+            traces.trace_producer(self, client_id)
         self._state = Lifecycle.NEW
         self._home = Home("producer")
         self._starting: asyncio.Task[None] | None = None
