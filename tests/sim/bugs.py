@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, PendingAssignment
-from barnabas_broker.groups.coordinator.hosting import HostedGroups
+from barnabas_broker.groups.coordinator.hosting import GroupPartition, HostedGroups
 from barnabas_broker.groups.coordinator.offset_service import OffsetService
 from barnabas_broker.groups.effects import Effect, Persist
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
@@ -212,6 +212,18 @@ def a_marker_during_a_replay_is_ignored() -> AbstractContextManager[Any]:
     return patch.object(OffsetService, "transaction_ended", wrong)
 
 
+def a_marker_from_before_a_load_ends_the_next_transaction() -> AbstractContextManager[Any]:
+    """A marker that the replay has found counts again when its append is reported."""
+    right = GroupPartition.__init__
+
+    @wraps(right)
+    def wrong(self: GroupPartition, index: int, leader_epoch: int, owner: HostedGroups) -> None:
+        right(self, index, leader_epoch, owner)
+        self.load_began = 0
+
+    return patch.object(GroupPartition, "__init__", wrong)
+
+
 def stable_offsets_are_not_waited_for() -> AbstractContextManager[Any]:
     """OffsetFetch ignores `require_stable` (KIP-447)."""
     return patch.object(GroupOffsets, "pending", lambda self, topic, partition: None)
@@ -246,6 +258,7 @@ OF_TRANSACTIONS: Final = _named(
     transactions_are_not_verified,
 )
 BUGS: Final = OF_TRANSACTIONS | _named(
+    a_marker_from_before_a_load_ends_the_next_transaction,
     generation_is_not_bumped,
     sync_is_answered_before_it_is_persisted,
     commits_of_any_generation_are_accepted,

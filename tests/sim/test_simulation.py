@@ -23,6 +23,7 @@ BUG_SEEDS = 2000
 BUG_START = {
     "a-failed-fsync-is-taken-for-a-good-one": 1580,
     "a-marker-during-a-replay-is-ignored": 1075,
+    "a-marker-from-before-a-load-ends-the-next-transaction": 1170,
     "an-empty-group-is-not-recorded-again": 155,
     "appends-are-reported-before-they-are-synced": 160,
     "commits-of-any-generation-are-accepted": 225,

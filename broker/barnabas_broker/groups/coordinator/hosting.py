@@ -78,15 +78,17 @@ class GroupPartition(HostedPartition["HostedGroup"]):
     Attributes:
         owner: has its groups.
         transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
+        load_began: the place of the load in the order of appends: the replay has what was appended before.
         loaded_at: the end of the replay in the order of appends; what was appended during it counts as appended then.
         ended: producer ids of the markers that were appended during the replay, and whether they commit.
     """
 
-    __slots__ = ("ended", "loaded_at", "owner", "transactions")
+    __slots__ = ("ended", "load_began", "loaded_at", "owner", "transactions")
 
     def __init__(self, index: int, leader_epoch: int, owner: "HostedGroups") -> None:
         super().__init__(index, leader_epoch)
         self.owner = owner
+        self.load_began = owner.next_sequence()
         self.transactions: dict[int, set[str]] = {}
         self.loaded_at = 0
         self.ended: list[tuple[int, bool]] = []

@@ -468,8 +468,9 @@ class OffsetService:
         """The marker of a producer is in a partition of ``__consumer_offsets``: commit or drop its pending offsets."""
         hosted_groups = self._hosted_groups
         partition = hosted_groups.runtime.partitions.get(index)
-        if partition is None:
-            return  # A replay finds the marker.
+        if partition is None or position < partition.load_began:
+            # A replay finds the marker. What is pending after it belongs to a later transaction.
+            return
         if partition.loading:
             partition.ended.append((producer_id, committed))
             return

@@ -281,12 +281,32 @@ async def test_a_marker_that_is_appended_during_a_replay_and_reported_later_is_a
     first = await Service().loaded()
     for offset in range(5):
         await first.committed_in_transaction(offset)
-    again = Service(first.log)
+    log = _SlowLog(first.log)
+    again = Service(log)
+    loading = asyncio.ensure_future(again.groups.load(0, 1))
+    await turn()
     position = again.groups.next_position()
-    await again.groups.load(0, 1)
+    log.go.set()
+    await loading
     assert again.stable() == UNSTABLE
     again.groups.transaction_ended(0, 7, True, position)
     assert again.stable() == 4
+
+
+async def test_a_marker_from_before_a_load_that_is_reported_later_does_not_end_the_next_transaction() -> None:
+    first = await Service().loaded()
+    await first.committed_in_transaction(6)
+    log = _SlowLog(first.log)
+    again = Service(log)
+    position = again.groups.next_position()
+    loading = asyncio.ensure_future(again.groups.load(0, 1))
+    await turn()
+    again.groups.transaction_ended(0, 7, True, position)
+    log.go.set()
+    await loading
+    assert again.stable() == UNSTABLE
+    again.groups.transaction_ended(0, 7, True, position)
+    assert again.stable() == UNSTABLE
 
 
 class _SlowLog(MemoryLog):
