@@ -199,6 +199,17 @@ def _produces() -> tuple[Scenario, ...]:
             for v in (9, 13)
         ),
         *(
+            each(
+                "a batch that is not transactional after the end of a transaction",
+                _begun(),
+                _send(_batch(), v, quiet=True),
+                _ended(True),
+                _send(_batch(sequence=2, transactional=False), v, transactional_id=None),
+                version=v,
+            )
+            for v in (9, 13)
+        ),
+        *(
             each("a gap in the sequence", _begun(), _send(_batch(), v), _send(_batch(sequence=5), v), version=v)
             for v in (9, 12, 13)
         ),
@@ -465,6 +476,12 @@ DIFFERENCES: Final = (
         "Kafka acknowledges them as duplicates, and loses them. librdkafka sends such records after it has aborted "
         "records whose answer was lost; with this error it aborts the transaction, and goes on with a new epoch.",
         (("Produce v9: sequences of the transaction before, *", "11 PRODUCE*"),),
+    ),
+    Difference(
+        "A producer that was in a transaction of a partition writes nothing else there: INVALID_TXN_STATE",
+        "A transactional producer never does. Kafka refuses it only while a transaction is open: another client can "
+        "take the sequence numbers of the next transaction, which is then refused.",
+        (("Produce v*: a batch that is not transactional after the end of a transaction", "10 PRODUCE*"),),
     ),
     Difference(
         "Fetch lists aborted transactions in the order of their first offsets",
