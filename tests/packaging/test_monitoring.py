@@ -153,7 +153,10 @@ def test_the_page_lists_the_alerts() -> None:
 def test_promtool_accepts_the_alerts() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
-        missing("promtool is not installed: it comes with Prometheus", on_this_machine=False)
+        missing(
+            "promtool is not installed: go install github.com/prometheus/prometheus/cmd/promtool@latest",
+            on_this_machine=False,
+        )
     command = [promtool, "check", "rules", "--lint=all", "--lint-fatal", str(ALERTS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
