@@ -148,6 +148,7 @@ def test_prometheus_finds_the_brokers_and_the_alerts() -> None:
     assert {name: json.loads(text)["uid"] for name, text in boards.items()} == {
         "barnabas-brokers.json": "barnabas-brokers",
         "barnabas-groups.json": "barnabas-groups",
+        "barnabas-queues.json": "barnabas-queues",
     }
 
 

@@ -114,7 +114,7 @@ async def test_expressions_read_metrics_that_a_broker_has(tmp_path: Path) -> Non
 
 
 def test_every_dashboard_shows_what_can_be_understood() -> None:
-    assert [path.stem for path in DASHBOARDS] == ["brokers", "groups"]
+    assert [path.stem for path in DASHBOARDS] == ["brokers", "groups", "queues"]
     for path in DASHBOARDS:
         board = json.loads(path.read_text("utf-8"))
         names = {each["name"] for each in board["templating"]["list"]}
