@@ -6,7 +6,6 @@ Programs import the same names from :mod:`barnabas`. Imported by that and by the
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from barnabas_client import errors
 from barnabas_client.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -179,7 +178,6 @@ __all__ = [
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
     "UserScramCredentials",
-    "errors",
     "run",
 ]
 

@@ -7,7 +7,10 @@ configuration, warnings go to stderr, which is what `logging` does by default. T
 apart, such as one that writes JSON.
 """
 
+import asyncio
 import logging
+import sys
+import threading
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +38,8 @@ class Logger:
     """Writes log lines to the standard logger `name`.
 
     A line below that logger's level is dropped before anything is rendered. The first line that is written imports
-    structlog: it takes half as long as the rest of the client, and most programs write no line.
+    structlog: it takes half as long as the rest of the client, and most programs write no line. In an event loop a
+    thread imports it, because the loop would be held, and lines are rendered here until it is there.
     """
 
     def __init__(self, name: str) -> None:
@@ -65,11 +69,16 @@ class Logger:
         if not self._standard.isEnabledFor(level):
             return
         try:
-            lines = self._lines
-        except OSError:  # an import opens files, and this line may say that no descriptor is left
-            self._standard.log(level, "%s  %s", event, fields, stacklevel=_ABOVE)
-        else:
+            lines = self._lines if _structlog_is_there() else None
+        except (OSError, RuntimeError):  # no descriptor or thread is left, which this line may say
+            lines = None
+        if lines is not None:
             lines.log(level, event, **fields)
+            return
+        exc_info = fields.pop("exc_info", None)
+        text = "  ".join((event, " ".join(f"{name}={value!r}" for name, value in fields.items()))) if fields else event
+        extra = {"event": event, "fields": fields}
+        self._standard.log(level, "%s", text, exc_info=exc_info, stacklevel=_ABOVE, extra=extra)
 
     @cached_property
     def _lines(self) -> "BoundLogger":
@@ -78,6 +87,37 @@ class Logger:
             self._standard, processors=[_render], wrapper_class=structlog.stdlib.BoundLogger, context_class=dict
         ).bind()
         return made
+
+
+_lock: Final = threading.Lock()
+_importing: threading.Thread | None = None
+
+
+def _structlog_is_there() -> bool:
+    """Whether structlog may be used now: it is imported, or the import may take its time here.
+
+    Raises:
+        RuntimeError: no thread can be started.
+    """
+    global _importing
+    if _importing is None and "structlog.stdlib" not in sys.modules:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return True
+        with _lock:
+            if _importing is None:
+                _importing = threading.Thread(target=_import_structlog, name="barnabas-structlog", daemon=True)
+                _importing.start()
+    return _importing is None or not _importing.is_alive()
+
+
+def _import_structlog() -> None:
+    try:
+        import_module("structlog")
+        import_module("structlog.processors")
+    except OSError:
+        pass  # the next line tries again
 
 
 def logger(name: str) -> Logger:

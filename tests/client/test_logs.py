@@ -1,6 +1,8 @@
 """Log lines go where the program's logging sends them."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -56,5 +58,34 @@ def test_a_line_is_written_without_structlog_if_no_file_can_be_opened(
         without.setattr("barnabas_client.logs.import_module", refuse)
         logger("barnabas_client.test").warning("cannot connect", node=3)
     (record,) = caplog.records
-    assert record.getMessage() == "cannot connect  {'node': 3}"
+    assert record.getMessage() == "cannot connect  node=3"
     assert record.filename == "test_logs.py"
+
+
+def test_an_event_loop_does_not_import_structlog() -> None:
+    program = """
+import asyncio, logging, sys, threading
+from barnabas_client import logs
+
+threads = set()
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "structlog":
+            threads.add(threading.current_thread().name)
+
+sys.meta_path.insert(0, Finder())
+logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
+log = logs.logger("barnabas_client.test")
+
+async def main():
+    log.warning("lost", group="g", node=3)
+    await asyncio.to_thread(logs._importing.join, 60)
+    assert "structlog.stdlib" in sys.modules
+    log.warning("lost", group="g", node=3)
+
+asyncio.run(main())
+print(*threads)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=100)
+    assert done.stdout.splitlines() == ["WARNING lost  group='g' node=3"] * 2 + ["barnabas-structlog"]
