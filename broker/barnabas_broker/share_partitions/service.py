@@ -45,6 +45,9 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 #: Partitions of all share sessions together.
 _MOST_PARTITIONS: Final = 100_000
 
+#: Seconds until a fetch looks again at what it could not read.
+_PAUSE: Final = 0.05
+
 _NO_CONFIGURATION: Final[Mapping[str, str]] = {}
 
 #: What a fetch has found in a partition: records, an error, or nothing.
@@ -145,12 +148,16 @@ class SharePartitions:
                 found[where] = as_answered(one)
             else:
                 raise one
+        in_vain = 0
         try:
             while not session.closed:
                 over = self._clock.now() >= until
                 await self._acquire(hosted, wanted, found)
                 if found or over or not hosted:
                     break
+                in_vain = in_vain + 1 if any(each.ready for each in hosted.values()) else 0
+                if in_vain > 1:
+                    await asyncio.sleep(_PAUSE)  # there is something that cannot be read now
                 await self._wait(session, hosted.values(), until)
         finally:
             # Others may fetch what this one has left.

@@ -14,6 +14,7 @@ from barnabas_broker.groups.share.partition import Totals
 from barnabas_broker.security import acls
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.slices import joined
+from barnabas_broker.testing.clock import AdvancingClock
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import (
     CreatableTopic,
@@ -147,6 +148,10 @@ async def produce(wire: Wire, *values: bytes, compression: str = "none") -> None
 
 @pytest.fixture
 async def topic_id(wire: Wire, broker: BrokerServer) -> bytes:
+    return await initialized(wire, broker)
+
+
+async def initialized(wire: Wire, broker: BrokerServer) -> bytes:
     """The id of "t", which the group "g" reads from its beginning."""
     asked = [MetadataRequestTopic(name="t", topic_id=bytes(16))]
     found = (await wire.ask(MetadataRequest(topics=asked), 12, MetadataResponse)).topics[0].topic_id
@@ -493,3 +498,29 @@ async def test_a_topic_that_is_deleted_ends_what_waits(wire: Wire, broker: Broke
     await wire.ask(request, 5, DeleteTopicsResponse)
     assert (await waiting).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert not broker.services.queues.hosted
+
+
+async def test_the_locks_of_a_member_that_never_acknowledges(start_broker: StartBroker) -> None:
+    clock = AdvancingClock()
+    broker = await start_broker(clock=clock)
+    async with await Wire.connect(broker.port) as wire, await Wire.connect(broker.port) as other:
+        topic_id = await initialized(wire, broker)
+        ann, bob = Member(wire, topic_id), Member(other, topic_id, "bob")
+        await produce(wire, b"a", b"b")
+        assert acquired(await ann.fetch()) == [(0, 1, 1)]
+        waiting = asyncio.create_task(bob.fetch(wait=600_000))
+        await until(lambda: bool(broker.services.queues.hosted))
+        clock.advance(29.0)
+        assert broker.services.queues.totals.expired == 0
+        clock.advance(1.5)
+        assert acquired(await waiting) == [(0, 1, 2)]
+        assert broker.services.queues.totals.expired == 2
+        assert await ann.acknowledge((0, 1, [1])) == E.INVALID_RECORD_STATE
+
+
+async def test_records_in_flight_are_bounded(wire: Wire, broker: BrokerServer, members: list[Member]) -> None:
+    await configure(broker, share_partition_max_record_locks="100")
+    for _ in range(20):
+        await produce(wire, *[b"x"] * 10)
+    counts = [sum(last - first + 1 for first, last, _ in acquired(await each.fetch())) for each in members]
+    assert counts == [100, 0, 0]
