@@ -299,7 +299,7 @@ def _rows(
             DescribeConfigsResourceResult(
                 name=key.name,
                 value=None if key.secret else show(value),
-                read_only=key.broker is None and key.name not in DYNAMIC_KEYS,
+                read_only=key.name in BROKER_KEYS and key.broker is None and key.name not in DYNAMIC_KEYS,
                 is_default=version == 0 and source is ConfigSource.DEFAULT_CONFIG,
                 config_source=source,
                 is_sensitive=key.secret,
@@ -314,6 +314,9 @@ def _rows(
 def _synonyms(config: Config, key: Key[Any], value: Any, source: ConfigSource) -> list[DescribeConfigsSynonym]:
     """Where the value comes from, and the values behind it, most specific first."""
     broker = key if key.broker is None else key.broker
+    if broker.name not in BROKER_KEYS:  # brokers have no default for it
+        mine = [] if source is ConfigSource.DEFAULT_CONFIG else [(key.name, show(value), source)]
+        return [DescribeConfigsSynonym(name=name, value=text, source=layer) for name, text, layer in mine]
     given: list[tuple[str, str | None, ConfigSource]] = [
         (each.name, None if each.secret else text, layer) for each, text, layer in config.synonyms(broker)
     ]
