@@ -83,6 +83,11 @@ def clock(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%H:%M:%S")
 
 
+def moment(milliseconds: int) -> str:
+    """Date and time of day of ms since 1970, in the local zone."""
+    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def capital(text: str) -> str:
     """A text with a capital letter at its beginning."""
     return text[:1].upper() + text[1:]

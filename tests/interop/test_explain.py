@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from barnabas_client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from barnabas_client.cli import clients, main
-from barnabas_client.cli.history import find_history
+from barnabas_client.history.sources import find_history
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka
@@ -175,7 +175,9 @@ def events_of(server: Server, group: str, source: str) -> list[dict[str, Any]]:
             interval=1.0,
         )
         async with clients.admin(arguments) as admin:
-            history = await find_history(arguments, admin, None, 0)
+            history = await find_history(
+                clients.connect(arguments), admin, arguments.group, None, source=arguments.source
+            )
             values = [value async for found in history.read(lambda more: None) for value in found]
         return [json.loads(value) for value in [*values, *history.finish()]]
 

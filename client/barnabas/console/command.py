@@ -25,9 +25,9 @@ from barnabas_broker.http.login import Login, open_to_all, read_token
 from barnabas_client.cli import clients
 from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE, CommandError
-from barnabas_client.cli.history import SOURCES
 from barnabas_client.cli.optional import optional
 from barnabas_client.cli.output import Output
+from barnabas_client.history.sources import SOURCES
 
 PORT: Final = 9180
 _HOST: Final = "127.0.0.1"

@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
+from barnabas_client.cli import clients
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.failures import CommandError
-from barnabas_client.cli.history import History, Newest, PolledHistory, find_history
+from barnabas_client.history.sources import History, Newest, PolledHistory, find_history
 from barnabas_client.logs import logger
 from barnabas_explain.catalog import EpochBumped, HistoryGap, RebalanceStarted, Started
 from barnabas_explain.chart import chart
@@ -28,8 +29,6 @@ from barnabas_protocol.errors import KafkaError
 
 log = logger("barnabas_client.console")
 
-#: A rebalance may begin so much earlier than the time from which on events are wanted, in ms.
-_MARGIN_MS: Final = 3_600_000
 #: Seconds after the last request for which the events of a group are read on. Descriptions cannot be read again later.
 _IDLE: Final = 60.0
 _IDLE_POLLED: Final = 3_600.0
@@ -157,7 +156,14 @@ class GroupHistory:
         wait = shortest
         while not self._idle():
             try:
-                history = await find_history(self._arguments, self._admin, self.since, _MARGIN_MS)
+                history = await find_history(
+                    clients.connect(self._arguments),
+                    self._admin,
+                    self._arguments.group,
+                    self.since,
+                    source=self._arguments.source,
+                    interval=self._arguments.interval,
+                )
                 await self._load(history)
                 wait = shortest
                 await self._follow(history)
@@ -240,7 +246,7 @@ class Histories:
     """The events of the groups that pages show.
 
     Args:
-        arguments: of the command; `source` is one of :data:`~barnabas_client.cli.history.SOURCES`, or None.
+        arguments: of the command; `source` is one of :data:`~barnabas_client.history.sources.SOURCES`, or None.
         admin: of the brokers.
         now: a monotonic clock, in seconds.
         wall_ms: the time of day, in ms since 1970.

@@ -11,20 +11,17 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
-from barnabas_client.cli.history import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import look
+from barnabas_client.history.sources import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
 from barnabas_explain.doctor import examine_past
 from barnabas_explain.records import decode_event
 from barnabas_explain.storm_score import Score, storm_score
+from barnabas_explain.words import moment
 from barnabas_protocol.counts import counted
-
-#: A rebalance may begin so much earlier than the time of --since.
-_MARGIN_MS: Final = 3_600_000
 
 
 async def write_report(arguments: Namespace, output: Output) -> int:
@@ -33,13 +30,13 @@ async def write_report(arguments: Namespace, output: Output) -> int:
     since = present - DAY_MS if arguments.since is None else arguments.since.ms(present)
     until = present if arguments.until is None else min(arguments.until.ms(present), present)
     if until <= since:
-        raise UsageError(f"--until is {shown_time(until)}, which is not after {shown_time(since)}, where it begins")
+        raise UsageError(f"--until is {moment(until)}, which is not after {moment(since)}, where it begins")
     async with clients.admin(arguments) as admin:
         events, history, dropped = await _events(arguments, admin, output, since, until)
         now = await _group_now(admin, arguments.group, storm_score(events, present)) if until == present else None
     if not events:
         raise CommandError(
-            f"nothing is known of group {arguments.group!r} from {shown_time(since)} to {shown_time(until)}. To do: "
+            f"nothing is known of group {arguments.group!r} from {moment(since)} to {moment(until)}. To do: "
             "check its name with `barnabas groups list`, or name an earlier time with --since"
         )
     source = {
@@ -61,9 +58,7 @@ async def write_report(arguments: Namespace, output: Output) -> int:
             {"group": arguments.group, "file": arguments.output, "bytes": len(text.encode()), "rebalances": rebalances}
         )
     else:
-        output.line(
-            f"{arguments.output}: {counted(rebalances, 'rebalance')} from {shown_time(since)} to {shown_time(until)}"
-        )
+        output.line(f"{arguments.output}: {counted(rebalances, 'rebalance')} from {moment(since)} to {moment(until)}")
     return DONE
 
 
@@ -75,7 +70,9 @@ async def _events(
     arguments: Namespace, admin: Admin, output: Output, since: int, until: int
 ) -> tuple[list[GroupEvent], History, int]:
     """The events until a time, where they come from, and how many older ones are left out."""
-    history = await find_history(arguments, admin, since, _MARGIN_MS)
+    history = await find_history(
+        clients.connect(arguments), admin, arguments.group, since, source=arguments.source, interval=arguments.interval
+    )
     if isinstance(history, PolledHistory):
         raise CommandError(
             "the past of a group is in __group_events or __consumer_offsets, and neither may be read here. To do: "

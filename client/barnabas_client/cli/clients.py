@@ -1,10 +1,12 @@
 """Creates Admin, Consumer and Producer from the options that all commands have."""
 
 from argparse import Namespace
+from functools import partial
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.history.ports import Connect
 from barnabas_client.producer.producer import Producer
 
 CLIENT_ID: Final = "barnabas-cli"
@@ -28,6 +30,11 @@ def admin(arguments: Namespace) -> Admin:
 def consumer(arguments: Namespace, **own: Any) -> Consumer:
     """Create a consumer that is not started."""
     return Consumer(**settings(arguments), **own)
+
+
+def connect(arguments: Namespace) -> Connect:
+    """A function that creates consumers with the settings of the command."""
+    return partial(consumer, arguments)
 
 
 def producer(arguments: Namespace, **own: Any) -> Producer:

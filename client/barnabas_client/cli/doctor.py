@@ -9,11 +9,11 @@ from barnabas_client.admin.types import GroupDescription, OffsetSpec
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import locate
 from barnabas_client.cli.failures import DONE, FAILED
-from barnabas_client.cli.history import Newest, RecordedHistory
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.view import GroupView, look
+from barnabas_client.history.located import locate
+from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.doctor import SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
 from barnabas_explain.members import Member
@@ -68,7 +68,7 @@ async def _examined(
 ) -> list[Diagnosis]:
     values_of_events = Newest()
     for where in await locate(admin, [group.group_id], since):
-        async for found in RecordedHistory(arguments, where, group.group_id).read(lambda count: None):
+        async for found in RecordedHistory(clients.connect(arguments), where, group.group_id).read(lambda count: None):
             values_of_events.add(found)
     events = [event for event in map(decode_event, values_of_events.values()) if event is not None]
     return examine(await _present(admin, await look(admin, group)), events, now, since)

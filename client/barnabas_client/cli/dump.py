@@ -15,8 +15,8 @@ from barnabas_client.cli import clients
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.reading import read
 from barnabas_client.errors import UnknownTopicOrPartitionError
+from barnabas_client.history.reading import read
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_protocol.codec import decode
 from barnabas_protocol.coordinator_records import (
@@ -53,7 +53,9 @@ async def dump_offsets(arguments: Namespace, output: Output) -> int:
         ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     starts = {tp: one.offset for tp, one in firsts.items()}
     broken = printed = 0
-    async for records in read(arguments, starts, {tp: one.offset for tp, one in ends.items()}, follow=arguments.follow):
+    async for records in read(
+        clients.connect(arguments), starts, {tp: one.offset for tp, one in ends.items()}, follow=arguments.follow
+    ):
         for record in records:
             try:
                 shown = message(record, arguments.group, arguments.only)

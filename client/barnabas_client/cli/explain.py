@@ -9,17 +9,16 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import lines, transaction_events
+from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
-from barnabas_client.cli.history import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
+from barnabas_client.history.located import transaction_events
+from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_explain import transactions
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_protocol.counts import counted
 
-#: A rebalance may begin so much earlier than the time of --since.
-_MARGIN_MS: Final = 3_600_000
 #: Explanations of which --follow remembers what it has printed.
 _MOST_SHOWN: Final = 1_000
 
@@ -29,7 +28,14 @@ async def explain(arguments: Namespace, output: Output) -> int:
     group = arguments.group
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
-        history = await find_history(arguments, admin, since, _MARGIN_MS)
+        history = await find_history(
+            clients.connect(arguments),
+            admin,
+            group,
+            since,
+            source=arguments.source,
+            interval=arguments.interval,
+        )
         if history.note is not None:
             output.note(history.note)
         follow = arguments.follow or isinstance(history, PolledHistory)
@@ -72,7 +78,7 @@ async def _read(history: History, output: Output) -> Newest:
 
 async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -> list[ExplanationData]:
     """Explain the transactions that ``read_committed`` consumers of the group may have waited for."""
-    values = await transaction_events(arguments, admin, since)
+    values = await transaction_events(clients.connect(arguments), admin, since)
     if not values:
         return []
     partitions = set(await admin.list_consumer_group_offsets(arguments.group, raise_errors=False))

@@ -11,12 +11,12 @@ from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
 from barnabas_client.cli.configs import not_set, shown_change
-from barnabas_client.cli.events import Revoking, revoking_members
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
+from barnabas_client.history.located import Revoking, revoking_members
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
 
@@ -148,7 +148,7 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
         _print(view, arguments, output)
         if arguments.verbose:
             revokes = any(member.to_revoke for member in group.members)
-            since = await revoking_members(arguments, admin, group.group_id) if revokes else {}
+            since = await revoking_members(clients.connect(arguments), admin, group.group_id) if revokes else {}
             for line in still_to_do(group, since, time.time_ns() // 1_000_000):
                 output.line(line)
         if not group.members:

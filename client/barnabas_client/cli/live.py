@@ -15,7 +15,7 @@ from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.optional import optional
 from barnabas_client.cli.output import Output
-from barnabas_client.cli.values import shown_time
+from barnabas_explain.words import moment
 from barnabas_protocol.errors import KafkaError
 
 #: The lines of a view. The arguments are the width and the height of the terminal; None for no limit.
@@ -61,7 +61,7 @@ async def views(
                     raise
                 now, text = time.time_ns() // 1_000_000, for_command_line(error)
                 data = {"time": now, "error": text, **subject}
-                lines = partial(_failed, f"{shown_time(now)}  {text}")
+                lines = partial(_failed, f"{moment(now)}  {text}")
             if output.json:
                 output.row(data)
             else:

@@ -8,14 +8,15 @@ from argparse import Namespace
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
+from barnabas_client.cli import clients
 from barnabas_client.cli.failures import CommandError
-from barnabas_client.cli.history import RebuiltHistory, locate_offsets, topic_names
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row
+from barnabas_client.history.sources import RebuiltHistory, locate_offsets, topic_names
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.rebuild.values import RebuiltEvents
+from barnabas_explain.words import moment
 from barnabas_protocol.counts import counted
 
 
@@ -30,13 +31,13 @@ async def look_back(arguments: Namespace, admin: Admin, group: str, at: int, out
     """
     rebuilt = RebuiltEvents(group, await topic_names(admin))
     where = await locate_offsets(admin, group, OffsetSpec.EARLIEST, at)
-    history = RebuiltHistory(arguments, where, rebuilt, until=at)
+    history = RebuiltHistory(clients.connect(arguments), where, rebuilt, until=at)
     with bar(output, "Reading", history.size, unit="records") as advance:
         async for _ in history.read(advance):
             output.check()
     if rebuilt.generation is None and not rebuilt.offsets:
         raise CommandError(
-            f"group {group!r} has no record of {shown_time(at)} or before"
+            f"group {group!r} has no record of {moment(at)} or before"
             + (f", but {counted(rebuilt.holes, 'record')} of this time are compacted" if rebuilt.holes else "")
             + ". To do: name a later time, or check its name with `barnabas groups list`"
         )
@@ -47,7 +48,7 @@ async def look_back(arguments: Namespace, admin: Admin, group: str, at: int, out
     ends = await _ends(admin, partitions, at)
     rows = [Row(tp, committed.get(tp), ends.get(tp), owners.get(tp)) for tp in partitions]
     rows += [Row(None, None, None, member) for member in members if not member.partitions]
-    note = f"As of {shown_time(at)}"
+    note = f"As of {moment(at)}"
     if rebuilt.generation is not None:
         note += f", generation {rebuilt.generation}"
     if rebuilt.holes:

@@ -10,10 +10,10 @@ from typing import Final, Literal, NamedTuple
 from barnabas_client.cli import events
 from barnabas_client.cli.groups import coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.values import shown_time
 from barnabas_client.cli.view import GroupView, Row, Waiting
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.explain import ExplanationData
+from barnabas_explain.words import moment
 from barnabas_protocol.counts import counted
 from barnabas_protocol.printable import printable
 
@@ -158,7 +158,7 @@ def draw_groups(
     lags = [one.view.known_lag + one.view.uncommitted for one in groups] + [0] * len(errors)
     rows = [_group_cells(one) for one in groups]
     rows += [[name, (error, Style.BAD), *[None] * 5, None] for name, error in errors.items()]
-    head = f"{output.styled(shown_time(round(now * 1000)), Style.FAINT)}  {counted(len(rows), 'group')}"
+    head = f"{output.styled(moment(round(now * 1000)), Style.FAINT)}  {counted(len(rows), 'group')}"
     waits = [(f"{one.view.group.group_id}, ", wait) for one in groups for wait in one.waits]
     tail = _waits(waits, output, width)
     tail = ["", *tail] if tail else []
@@ -202,7 +202,7 @@ def _largest(rows: list[list[object]], lags: Sequence[int], room: int | None) ->
 def _head(measured: Measured, output: Output, width: int | None) -> list[str]:
     view, group = measured.view, measured.view.group
     parts = [
-        (shown_time(round(view.time * 1000)), Style.FAINT),
+        (moment(round(view.time * 1000)), Style.FAINT),
         (group.group_id, Style.HEAD),
         (group.state, STATES.get(group.state, Style.WARN)),
         (counted(len(group.members), "member"), Style.PLAIN),

@@ -10,10 +10,11 @@ from barnabas_client.admin.types import PartitionProducer, TransactionDescriptio
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
-from barnabas_client.cli.events import lines, transaction_events
+from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Column, Output, Style
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
+from barnabas_client.history.located import transaction_events
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.transactions import explain_values
 from barnabas_protocol.counts import counted
@@ -259,7 +260,7 @@ async def explain(arguments: Namespace, output: Output) -> int:
     """Print which transactions were slow or aborted, and why."""
     since = None if arguments.since is None else arguments.since.ms(time.time_ns() // 1_000_000)
     async with clients.admin(arguments) as admin:
-        events = await transaction_events(arguments, admin, since)
+        events = await transaction_events(clients.connect(arguments), admin, since)
     if events is None:
         raise CommandError(
             f"these brokers have no topic {TRANSACTION_EVENTS_TOPIC}. Barnabas brokers create it for the first "

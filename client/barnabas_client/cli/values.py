@@ -185,11 +185,6 @@ def shown_age(milliseconds: int) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
-def shown_time(milliseconds: int) -> str:
-    """Format a time in the local zone."""
-    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def shown_partitions(partitions: Iterable[tuple[str, int]]) -> str:
     """Format partitions as Kafka's tools do: ``flights:0,1,2, other:0``."""
     grouped: dict[str, list[int]] = {}

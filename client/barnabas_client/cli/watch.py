@@ -15,19 +15,20 @@ from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription
-from barnabas_client.cli import clients, events, live
+from barnabas_client.cli import clients, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.doctor import print_diagnosis
-from barnabas_client.cli.failures import DONE, FAILED, CommandError
+from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.groups import as_data
-from barnabas_client.cli.history import locate_offsets, topic_names
 from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
 from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
-from barnabas_client.errors import TopicAuthorizationFailedError
+from barnabas_client.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from barnabas_client.history.located import EventRange, locate
+from barnabas_client.history.sources import locate_offsets, topic_names
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_explain.doctor import OF_EVENTS, Diagnosis, examine_past
 from barnabas_explain.explain import ExplanationData, explain_values
@@ -219,7 +220,7 @@ class _History:
             self._readable = False  # a view without rebalances is better than none
 
     async def _locate(self) -> None:
-        ranges = await events.locate(self._admin, self._arguments.groups, self._since)
+        ranges = await locate(self._admin, self._arguments.groups, self._since)
         if not ranges:
             ranges = await self._locate_offsets()
         if not ranges:  # brokers create these topics when a group is used for the first time
@@ -232,23 +233,23 @@ class _History:
             self._add((await self._consumer.getmany(timeout_ms=_RECORDS_WAIT_MS)).values())
         self._located = True
 
-    async def _locate_offsets(self) -> list[events.EventRange]:
+    async def _locate_offsets(self) -> list[EventRange]:
         """Where the records of the named groups are; nothing if they may not be read."""
         if not self._arguments.groups:
             return []
         start = time.time_ns() // 1_000_000 - _OFFSETS_HISTORY_MS
-        ranges: dict[TopicPartition, events.EventRange] = {}
+        ranges: dict[TopicPartition, EventRange] = {}
         names = await topic_names(self._admin)
         for group in self._arguments.groups:
             try:
                 tp, first, _, end = await locate_offsets(self._admin, group, start)
-            except (CommandError, TopicAuthorizationFailedError):
+            except (UnknownTopicOrPartitionError, TopicAuthorizationFailedError):
                 return []
-            ranges[tp] = events.EventRange(tp, first, end)
+            ranges[tp] = EventRange(tp, first, end)
             self._rebuilt[tp].append((group.encode(), RebuiltEvents(group, names)))
         return list(ranges.values())
 
-    async def _at_end(self, ranges: Iterable[events.EventRange]) -> bool:
+    async def _at_end(self, ranges: Iterable[EventRange]) -> bool:
         return all([await self._consumer.position(one.partition) >= one.end for one in ranges])
 
     def _add(self, batches: Iterable[list[ConsumerRecord]]) -> None:

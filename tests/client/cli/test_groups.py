@@ -13,7 +13,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer
-from barnabas_client.cli import events
+from barnabas_client.cli import watch
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -256,10 +256,10 @@ async def test_a_rebalance_is_explained_from_the_records_of_the_coordinator(cli:
 async def test_watch_rebuilds_the_last_rebalance_if_no_events_are_recorded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_events(*_: object) -> list[events.EventRange]:
+    async def no_events(*_: object) -> list[object]:
         return []
 
-    monkeypatch.setattr(events, "locate", no_events)
+    monkeypatch.setattr(watch, "locate", no_events)
     printed = await cli("groups", "watch", "live", "--max", "1")
     after = printed.lines[printed.lines.index("LAST REBALANCES") + 1 :]
     assert any("worker (127.0.0.1)" in line for line in after)

@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.console import histories
 from barnabas.console.histories import GroupHistory, Histories
-from barnabas_client.cli.history import Advance, History, PolledHistory
 from barnabas_client.errors import KafkaConnectionError
+from barnabas_client.history.sources import Advance, History, PolledHistory
 
 NOON = 1_795_000_000_000
 
@@ -74,7 +74,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def start(monkeypatch: pytest.MonkeyPatch, clock: Clock, found: list[History | Exception]) -> GroupHistory:
     """Follow a group, whose sources are found one after the other."""
 
-    async def find(*arguments: object) -> History:
+    async def find(*arguments: object, **options: object) -> History:
         step = found.pop(0) if len(found) > 1 else found[0]
         if isinstance(step, Exception):
             raise step
@@ -82,7 +82,7 @@ def start(monkeypatch: pytest.MonkeyPatch, clock: Clock, found: list[History | E
 
     monkeypatch.setattr(histories, "find_history", find)
     admin: Any = None
-    groups = Histories(Namespace(source=None), admin, lambda: clock.now, lambda: NOON + round(clock.now))
+    groups = Histories(Namespace(source=None, interval=1.0), admin, lambda: clock.now, lambda: NOON + round(clock.now))
     return groups.of("g", NOON)
 
 

@@ -17,7 +17,8 @@ from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Column, Output, Style
-from barnabas_client.cli.values import shown_size, shown_time
+from barnabas_client.cli.values import shown_size
+from barnabas_explain.words import moment
 from barnabas_protocol.counts import counted
 from barnabas_protocol.printable import printable
 
@@ -105,7 +106,7 @@ async def status(arguments: Namespace, output: Output) -> int:
 async def _view(admin: Admin, output: Output) -> tuple[dict[str, Any], Lines]:
     state = await look(admin)
     now = time.time_ns() // 1_000_000
-    head = output.styled(shown_time(now), Style.FAINT)
+    head = output.styled(moment(now), Style.FAINT)
 
     def lines(width: int | None, height: int | None) -> list[str]:
         return [head, *_lines(state, output, width, None if height is None else height - 1)]

@@ -1,10 +1,9 @@
 """Reads partitions from an offset to the end."""
 
-from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
 
-from barnabas_client.cli import clients
 from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.history.ports import Connect
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 
 _POLL_MS = 500
@@ -13,7 +12,7 @@ _FETCH_WAIT_MS = 100
 
 
 async def read(
-    arguments: Namespace,
+    connect: Connect,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     *,
@@ -23,7 +22,7 @@ async def read(
     """Yield lists of records, in order within a partition; an empty list while no records arrive.
 
     Args:
-        arguments: of the command; they name the brokers.
+        connect: creates the consumer that reads.
         starts: the offset to start at in each partition.
         ends: the end offset of each partition.
         follow: do not stop at the ends.
@@ -36,9 +35,7 @@ async def read(
     if not wanted:
         return
     settings = {"isolation_level": "read_committed"} if read_committed else {}
-    async with clients.consumer(
-        arguments, fetch_max_wait_ms=_FETCH_WAIT_MS, max_poll_records=5_000, **settings
-    ) as consumer:
+    async with connect(fetch_max_wait_ms=_FETCH_WAIT_MS, max_poll_records=5_000, **settings) as consumer:
         consumer.assign(wanted)
         for tp, offset in wanted.items():
             consumer.seek(tp, offset)

@@ -8,27 +8,28 @@ runs. All of this only reads.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from argparse import Namespace
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
-from barnabas_client.cli.events import EventRange, locate
-from barnabas_client.cli.failures import CommandError
-from barnabas_client.cli.reading import read
-from barnabas_client.cli.values import shown_time
-from barnabas_client.errors import TopicAuthorizationFailedError, error_for
+from barnabas_client.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError, error_for
+from barnabas_client.history.located import EventRange, locate
+from barnabas_client.history.ports import Connect
+from barnabas_client.history.reading import read
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_explain.rebuild.values import RebuiltEvents
+from barnabas_explain.words import capital, moment
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC, partition_for
 
-#: Values of --source: the records of ``__group_events``, of ``__consumer_offsets``, and descriptions.
+#: Where events come from: the records of ``__group_events``, of ``__consumer_offsets``, and descriptions.
 SOURCES: Final = ("events", "offsets", "polls")
-#: How far back ``__consumer_offsets`` is read if --since is not given.
+#: How far back ``__consumer_offsets`` is read if no time is given.
 DAY_MS: Final = 24 * 3_600_000
+#: A rebalance may begin so much earlier than the time from which on events are wanted, in ms.
+_MARGIN_MS: Final = 3_600_000
 #: Events that are kept: their number, and their bytes. Older ones are left out.
 _MOST_EVENTS: Final = 20_000
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -115,19 +116,19 @@ class RecordedHistory(History):
         "memory: its own page (--http-port) shows them."
     )
 
-    def __init__(self, arguments: Namespace, where: EventRange, group: str) -> None:
-        self._arguments, self._where, self._key = arguments, where, group.encode()
+    def __init__(self, connect: Connect, where: EventRange, group: str) -> None:
+        self._connect, self._where, self._key = connect, where, group.encode()
         self.size = where.end - where.start
 
     async def read(self, advance: Advance) -> AsyncIterator[list[bytes]]:
         where = self._where
-        async for records in read(self._arguments, {where.partition: where.start}, {where.partition: where.end}):
+        async for records in read(self._connect, {where.partition: where.start}, {where.partition: where.end}):
             advance(len(records))
             yield self._values(records)
 
     async def follow(self) -> AsyncIterator[list[bytes]]:
         where = self._where
-        async for records in read(self._arguments, {where.partition: where.end}, {}, follow=True):
+        async for records in read(self._connect, {where.partition: where.end}, {}, follow=True):
             yield self._values(records)
 
     def _values(self, records: Iterable[ConsumerRecord]) -> list[bytes]:
@@ -158,7 +159,7 @@ async def locate_offsets(admin: Admin, group: str, start: int, until: int | None
     """
     (topic,) = await admin.describe_topics([OFFSETS_TOPIC], raise_errors=False)
     if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise CommandError(
+        raise UnknownTopicOrPartitionError(
             f"topic {OFFSETS_TOPIC} does not exist: no group has been used here yet. To do: check that these are the "
             "right brokers"
         )
@@ -184,24 +185,24 @@ class RebuiltHistory(History):
 
     def __init__(
         self,
-        arguments: Namespace,
+        connect: Connect,
         where: OffsetsRange,
         rebuilt: RebuiltEvents,
         note: str | None = None,
         until: int | None = None,
     ) -> None:
-        self._arguments, self._where, self._rebuilt, self._until = arguments, where, rebuilt, until
+        self._connect, self._where, self._rebuilt, self._until = connect, where, rebuilt, until
         self.size = where.end - where.start
         self.note = note
 
     async def read(self, advance: Advance) -> AsyncIterator[list[bytes]]:
         tp, start, stable, end = self._where
-        async for records in read(self._arguments, {tp: start}, {tp: stable}, read_committed=True):
+        async for records in read(self._connect, {tp: start}, {tp: stable}, read_committed=True):
             advance(len(records))
             yield self._add(records)
         if stable < end:
             yield self._rebuilt.unstable_from(stable, end - stable)
-        async for records in read(self._arguments, {tp: stable}, {tp: end}):
+        async for records in read(self._connect, {tp: stable}, {tp: end}):
             advance(len(records))
             yield self._add(records)
 
@@ -211,7 +212,7 @@ class RebuiltHistory(History):
 
     async def follow(self) -> AsyncIterator[list[bytes]]:
         tp, _, _, end = self._where
-        async for records in read(self._arguments, {tp: end}, {}, follow=True):
+        async for records in read(self._connect, {tp: end}, {}, follow=True):
             yield self._rebuilt.add(records)
 
     def finish(self) -> list[bytes]:
@@ -223,8 +224,8 @@ class PolledHistory(History):
 
     no_requests = "Requests are not recorded here: a description of a group has only what came of them."
 
-    def __init__(self, arguments: Namespace, admin: Admin, group: str, rebuilt: RebuiltEvents, note: str) -> None:
-        self._arguments, self._admin, self._group, self._rebuilt = arguments, admin, group, rebuilt
+    def __init__(self, admin: Admin, group: str, rebuilt: RebuiltEvents, note: str, interval: float) -> None:
+        self._admin, self._group, self._rebuilt, self._interval = admin, group, rebuilt, interval
         self.note = note
 
     async def read(self, advance: Advance) -> AsyncIterator[list[bytes]]:
@@ -232,7 +233,7 @@ class PolledHistory(History):
 
     async def follow(self) -> AsyncIterator[list[bytes]]:
         while True:
-            await asyncio.sleep(self._arguments.interval)
+            await asyncio.sleep(self._interval)
             yield await self._look()
 
     async def _look(self) -> list[bytes]:
@@ -247,51 +248,56 @@ class PolledHistory(History):
         return []
 
 
-async def find_history(arguments: Namespace, admin: Admin, since: int | None, margin_ms: int) -> History:
-    """The best source of the events of a group that the brokers have; ``--source`` names another one.
+async def find_history(
+    connect: Connect,
+    admin: Admin,
+    group: str,
+    since: int | None,
+    *,
+    source: str | None = None,
+    interval: float = 1.0,
+) -> History:
+    """The best source of the events of a group that the brokers have.
 
     Args:
-        arguments: of the command, with `group`, `source` and `interval`.
-        admin: of the brokers; it is used until the end of the command.
+        connect: creates consumers of the brokers.
+        admin: of the brokers; it is used as long as the history is.
+        group: the group.
         since: only events from this time on are needed, in ms since 1970; None for all of ``__group_events``, or
-            the last day of ``__consumer_offsets``.
-        margin_ms: how much earlier to begin, because a rebalance may have begun before.
+            the last day of ``__consumer_offsets``. An hour more is read: a rebalance may have begun before.
+        source: one of :data:`SOURCES`, to have no other one.
+        interval: seconds between descriptions of the group, if it has to be described again and again.
 
     Raises:
-        CommandError: there is no source.
+        UnknownTopicOrPartitionError: there is no source.
         KafkaError: the brokers do not answer.
     """
-    group, source = arguments.group, arguments.source
     if source in (None, "events"):
-        located = await locate(admin, [group], None if since is None else max(since - margin_ms, 0))
+        located = await locate(admin, [group], None if since is None else max(since - _MARGIN_MS, 0))
         if located:
-            return RecordedHistory(arguments, located[0], group)
+            return RecordedHistory(connect, located[0], group)
         if source == "events":
-            raise CommandError(
+            raise UnknownTopicOrPartitionError(
                 f"these brokers have no topic {EVENTS_TOPIC}. Barnabas brokers create it at the first rebalance, "
-                f"Apache Kafka does not. To do: leave out --source, to use {OFFSETS_TOPIC}"
+                f"Apache Kafka does not. To do: do not name a source, to use {OFFSETS_TOPIC}"
             )
     if source != "polls":
-        start = max((time.time_ns() // 1_000_000 - DAY_MS if since is None else since) - margin_ms, 0)
+        start = max((time.time_ns() // 1_000_000 - DAY_MS if since is None else since) - _MARGIN_MS, 0)
         try:
             where = await locate_offsets(admin, group, start)
-            await _may_read(arguments, where)
+            await _may_read(connect, where)
         except TopicAuthorizationFailedError:
             if source == "offsets":
                 raise
         else:
             rebuilt = RebuiltEvents(group, await topic_names(admin))
-            return RebuiltHistory(arguments, where, rebuilt, f"From {OFFSETS_TOPIC} since {shown_time(start)}.")
-    return PolledHistory(
-        arguments,
-        admin,
-        group,
-        RebuiltEvents(group, lambda topic_id: None),
-        f"{OFFSETS_TOPIC} may not be read: the group is described every {arguments.interval:g} s from now on, until "
-        f"Ctrl-C. To see its past, allow READ on {OFFSETS_TOPIC}."
-        if source is None
-        else f"The group is described every {arguments.interval:g} s from now on, until Ctrl-C.",
-    )
+            return RebuiltHistory(connect, where, rebuilt, f"From {OFFSETS_TOPIC} since {moment(start)}.")
+    described = f"the group is described every {interval:g} s from now on, until Ctrl-C."
+    if source is None:
+        note = f"{OFFSETS_TOPIC} may not be read: {described} To see its past, allow READ on {OFFSETS_TOPIC}."
+    else:
+        note = capital(described)
+    return PolledHistory(admin, group, RebuiltEvents(group, lambda topic_id: None), note, interval)
 
 
 async def topic_names(admin: Admin) -> Callable[[bytes], str | None]:
@@ -300,12 +306,12 @@ async def topic_names(admin: Admin) -> Callable[[bytes], str | None]:
     return names.get
 
 
-async def _may_read(arguments: Namespace, where: OffsetsRange) -> None:
+async def _may_read(connect: Connect, where: OffsetsRange) -> None:
     """Read one record: listing offsets needs less permission than reading.
 
     Raises:
         TopicAuthorizationFailedError: this client may not read the topic.
     """
     tp, start, _, end = where
-    async for _ in read(arguments, {tp: max(start, end - 1)}, {tp: end}):
+    async for _ in read(connect, {tp: max(start, end - 1)}, {tp: end}):
         return

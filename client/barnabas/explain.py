@@ -1,0 +1,142 @@
+"""Why a group rebalanced, for programs: what ``barnabas groups explain`` and ``groups doctor`` have, typed.
+
+::
+
+    from barnabas.explain import explain_group
+
+    story = await explain_group("billing", bootstrap_servers="localhost:9092")
+    for finding in story.findings:
+        print(finding.text, finding.remedy)
+    print(story)
+
+Barnabas brokers record the events of groups. For others they are rebuilt from ``__consumer_offsets``, of the last day
+unless an earlier time is given; where that may not be read, only the present is known.
+"""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
+from typing import Unpack
+
+from barnabas_broker.http.report import report
+from barnabas_client.admin.admin import Admin
+from barnabas_client.config import ClientSettings
+from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.history.sources import History, Newest, find_history
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.chart import chart
+from barnabas_explain.doctor import SINCE_MS, Diagnosis, examine_past
+from barnabas_explain.explain import Explanation, explain
+from barnabas_explain.records import decode_event
+from barnabas_explain.words import moment
+
+__all__ = ["Diagnosis", "Explanation", "GroupEvent", "GroupStory", "explain_group", "follow_group"]
+
+
+@dataclass(frozen=True)
+class GroupStory:
+    """What happened to a group. Iterating gives the explanations; ``print`` shows them, and so does a notebook.
+
+    Attributes:
+        group: its id.
+        explanations: what happened and why, oldest first.
+        events: the events that they are made of, oldest first.
+        findings: what was wrong with it in the last hour, or since the time that was asked for, worst first.
+        note: where the events come from, if they were not recorded by the brokers; None if they were.
+        dropped: older events that were left out, because there are too many.
+        read_ms: when they were read, in ms since 1970.
+    """
+
+    group: str
+    explanations: list[Explanation]
+    events: list[GroupEvent] = field(repr=False)
+    findings: list[Diagnosis]
+    note: str | None = None
+    dropped: int = 0
+    read_ms: int = 0
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.explanations)
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __str__(self) -> str:
+        return "\n".join(line for each in self.explanations for line in _lines(each))
+
+    def _repr_html_(self) -> str:
+        """The chart with findings and explanations, for notebooks."""
+        first = self.events[0].time if self.events else 0
+        made = {"since": first, **chart(self.events), "findings": [each.as_data() for each in self.findings]}
+        page = report(self.group, made, time_ms=self.read_ms)
+        return f'<iframe srcdoc="{escape(page)}" style="width: 100%; height: 800px; border: 0"></iframe>'
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield f"{moment(explanation.time)}  {explanation.text}"
+    yield from (f"    {line}" for line in explanation.details)
+    if explanation.remedy is not None:
+        yield f"    To do: {explanation.remedy}"
+
+
+async def explain_group(
+    group_id: str, *, since_ms: int | None = None, generation: int | None = None, **settings: Unpack[ClientSettings]
+) -> GroupStory:
+    """Read and explain the events of a group until now.
+
+    Args:
+        group_id: the group.
+        since_ms: only what happened from this time on, in ms since 1970.
+        generation: only the rebalance that led to this generation.
+        settings: those that all clients have, such as `bootstrap_servers`.
+
+    Raises:
+        UnknownTopicOrPartitionError: no group has been used on these brokers yet.
+        KafkaError: the events cannot be read.
+        TypeError, ValueError: a setting is invalid; the message names it and what would be right.
+    """
+    async with Admin(**settings) as admin:
+        history = await find_history(partial(Consumer, **settings), admin, group_id, since_ms)
+        newest = await _read(history)
+        newest.add(history.finish())
+    return _story(group_id, history, newest, since_ms, generation)
+
+
+async def follow_group(
+    group_id: str, *, since_ms: int | None = None, **settings: Unpack[ClientSettings]
+) -> AsyncIterator[GroupStory]:
+    """Yield the story of a group until now, and again after each new event, without end.
+
+    Arguments and errors are those of :func:`explain_group`.
+    """
+    async with Admin(**settings) as admin:
+        history = await find_history(partial(Consumer, **settings), admin, group_id, since_ms)
+        newest = await _read(history)
+        yield _story(group_id, history, newest, since_ms, None)
+        async for found in history.follow():
+            if found:
+                newest.add(found)
+                yield _story(group_id, history, newest, since_ms, None)
+
+
+async def _read(history: History) -> Newest:
+    newest = Newest()
+    async for found in history.read(lambda count: None):
+        newest.add(found)
+    return newest
+
+
+def _story(group: str, history: History, newest: Newest, since_ms: int | None, generation: int | None) -> GroupStory:
+    events = [event for event in map(decode_event, newest.values()) if event is not None]
+    now = time.time_ns() // 1_000_000
+    return GroupStory(
+        group,
+        explain(events, since=since_ms, generation=generation),
+        events if since_ms is None else [event for event in events if event.time >= since_ms],
+        examine_past(group, events, now, now - SINCE_MS if since_ms is None else since_ms),
+        history.note,
+        newest.dropped,
+        now,
+    )
