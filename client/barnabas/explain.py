@@ -37,7 +37,7 @@ __all__ = ["Diagnosis", "Explanation", "GroupEvent", "GroupStory", "explain_grou
 
 @dataclass(frozen=True)
 class GroupStory:
-    """What happened to a group. Iterating gives the explanations; ``print`` shows them, and so does a notebook.
+    """Explanations of a group. Iterating gives the explanations; ``print`` shows them, and so does a notebook.
 
     Attributes:
         group: its id.

@@ -196,7 +196,7 @@ class _History:
         return [one for one in explain_values(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
 
     def diagnoses(self, since_ms: int) -> list[Diagnosis]:
-        """What was wrong with the watched groups since a time, in ms since 1970; the worst of each group first."""
+        """Diagnoses of the watched groups since a time, in ms since 1970; the worst of each group first."""
         now = time.time_ns() // 1_000_000
         return [
             diagnosis
