@@ -14,7 +14,7 @@ unless an earlier time is given; where that may not be read, only the present is
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -106,7 +106,7 @@ async def explain_group(
 
 async def follow_group(
     group_id: str, *, since_ms: int | None = None, **settings: Unpack[ClientSettings]
-) -> AsyncIterator[GroupStory]:
+) -> AsyncGenerator[GroupStory, None]:
     """Yield the story of a group until now, and again after each new event, without end.
 
     Arguments and errors are those of :func:`explain_group`.
