@@ -20,8 +20,8 @@ MAX_REGEXES: Final = 100
 #: record.
 MAX_NAMES: Final = 100_000
 
-#: Different topics that they match together, at most: with each change, a group hashes all of them and writes their
-#: names, in 25 ms. With 50 letters each they fill a record of 1 MB.
+#: Maximum number of different topics that they match together: with each change, a group hashes all of them and writes
+#: their names, in 25 ms. With 50 letters each they fill a record of 1 MB.
 MAX_TOPICS: Final = 20_000
 
 #: Names of topics that a group takes over in one call, about.
