@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from barnabas_client.admin import acls as acl_messages
-from barnabas_client.admin import messages, transactions
+from barnabas_client.admin import messages, shares, transactions
 from barnabas_client.admin.acls import AclBinding, AclBindingFilter, AclResult
 from barnabas_client.admin.driver import CoordinatorType, Driver
 from barnabas_client.admin.messages import Offsets, PartitionResults
@@ -50,6 +50,7 @@ from barnabas_client.admin.types import (
     PartitionProducers,
     PartitionReassignment,
     PartitionResult,
+    ShareGroupOffset,
     TopicResult,
     TransactionDescription,
     TransactionListing,
@@ -79,6 +80,7 @@ from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasResponse
 from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from barnabas_protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsResponse
 from barnabas_protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -90,6 +92,7 @@ from barnabas_protocol.messages.create_topics import CreateTopicsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.delete_records import DeleteRecordsResponse
+from barnabas_protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 from barnabas_protocol.messages.delete_topics import DeleteTopicsResponse
 from barnabas_protocol.messages.describe_acls import DescribeAclsResponse
 from barnabas_protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
@@ -98,6 +101,7 @@ from barnabas_protocol.messages.describe_configs import DescribeConfigsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from barnabas_protocol.messages.describe_producers import DescribeProducersResponse
+from barnabas_protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
@@ -112,6 +116,7 @@ from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitResponse
 from barnabas_protocol.messages.offset_delete import OffsetDeleteResponse
 from barnabas_protocol.messages.offset_fetch import OffsetFetchResponse
+from barnabas_protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from barnabas_protocol.registry import ApiKey
 
@@ -570,7 +575,7 @@ class Admin(AsyncOnly):
 
         Args:
             states: only groups in these states, such as "Stable" and "Empty" (Kafka 2.6 and later).
-            types: only groups of these types, such as "classic" and "consumer" (Kafka 4.0 and later).
+            types: only groups of these types: "classic", "consumer", "share" (Kafka 4.0 and later).
             timeout_ms: how long it may take; `request_timeout_ms` if None.
             raise_errors: raise the first error of a broker; otherwise it is in `errors`.
 
@@ -599,7 +604,8 @@ class Admin(AsyncOnly):
     async def describe_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
     ) -> list[GroupDescription]:
-        """Groups of both protocols, with their members and the assignment of each member.
+        """Groups of both protocols, with their members and the assignment of each member. Share groups are described by
+        :meth:`describe_share_groups`.
 
         Args:
             group_ids: their names.
@@ -633,7 +639,7 @@ class Admin(AsyncOnly):
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
     ) -> list[GroupResult]:
-        """Delete groups without members, with their offsets.
+        """Delete groups without members, of all types, with their offsets.
 
         Args:
             group_ids: their names.
@@ -754,6 +760,135 @@ class Admin(AsyncOnly):
 
         changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
         return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+
+    # Share groups.
+
+    async def describe_share_groups(
+        self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[GroupDescription]:
+        """Share groups (KIP-932), with their members and the assignment of each member.
+
+        Args:
+            group_ids: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error; otherwise it is in its result.
+
+        Raises:
+            UnsupportedVersionError: the broker has no share groups.
+            KafkaError: a group does not exist, or has another type (GROUP_ID_NOT_FOUND), or cannot be described.
+        """
+        driver, network = self._running(), self._network
+
+        async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
+            request = ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+            response = await network.ask(node, request, ShareGroupDescribeResponse)
+            return shares.described_share_groups(response, network.cluster.brokers.get(node))
+
+        milliseconds, names = self._milliseconds(timeout_ms), _names("describe_share_groups", group_ids)
+        found = await driver.ask_coordinators("describe share group", names, ask, milliseconds)
+        results = [GroupDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
+        if raise_errors:
+            raise_first(results)
+        return results
+
+    async def list_share_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> dict[TopicPartition, ShareGroupOffset]:
+        """The start offsets and the lag of a share group, by partition ascending.
+
+        Args:
+            group_id: its name.
+            partitions: only these; all that the group has a state for if None.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error of a partition; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group does not exist, or has another type (GROUP_ID_NOT_FOUND), or the coordinator could
+                not be asked.
+        """
+        driver, what = self._running(), "read the offsets of share group"
+        request = shares.describe_offsets_request(group_id, partitions)
+
+        async def ask(node: int) -> dict[TopicPartition, ShareGroupOffset] | KafkaError:
+            response = await self._network.ask(node, request, DescribeShareGroupOffsetsResponse)
+            label = f"{what} {group_id!r}"
+            return shares.described_offsets(response, label).get(group_id, not_mentioned(label))
+
+        offsets = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        results = {tp: offsets[tp] for tp in sorted(offsets)}
+        if raise_errors:
+            raise_first(results.values())
+        return results
+
+    async def alter_share_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        timeout_ms: int | None = None,
+        *,
+        raise_errors: bool = True,
+    ) -> PartitionResults:
+        """Begin anew at other offsets, with a share group that has no members. Records from there on are delivered
+        again, acknowledged or not.
+
+        Args:
+            group_id: its name.
+            offsets: for each partition the offset of the first record to deliver.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other offsets were set; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group has members (NON_EMPTY_GROUP), does not exist (GROUP_ID_NOT_FOUND), or the coordinator
+                refused it for another reason.
+            TypeError, ValueError: an offset is not valid.
+        """
+        driver, what = self._running(), "set the offsets of share group"
+        given = {tp: one.offset for tp, one in offsets_of("alter_share_group_offsets", offsets).items()}
+        request = shares.alter_offsets_request(group_id, given)
+
+        async def ask(node: int) -> PartitionResults | KafkaError:
+            response = await self._network.ask(node, request, AlterShareGroupOffsetsResponse)
+            return shares.altered_offsets(response, f"{what} {group_id!r}")
+
+        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
+
+    async def delete_share_group_offsets(
+        self, group_id: str, topics: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
+    ) -> list[TopicResult]:
+        """Delete what a share group without members knows of topics: it begins anew where its configuration says.
+
+        Args:
+            group_id: its name.
+            topics: their names.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+            raise_errors: raise the first error, after all other topics; otherwise it is in its result.
+
+        Raises:
+            KafkaError: the group has members (NON_EMPTY_GROUP), does not exist (GROUP_ID_NOT_FOUND), or the coordinator
+                refused it for another reason.
+        """
+        driver, what = self._running(), "delete offsets of share group"
+        names = _names("delete_share_group_offsets", topics)
+        request = shares.delete_offsets_request(group_id, names)
+
+        async def ask(node: int) -> dict[str, TopicResult] | KafkaError:
+            response = await self._network.ask(node, request, DeleteShareGroupOffsetsResponse)
+            return shares.deleted_offsets(response, f"{what} {group_id!r}")
+
+        found = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        results = [
+            found.get(name) or TopicResult(name, not_mentioned(f"{what} {group_id!r} for topic {name!r}"))
+            for name in dict.fromkeys(names)
+        ]
+        if raise_errors:
+            raise_first(results)
+        return results
 
     # The cluster.
 

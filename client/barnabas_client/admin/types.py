@@ -385,9 +385,9 @@ class GroupListing:
 
     Attributes:
         group_id: its name.
-        protocol_type: "consumer" if its members are consumers; "" if it never had members.
+        protocol_type: "consumer" if its members are consumers, "share" for share groups; "" if it never had members.
         state: such as "Stable" or "Empty"; "" if the broker is too old to have it in its response.
-        type: "classic" or "consumer"; "" if the broker is too old to have it in its response.
+        type: "classic", "consumer" or "share"; "" if the broker is too old to have it in its response.
     """
 
     group_id: str
@@ -427,7 +427,7 @@ class MemberDescription:
         topics: its subscription; empty if it cannot be decoded.
         metadata: its subscription as bytes.
         assignment: its assignment as bytes.
-        epoch: in a group of the consumer protocol its member epoch, else None.
+        epoch: in a group of the consumer protocol, or a share group, its member epoch, else None.
         target: in a group of the consumer protocol the partitions that it will have, ascending, else None.
     """
 
@@ -462,12 +462,12 @@ class GroupDescription:
         error: why it cannot be described; GROUP_ID_NOT_FOUND if it does not exist.
         state: "Stable", "Empty" or "Dead"; else "PreparingRebalance" or "CompletingRebalance", and in the consumer
             protocol "Assigning" or "Reconciling".
-        protocol_type: "consumer" if the members are consumers.
+        protocol_type: "consumer" if the members are consumers, "share" for share groups.
         protocol: the name of the assignor.
         members: sorted by client id and member id.
         coordinator: the broker that coordinates it.
-        epoch: of a group of the consumer protocol (KIP-848) the group epoch, else None.
-        assignment_epoch: of a group of the consumer protocol the epoch of its target assignment, else None.
+        epoch: of a group of the consumer protocol (KIP-848), or a share group (KIP-932), the group epoch, else None.
+        assignment_epoch: of such a group the epoch of its target assignment, else None.
     """
 
     group_id: str
@@ -507,6 +507,23 @@ class GroupOffset:
 
     offset: int | None = None
     metadata: str = ""
+    leader_epoch: int = -1
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """The window of a share group in a partition (KIP-932).
+
+    Attributes:
+        start_offset: of the first record whose delivery is not complete; None if the group has not begun.
+        lag: the records from there on whose delivery is not complete; None if it is not known.
+        leader_epoch: of the leader that wrote it last.
+        error: None if the look-up succeeded.
+    """
+
+    start_offset: int | None = None
+    lag: int | None = None
     leader_epoch: int = -1
     error: KafkaError | None = None
 

@@ -18,6 +18,7 @@ from barnabas_client.cli import (
     produce,
     quotas,
     reset,
+    shares,
     topics,
     transactions,
     users,
@@ -32,6 +33,7 @@ from barnabas_client.cli.plugins import plugin_commands
 _SECTIONS: Final = {
     "topics": "list, create, describe, change, export and delete topics",
     "groups": "describe consumer groups, explain their rebalances, and reset their offsets",
+    "shares": "describe share groups, and reset where they begin",
     "transactions": "list, describe, explain and abort transactions, and find those that hang",
     "users": "list, add and remove users who log in with SCRAM, and change their passwords",
     "cluster": "describe brokers, find partitions with problems, and move replicas and leaders",
@@ -68,6 +70,7 @@ COMMAND_LINE: Final = CommandLine(
         watch.COMMAND,
         reset.COMMAND,
         groups.DELETE,
+        *shares.COMMANDS,
         *transactions.COMMANDS,
         *users.COMMANDS,
         status.STATUS,

@@ -1,4 +1,7 @@
-"""`barnabas groups list`, `describe`, `alter` and `delete`. `describe` has the output of kafka-consumer-groups."""
+"""`barnabas groups list`, `describe`, `alter` and `delete`.
+
+`describe` has the output of kafka-consumer-groups, and for share groups that of kafka-share-groups.
+"""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -7,7 +10,7 @@ from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, GroupDescription
-from barnabas_client.cli import clients, values
+from barnabas_client.cli import clients, share_view, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
 from barnabas_client.cli.configs import not_set, shown_change
@@ -15,7 +18,15 @@ from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
-from barnabas_client.cli.view import GroupView, Row, look, members_as_data, waiting
+from barnabas_client.cli.view import (
+    GroupView,
+    Row,
+    coordinator,
+    coordinator_as_data,
+    look,
+    members_as_data,
+    waiting,
+)
 from barnabas_client.history.located import Revoking, revoking_members
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
@@ -89,8 +100,13 @@ async def describe_groups(arguments: Namespace, output: Output) -> int:
         names = arguments.groups
         if arguments.all_groups:
             names = [one.group_id for one in await admin.list_consumer_groups()]
-        for group in await admin.describe_consumer_groups(names, raise_errors=False):
+        described = await admin.describe_consumer_groups(names, raise_errors=False)
+        shares = await share_view.among(admin, described)
+        for group in described:
             try:
+                if (share_group := shares.get(group.group_id)) is not None:
+                    data.append(await share_view.describe(admin, share_group, arguments, output))
+                    continue
                 data.append(await _describe(admin, group, arguments, output))
             except KafkaError as error:
                 status = FAILED
@@ -174,12 +190,6 @@ def offset_cells(group_id: str, row: Row) -> Sequence[object]:
         None if member is None else member.host,
         None if member is None else member.client_id,
     )
-
-
-def coordinator(group: GroupDescription) -> str:
-    """Format the coordinator of a group as Kafka's tool does."""
-    broker = group.coordinator
-    return "-" if broker is None else f"{broker.host}:{broker.port}  ({broker.node_id})"
 
 
 def still_to_do(group: GroupDescription, revoking: Mapping[str, Revoking], now_ms: int) -> list[str]:
@@ -266,14 +276,13 @@ def _print_epochs(group: GroupDescription, output: Output) -> None:
 def as_data(view: GroupView) -> dict[str, Any]:
     """Convert a group to JSON data."""
     group = view.group
-    broker = group.coordinator
     return {
         "group": group.group_id,
         "error": None,
         "state": group.state,
         "protocol_type": group.protocol_type,
         "assignment_strategy": group.protocol,
-        "coordinator": None if broker is None else {"id": broker.node_id, "host": broker.host, "port": broker.port},
+        "coordinator": coordinator_as_data(group),
         "epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "lag": view.lag,
@@ -320,8 +329,14 @@ async def delete_groups(arguments: Namespace, output: Output) -> int:
         if not arguments.topics:
             results = await admin.delete_consumer_groups(arguments.groups, raise_errors=False)
             rows = [(one.group_id, None, one.error) for one in results]
+        else:
+            described = await admin.describe_consumer_groups(arguments.groups, raise_errors=False)
+            shares = await share_view.among(admin, described)
         for group in arguments.groups if arguments.topics else ():
-            partitions = await committed_partitions(admin, group, arguments.topics)
+            if group in shares:
+                rows += await share_view.delete_offsets(admin, group, arguments.topics)
+                continue
+            partitions = await selected_partitions(admin, arguments.topics)
             try:
                 found = await admin.delete_consumer_group_offsets(group, partitions, raise_errors=False)
                 rows.extend((group, str(tp), one.error) for tp, one in found.items())
@@ -342,14 +357,12 @@ async def delete_groups(arguments: Namespace, output: Output) -> int:
     return FAILED if any(refusal is not None for _, _, refusal in rows) else DONE
 
 
-async def committed_partitions(admin: Admin, group: str, specs: Sequence[TopicSpec] | None) -> list[TopicPartition]:
-    """Return the selected partitions: named ones, all of a named topic, or all with a committed offset.
+async def selected_partitions(admin: Admin, specs: Sequence[TopicSpec]) -> list[TopicPartition]:
+    """Return the selected partitions: named ones, or all of a named topic.
 
     Raises:
         KafkaError: a topic does not exist.
     """
-    if specs is None:
-        return list(await admin.list_consumer_group_offsets(group))
     whole = [spec.topic for spec in specs if spec.partitions is None]
     topics = {topic.name: topic for topic in await admin.describe_topics(whole)} if whole else {}
     chosen: dict[TopicPartition, None] = {}

@@ -1,20 +1,25 @@
-"""`barnabas groups reset-offsets`: shows new offsets for a group, and commits them with `--execute`."""
+"""`barnabas groups reset-offsets`: shows new offsets for a group, and commits them with `--execute`.
+
+`barnabas shares reset` is the same for another :class:`GroupType`.
+"""
 
 import csv
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import GroupOffset, OffsetSpec
+from barnabas_client.admin.messages import PartitionResults
+from barnabas_client.admin.types import GroupDescription, OffsetSpec
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
-from barnabas_client.cli.groups import committed_partitions
+from barnabas_client.cli.groups import selected_partitions
 from barnabas_client.cli.output import Column, Output
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.counts import counted
@@ -29,18 +34,51 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(slots=True)
 class Plan:
-    """New offsets, notes about requested offsets that do not exist, and the offsets that are committed now."""
+    """New offsets, notes about requested offsets that do not exist, and the offsets that the group has now."""
 
     offsets: Offsets
     notes: list[str]
-    committed: Mapping[TopicPartition, GroupOffset] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
 
-async def reset(arguments: Namespace, output: Output) -> int:
-    """Show the new offsets, and commit them with `--execute`."""
+@dataclass(frozen=True, slots=True)
+class GroupType:
+    """A type of groups, whose offsets can be reset.
+
+    Attributes:
+        noun: such as "group", for messages.
+        describe: describes a group, or says why it cannot.
+        offsets: the offsets that a group has now.
+        set: sets offsets of a group.
+    """
+
+    noun: str
+    describe: Callable[[Admin, str], Awaitable[GroupDescription]]
+    offsets: Callable[[Admin, str], Awaitable[Mapping[TopicPartition, int | None]]]
+    set: Callable[[Admin, str, Offsets], Awaitable[PartitionResults]]
+
+
+async def _described(admin: Admin, group: str) -> GroupDescription:
+    (found,) = await admin.describe_consumer_groups([group], raise_errors=False)
+    return found
+
+
+async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int | None]:
+    return {tp: one.offset for tp, one in (await admin.list_consumer_group_offsets(group)).items()}
+
+
+async def _commit(admin: Admin, group: str, offsets: Offsets) -> PartitionResults:
+    return await admin.alter_consumer_group_offsets(group, offsets, raise_errors=False)
+
+
+CONSUMER_GROUPS: Final = GroupType("group", _described, _committed, _commit)
+
+
+async def reset(arguments: Namespace, output: Output, of: GroupType = CONSUMER_GROUPS) -> int:
+    """Show the new offsets, and set them with `--execute`."""
     async with clients.admin(arguments) as admin:
-        plan = await make_plan(admin, arguments)
-        errors = await commit(admin, arguments.group, plan) if arguments.execute else {}
+        plan = await make_plan(admin, arguments, of)
+        errors = await commit(admin, arguments.group, plan, of) if arguments.execute else {}
     _print(arguments, plan, errors, output)
     for note in plan.notes:
         output.error(f"warning: {note}")
@@ -48,37 +86,40 @@ async def reset(arguments: Namespace, output: Output) -> int:
         output.error(for_command_line(error))
     if not arguments.execute and not output.json:
         output.out.flush()
-        output.note("Dry run, nothing was changed. To do: add --execute to commit these offsets.")
+        output.note("Dry run, nothing was changed. To do: add --execute to set these offsets.")
     return FAILED if errors else DONE
 
 
-async def make_plan(admin: Admin, arguments: Namespace) -> Plan:
+async def make_plan(admin: Admin, arguments: Namespace, of: GroupType = CONSUMER_GROUPS) -> Plan:
     """Compute the new offsets of a group; nothing is changed.
 
     Args:
         admin: of the brokers.
         arguments: those of the command.
+        of: the type of the group.
 
     Raises:
         CommandError: the group has members, no partition is selected, or a file is not valid.
         KafkaError: a partition does not exist.
     """
-    await _check_inactive(admin, arguments.group)
-    committed = await admin.list_consumer_group_offsets(arguments.group)
-    plan = await _plan(admin, arguments, committed)
+    _check_inactive(await of.describe(admin, arguments.group), of)
+    committed = await of.offsets(admin, arguments.group)
+    plan = await _plan(admin, arguments, committed, of)
     plan.committed = committed
     return plan
 
 
-async def commit(admin: Admin, group: str, plan: Plan) -> dict[TopicPartition, KafkaError]:
-    """Commit the offsets of a plan; returns the partitions that the broker refuses, with its errors.
+async def commit(
+    admin: Admin, group: str, plan: Plan, of: GroupType = CONSUMER_GROUPS
+) -> dict[TopicPartition, KafkaError]:
+    """Set the offsets of a plan; returns the partitions that the broker refuses, with its errors.
 
     Raises:
         KafkaError: the broker refuses all of them, because the group has members for instance.
     """
     if not plan.offsets:
         return {}
-    done = await admin.alter_consumer_group_offsets(group, plan.offsets, raise_errors=False)
+    done = await of.set(admin, group, plan.offsets)
     return {tp: one.error for tp, one in done.items() if one.error is not None}
 
 
@@ -88,7 +129,7 @@ def as_data(group: str, plan: Plan, errors: Mapping[TopicPartition, KafkaError],
         {
             "topic": tp.topic,
             "partition": tp.partition,
-            "old_offset": plan.committed[tp].offset if tp in plan.committed else None,
+            "old_offset": plan.committed.get(tp),
             "new_offset": offset,
             "error": for_command_line(errors[tp]) if tp in errors else None,
         }
@@ -110,18 +151,19 @@ def _print(arguments: Namespace, plan: Plan, errors: Mapping[TopicPartition, Kaf
         output.table(_COLUMNS, [(arguments.group, tp.topic, tp.partition, offset) for tp, offset in done])
 
 
-async def _check_inactive(admin: Admin, group: str) -> None:
-    (found,) = await admin.describe_consumer_groups([group], raise_errors=False)
+def _check_inactive(found: GroupDescription, of: GroupType) -> None:
     if found.error is not None and found.error.code != ErrorCode.GROUP_ID_NOT_FOUND:
         raise found.error
     if found.error is None and found.state not in _INACTIVE:
         raise CommandError(
-            f"offsets can only be reset while group {group!r} is inactive, but it is {found.state} with "
+            f"offsets can only be reset while {of.noun} {found.group_id!r} is inactive, but it is {found.state} with "
             f"{counted(len(found.members), 'member')}. To do: stop the members first"
         )
 
 
-async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPartition, GroupOffset]) -> Plan:
+async def _plan(
+    admin: Admin, arguments: Namespace, committed: Mapping[TopicPartition, int | None], of: GroupType
+) -> Plan:
     """Compute the new offsets.
 
     Raises:
@@ -131,13 +173,15 @@ async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPart
     if arguments.from_file is not None:
         wanted = read_offsets(Path(arguments.from_file))
         if arguments.topics is not None:
-            chosen = set(await committed_partitions(admin, arguments.group, arguments.topics))
+            chosen = set(await selected_partitions(admin, arguments.topics))
             wanted = {tp: offset for tp, offset in wanted.items() if tp in chosen}
         return await _within(admin, wanted)
-    partitions = await committed_partitions(admin, arguments.group, arguments.topics)
+    partitions = list(committed)
+    if arguments.topics is not None:
+        partitions = await selected_partitions(admin, arguments.topics)
     if not partitions:
         raise CommandError(
-            f"group {arguments.group!r} has no committed offsets to reset. To do: name the topics to set offsets for "
+            f"{of.noun} {arguments.group!r} has no offsets to reset. To do: name the topics to set offsets for "
             "with --topic, or check the name of the group"
         )
     if arguments.to_earliest:
@@ -149,7 +193,7 @@ async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPart
     if arguments.by_duration is not None:
         now = time.time_ns() // 1_000_000
         return Plan(await _at(admin, partitions, now - arguments.by_duration), [])
-    current = {tp: one.offset for tp in partitions if (one := committed.get(tp)) is not None and one.offset is not None}
+    current = {tp: offset for tp in partitions if (offset := committed.get(tp)) is not None}
     missing = [tp for tp in partitions if tp not in current]
     if arguments.to_current:
         return Plan({**current, **await _listed(admin, missing, OffsetSpec.LATEST)}, [])
@@ -157,7 +201,7 @@ async def _plan(admin: Admin, arguments: Namespace, committed: Mapping[TopicPart
         return await _within(admin, dict.fromkeys(partitions, arguments.to_offset))
     if missing:
         raise CommandError(
-            f"group {arguments.group!r} has no committed offset to shift for {', '.join(map(str, missing))}. To do: "
+            f"{of.noun} {arguments.group!r} has no offset to shift for {', '.join(map(str, missing))}. To do: "
             "select other partitions with --topic, or use another target"
         )
     return await _within(admin, {tp: offset + arguments.shift_by for tp, offset in current.items()})
@@ -208,7 +252,8 @@ def read_offsets(path: Path) -> Offsets:
     return offsets
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def _arguments(parser: ArgumentParser, of: GroupType) -> None:
+    offset = "committed offset" if of is CONSUMER_GROUPS else "start offset"
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument(
         "-t",
@@ -217,14 +262,12 @@ def _arguments(parser: ArgumentParser) -> None:
         action="append",
         type=checked(values.topic_spec),
         metavar="T[:P,P]",
-        help="only this topic, or these partitions of it; repeatable (default: all partitions with a committed offset)",
+        help=f"only this topic, or these partitions of it; repeatable (default: all partitions with a {offset})",
     )
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record")
     to.add_argument("--to-latest", action="store_true", help="to the end, after the last record")
-    to.add_argument(
-        "--to-current", action="store_true", help="to the committed offset; to the end where none is committed"
-    )
+    to.add_argument("--to-current", action="store_true", help=f"to the {offset}; to the end where there is none")
     to.add_argument("--to-offset", type=int, metavar="N", help="to this offset, or the nearest one that exists")
     to.add_argument(
         "--to-datetime",
@@ -242,13 +285,15 @@ def _arguments(parser: ArgumentParser) -> None:
     to.add_argument("--from-file", metavar="FILE", help="to the offsets in a file of lines topic,partition,offset")
     parser.add_argument("--export", action="store_true", help="print the new offsets in the format of --from-file")
     done = parser.add_mutually_exclusive_group()
-    done.add_argument("--execute", action="store_true", help="commit the new offsets")
+    done.add_argument("--execute", action="store_true", help="set the new offsets")
     done.add_argument("--dry-run", action="store_true", help="only show the new offsets (the default)")
 
 
-COMMAND: Final = Command(
-    path=("groups", "reset-offsets"),
-    help="reset a group's offsets; dry run unless --execute is given",
-    add_arguments=_arguments,
-    run=reset,
+def command_for(of: GroupType, path: tuple[str, ...], help: str) -> Command:
+    """The command for a type of groups."""
+    return Command(path=path, help=help, add_arguments=partial(_arguments, of=of), run=partial(reset, of=of))
+
+
+COMMAND: Final = command_for(
+    CONSUMER_GROUPS, ("groups", "reset-offsets"), "reset a group's offsets; dry run unless --execute is given"
 )

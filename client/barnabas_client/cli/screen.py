@@ -8,9 +8,8 @@ from textwrap import wrap
 from typing import Final, Literal, NamedTuple
 
 from barnabas_client.cli import events
-from barnabas_client.cli.groups import coordinator
 from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.view import GroupView, Row, Waiting
+from barnabas_client.cli.view import GroupView, Row, Waiting, coordinator
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.explain import ExplanationData
 from barnabas_explain.words import moment

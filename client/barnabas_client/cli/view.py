@@ -192,6 +192,18 @@ async def _listed(admin: Admin, partitions: Collection[TopicPartition], spec: Of
     return {tp: one.offset for tp, one in found.items() if one.error is None}
 
 
+def coordinator(group: GroupDescription) -> str:
+    """Format the coordinator of a group as Kafka's tools do."""
+    broker = group.coordinator
+    return "-" if broker is None else f"{broker.host}:{broker.port}  ({broker.node_id})"
+
+
+def coordinator_as_data(group: GroupDescription) -> dict[str, Any] | None:
+    """Convert the coordinator of a group to JSON data."""
+    broker = group.coordinator
+    return None if broker is None else {"id": broker.node_id, "host": broker.host, "port": broker.port}
+
+
 def _as_data(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
     return [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
 

@@ -20,6 +20,7 @@ from barnabas_client import (
     TopicPartition,
 )
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.client.share_member import share_member
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -126,6 +127,48 @@ async def test_a_group_is_described_changed_and_deleted(empty_servers: str, admi
     results = await admin.delete_consumer_groups(["g", "h"], raise_errors=False)
     assert [one.error and one.error.code for one in results] == [None, ErrorCode.GROUP_ID_NOT_FOUND]
     assert await admin.list_consumer_groups() == []
+
+
+@ONLY_BARNABAS
+async def test_a_share_group_is_described_changed_and_deleted(empty_servers: str, admin: Admin) -> None:
+    await write(empty_servers)
+    async with share_member(empty_servers, "queue", "t"):
+        (group,) = await admin.describe_share_groups(["queue"])
+        (member,) = group.members
+        assert (group.state, group.protocol_type, group.protocol) == ("Stable", "share", "simple")
+        assert (member.client_id, member.partitions, member.topics) == ("worker", (ZERO, ONE), ("t",))
+        assert (member.epoch, group.assignment_epoch) == (group.epoch, group.epoch)
+        (listed,) = await admin.list_consumer_groups(types=["share"])
+        assert (listed.group_id, listed.state, listed.type, listed.protocol_type) == (
+            "queue",
+            "Stable",
+            "share",
+            "share",
+        )
+        assert await admin.list_consumer_groups(types=["classic"]) == []
+        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+            await admin.alter_share_group_offsets("queue", {ZERO: 0})
+        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+            await admin.delete_share_group_offsets("queue", ["t"])
+    offsets = await admin.list_share_group_offsets("queue")
+    assert {tp: (one.start_offset, one.lag) for tp, one in offsets.items()} == {ZERO: (None, None), ONE: (None, None)}
+    wrong = TopicPartition("u", 0)
+    done = await admin.alter_share_group_offsets("queue", {ZERO: 1, ONE: 0, wrong: 0}, raise_errors=False)
+    assert {tp: one.error and one.error.code for tp, one in done.items()} == {
+        ZERO: None,
+        ONE: None,
+        wrong: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    offsets = await admin.list_share_group_offsets("queue", [ZERO, ONE])
+    assert {tp: (one.start_offset, one.lag) for tp, one in offsets.items()} == {ZERO: (1, 2), ONE: (0, 0)}
+    results = await admin.delete_share_group_offsets("queue", ["t", "u"], raise_errors=False)
+    assert [one.error and one.error.code for one in results] == [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await admin.list_share_group_offsets("queue") == {}
+    await admin.delete_consumer_groups(["queue"])
+    (gone,) = await admin.describe_share_groups(["queue"], raise_errors=False)
+    assert gone.error is not None and gone.error.code == ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        await admin.list_share_group_offsets("queue")
 
 
 async def test_the_cluster_is_described(empty_servers: str, admin: Admin) -> None:

@@ -59,7 +59,7 @@ async def test_the_plan_is_printed_as_kafka_prints_it(cli: Cli) -> None:
     )
     assert printed.err == (
         "barnabas: warning: t-1 has offsets 0 to 3: 4 becomes 3\n"
-        "Dry run, nothing was changed. To do: add --execute to commit these offsets.\n"
+        "Dry run, nothing was changed. To do: add --execute to set these offsets.\n"
     )
     assert (await cli("groups", "reset-offsets", "g", "--to-latest", "--execute")).err == ""
 
@@ -105,7 +105,7 @@ async def test_a_group_with_members_is_not_reset(cli: Cli) -> None:
 
 async def test_a_missing_offset_cannot_be_shifted(cli: Cli) -> None:
     nothing = await cli("groups", "reset-offsets", "new", "--to-latest", status=1)
-    assert "group 'new' has no committed offsets to reset" in nothing.err
+    assert "group 'new' has no offsets to reset" in nothing.err
     nothing = await cli("groups", "reset-offsets", "new", "--shift-by", "1", "-t", "t:0", status=1)
-    assert "has no committed offset to shift for t-0" in nothing.err
+    assert "has no offset to shift for t-0" in nothing.err
     assert "required" in (await cli("groups", "reset-offsets", "g", status=2)).err
