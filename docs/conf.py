@@ -60,6 +60,7 @@ NAVIGATION = {
     "Spark": ["docs/spark", "docs/pipelines"],
     "Reference": [
         "docs/reference/consumer",
+        "docs/reference/shares",
         "docs/reference/producer",
         "docs/reference/admin",
         "docs/reference/sync",

@@ -16,7 +16,14 @@ from barnabas_client.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from barnabas_client.config import ConsumerSettings, Deserializer, Partitioner, ProducerSettings, Serializer
+from barnabas_client.config import (
+    ConsumerSettings,
+    Deserializer,
+    Partitioner,
+    ProducerSettings,
+    Serializer,
+    ShareConsumerSettings,
+)
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.parallel.config import BatchHandler, Handler
@@ -89,6 +96,8 @@ if TYPE_CHECKING:
     )
     from barnabas_client.producer.producer import Producer
     from barnabas_client.producer.receipts import BatchReceipt, Receipt
+    from barnabas_client.shares.consumer import ShareConsumer
+    from barnabas_client.shares.records import ShareRecord
 
 __all__ = [
     "AbstractTokenProvider",
@@ -171,6 +180,9 @@ __all__ = [
     "SerializationContext",
     "Serializer",
     "ShareGroupOffset",
+    "ShareConsumer",
+    "ShareConsumerSettings",
+    "ShareRecord",
     "StickyAssignor",
     "TokenProvider",
     "TopicPartition",
@@ -187,6 +199,8 @@ __all__ = [
 _LATER: Final = (
     "producer.receipts",
     "producer.producer",
+    "shares.records",
+    "shares.consumer",
     "admin.types",
     "admin.acls",
     "admin.quotas",

@@ -56,6 +56,8 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 GroupProtocol = Literal["classic", "consumer"]
+ShareAcknowledgementMode = Literal["implicit", "explicit"]
+ShareAcquireMode = Literal["batch_optimized", "record_limit"]
 Acks = Literal["all", -1, 0, 1]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -347,6 +349,38 @@ class ConsumerConfig:
         return self.isolation_level == "read_committed"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShareConsumerConfig:
+    """The settings of a :class:`~barnabas_client.shares.consumer.ShareConsumer`, which describes them."""
+
+    group_id: str
+    share_acknowledgement_mode: ShareAcknowledgementMode = "implicit"
+    share_acquire_mode: ShareAcquireMode = "batch_optimized"
+    max_poll_records: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+    client_rack: str = ""
+    key_deserializer: Callable[..., Any] | None = None
+    value_deserializer: Callable[..., Any] | None = None
+    close_timeout_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, least in _CONSUMER_INTEGERS:
+            if hasattr(self, name):
+                _integer(name, getattr(self, name), least)
+        _flag("check_crcs", self.check_crcs)
+        if not isinstance(self.group_id, str) or not self.group_id:
+            raise ValueError(f"group_id is {self.group_id!r}: give the name of the share group")
+        if len(self.group_id.encode(errors="replace")) > MAX_NAME_SIZE:
+            raise ValueError(f"group_id has {len(self.group_id)} characters: give at most {MAX_NAME_SIZE} bytes")
+        _one_of("share_acknowledgement_mode", self.share_acknowledgement_mode, get_args(ShareAcknowledgementMode))
+        _one_of("share_acquire_mode", self.share_acquire_mode, get_args(ShareAcquireMode))
+        _callable_or_none("key_deserializer", self.key_deserializer)
+        _callable_or_none("value_deserializer", self.value_deserializer)
+
+
 class ClientSettings(TypedDict, total=False):
     """The arguments that :class:`ConsumerSettings` and :class:`ProducerSettings` have in common."""
 
@@ -398,6 +432,24 @@ class ConsumerSettings(ClientSettings, total=False):
     close_timeout_ms: int
     group_protocol: GroupProtocol
     group_remote_assignor: str | None
+
+
+class ShareConsumerSettings(ClientSettings, total=False):
+    """The arguments of :class:`~barnabas_client.shares.consumer.ShareConsumer` except topics, group and deserializers.
+
+    For type checkers, and for programs that keep settings in a dictionary.
+    """
+
+    client_id: str | None
+    share_acknowledgement_mode: ShareAcknowledgementMode
+    share_acquire_mode: ShareAcquireMode
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+    client_rack: str
+    close_timeout_ms: int
 
 
 class ProducerSettings(ClientSettings, total=False):
