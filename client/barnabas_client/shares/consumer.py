@@ -64,7 +64,7 @@ _ACQUIRE_MODES: Final[Mapping[ShareAcquireMode, int]] = {"batch_optimized": 0, "
 
 
 class _Delivery:
-    """What one fetch has brought from a partition; takes the acknowledgements of its records.
+    """Records of a partition from one fetch; takes their acknowledgements.
 
     Args:
         consumer: that fetched.

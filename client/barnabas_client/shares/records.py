@@ -38,6 +38,11 @@ class ShareRecord(Generic[K, V]):
     background, many in one request. :meth:`ShareConsumer.commit() <barnabas.ShareConsumer.commit>` waits until the
     broker has them.
 
+    Args:
+        row: the record with its key and value deserialized.
+        delivery_count: how often it was delivered.
+        holder: takes its acknowledgement.
+
     Attributes:
         topic: the name of its topic.
         partition: the number of its partition.

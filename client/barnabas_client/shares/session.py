@@ -44,7 +44,7 @@ _NOT_ANSWERED: Final = ErrorCode.INVALID_RECORD_STATE, "the response does not me
 
 
 class Acknowledgement(IntEnum):
-    """What a member says of a record."""
+    """Types of acknowledgements."""
 
     #: There is no record at this offset.
     GAP = 0
@@ -200,7 +200,7 @@ class LeaderSession:
         )
 
     def _take(self) -> dict[TopicIdPartition, list[Run]]:
-        """What is pending, in flight from now on."""
+        """Take the pending acknowledgements: they are in flight from now on."""
         if self._sending is not None:
             raise AssertionError("a request of this session is in flight")
         self._sending = {where: merged(runs.values()) for where, runs in self._pending.items()}
