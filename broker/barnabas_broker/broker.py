@@ -306,6 +306,8 @@ class BrokerServer:
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             queues=queues,
+            share_groups=coordinators.share_groups,
+            shares=coordinators.shares,
             directory=directory,
             server=server,
             requests=dispatch.metrics,

@@ -11,12 +11,13 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.groups import requests
 from barnabas_broker.http import history
-from barnabas_client import Consumer
+from barnabas_client import Admin, Consumer, TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.http.support import commit, join_alone, make_topic, produce
 from tests.browser.conftest import Page
 from tests.browser.large import group_rows
 from tests.browser.scenes import HOSTILE, Orders, RawMember, until
+from tests.client.share_member import share_member
 from tests.sampling import slow_except
 from tests.wire import Wire
 
@@ -53,6 +54,30 @@ async def test_groups_are_listed_filtered_and_sorted(page: Page, connect: Connec
     assert page.tab.url.endswith("#/?filter=stable+FI&sort=group")
     await page.tab.fill("#filter", "nothing like this")
     assert await page.tab.locator("main .empty").inner_text() == "No group matches the filter."
+
+
+async def test_a_share_group_shows_who_has_which_records(page: Page, connect: Connect, broker: BrokerServer) -> None:
+    wire = await connect()
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 1_500)
+    servers = f"127.0.0.1:{broker.port}"
+    async with share_member(servers, "queue", "t"):
+        pass
+    async with Admin(bootstrap_servers=servers) as admin:
+        await admin.alter_share_group_offsets("queue", {TopicPartition("t", 0): 1_000})
+    async with share_member(servers, "queue", "t") as member:
+        assert await member.acquire() == 500
+        await page.open()
+        await page.tab.wait_for_selector("td.name a")
+        assert await page.texts("td.name a") == ["queue"]
+        assert (await page.texts("tbody tr:not(.space) td:nth-child(4)"))[0].startswith("share")
+        assert await page.texts("tbody td.c-lag") == ["500"]
+        await page.open("/#/groups/queue")
+        await page.tab.wait_for_selector("h2:text('Share partitions')")
+        assert "share group" in await page.texts(".facts .chip")
+        (row,) = [each for each in await page.texts("tbody tr") if each.startswith("t-0")]
+        assert "1,000–1,499: worker, delivery 1, " in row and "left" in row
+        assert "1,000 (worker)" in row
 
 
 async def test_rates_are_sorted_and_an_unknown_one_is_not_zero(page: Page) -> None:

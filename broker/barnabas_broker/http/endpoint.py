@@ -42,6 +42,7 @@ from barnabas_broker.http.rows import MOST_PARTITIONS
 from barnabas_broker.http.sampler import Sampler
 from barnabas_broker.http.serving import HttpServer
 from barnabas_broker.http.shared import SharedText
+from barnabas_broker.http.shares import one_share_group
 from barnabas_broker.http.text import collect, gather, listing
 from barnabas_broker.http.tls import HttpTls
 from barnabas_broker.http.topics import all_topics, one_topic
@@ -205,15 +206,21 @@ class Endpoint:
 
     async def _group(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
+        share_group = self._view.share_group(group_id)
+        if share_group is not None:
+            return await send_json(request, one_share_group(self._view, share_group))
         hosted = self._view.groups.groups.get(group_id)
         if hosted is None:
             return self._missing(group_id)
         return await send_json(request, one_group(self._view, hosted))
 
+    def _knows(self, group_id: str) -> bool:
+        return group_id in self._view.groups.groups or self._view.share_group(group_id) is not None
+
     async def _history(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         events = [record_of(event) for event in self._view.history.recent(group_id)]
-        if not events and group_id not in self._view.groups.groups:
+        if not events and not self._knows(group_id):
             return self._missing(group_id)
         return await send_json(request, listing({"group": group_id}, "events", events))
 
@@ -221,7 +228,7 @@ class Endpoint:
         group_id = request.match_info["id"]
         now = self._view.wall_ms()
         since = number_in(request, "since", now - CHART_MS)
-        if group_id not in self._view.groups.groups and not self._view.history.recent(group_id):
+        if not self._knows(group_id) and not self._view.history.recent(group_id):
             return self._missing(group_id)
         # Without `since` the chart of a quiet group would change every ms: it begins at a whole minute instead.
         since = max(since - since % 60_000, 0)
@@ -254,7 +261,7 @@ class Endpoint:
     async def _curves(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
         since = number_in(request, "since", 0)
-        if group_id not in self._view.groups.groups:
+        if not self._knows(group_id):
             return self._missing(group_id)
         samples = self._view.samples
         etag = f'"{since}-{samples.newest(group_id)}"'
@@ -265,7 +272,7 @@ class Endpoint:
 
     async def _requests(self, request: web.Request) -> web.StreamResponse:
         group_id = request.match_info["id"]
-        if group_id not in self._view.groups.groups:
+        if not self._knows(group_id):
             return self._missing(group_id)
         requests = self._view.groups.requests
         etag = f'"{requests.version(group_id)}"'

@@ -1,6 +1,7 @@
 """Groups as JSON: the columns of kafka-consumer-groups, and the time since each member's last heartbeat."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -11,6 +12,7 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.http.health import health
 from barnabas_broker.http.samples import Age
+from barnabas_broker.http.shares import summaries
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import Position, View
 from barnabas_explain.storm_score import FLAPPING
@@ -21,7 +23,7 @@ def all_groups(view: View) -> Iterator[str]:
     """``/groups``: a summary of every group of this broker."""
     image = view.cluster.image
     rows = (None if hosted is None else _summary(view, image, hosted) for hosted in view.known_groups())
-    return listing({"unloaded_partitions": view.unloaded()}, "groups", rows)
+    return listing({"unloaded_partitions": view.unloaded()}, "groups", chain(rows, summaries(view)))
 
 
 def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:

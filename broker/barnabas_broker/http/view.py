@@ -12,6 +12,8 @@ from barnabas_broker.conditions import Condition, ConditionName, Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
+from barnabas_broker.groups.share.group import ShareGroup
+from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
@@ -20,6 +22,7 @@ from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.share_partitions.service import SharePartitions
+from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.transactions.service import TransactionCoordinator
@@ -91,6 +94,8 @@ class View:
         groups: the groups of this broker.
         transactions: the transactions of this broker.
         queues: the share partitions of this broker.
+        share_groups: the share groups of this broker.
+        shares: the state of share partitions that this broker keeps.
         directory: the log directory.
         server: the connections.
         requests: the counters of requests.
@@ -112,6 +117,8 @@ class View:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     queues: SharePartitions
+    share_groups: ShareGroups
+    shares: ShareCoordinator
     directory: LogDirectory
     server: SocketServer
     requests: RequestMetrics
@@ -227,6 +234,13 @@ class View:
             hosted = groups.get(group_id)
             if hosted is not None and (hosted.group.generation or hosted.offsets or len(hosted.group.members)):
                 yield hosted
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """A share group of this broker; None if it has none of this name."""
+        try:
+            return self.share_groups.find(group_id)
+        except KafkaError:
+            return None
 
     def positions(self, image: Image, hosted: HostedGroup) -> Iterator[Position]:
         """A group's positions, in every partition of the topics for which it has committed offsets."""

@@ -25,6 +25,8 @@ def view_of(hosted: dict[str, HostedGroup]) -> Any:
     image = SimpleNamespace(topics={"t": SimpleNamespace(partitions=(None,))})
     view = SimpleNamespace(
         groups=SimpleNamespace(groups=hosted),
+        queues=SimpleNamespace(hosted=()),
+        share_groups=SimpleNamespace(all=list),
         cluster=SimpleNamespace(image=image),
         history=SimpleNamespace(storm_score=lambda group: StormScore().at(0), is_flapping=lambda group: False),
         samples=Samples(),

@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from barnabas_broker.shares.ports import ShareState, StateBatch
@@ -94,6 +94,16 @@ class Expired(NamedTuple):
     first: int
     last: int
     delivery_count: int
+
+
+class Lock(NamedTuple):
+    """Records that a member has, both ends included; the deadline is None while what it said of them is written."""
+
+    member: str
+    first: int
+    last: int
+    delivery_count: int
+    deadline: float | None
 
 
 class Undeliverable(NamedTuple):
@@ -314,6 +324,14 @@ class SharePartition:
     def blocked_by(self) -> tuple[int, str] | None:
         """The first record of the window and the member that has it; None if the window is empty."""
         return (self._ranges[0].first, self._ranges[0].member) if self._ranges else None
+
+    def locks(self, most: int) -> list[Lock]:
+        """What members have acquired, in order, and until when; the first `most` ranges."""
+        held = (each for each in self._ranges if each.state is State.ACQUIRED)
+        return [
+            Lock(each.member, each.first, each.last, each.count, None if each.change is not None else each.deadline)
+            for each in islice(held, most)
+        ]
 
     # Acquire
 

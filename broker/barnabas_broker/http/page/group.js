@@ -460,8 +460,8 @@ export function groupPage(parent, group, parameters, heard) {
     const hasStorm = [...(now.findings ?? []), ...(chart?.findings ?? [])].some((each) => each.kind === "storm");
     facts.replaceChildren(
       now.health ? h("span", { class: "chip", title: now.health_reason }, healthMark(now.health), now.health_reason && !hasFindings ? h("span", { class: "quiet" }, ` ${plain(now.health_reason, 300)}`) : "") : "",
-      h("span", { class: "chip" }, plain(now.state)), now.generation === null ? "" : h("span", { class: "chip" }, `${now.type === "consumer" ? "epoch" : "generation"} ${now.generation}`),
-      h("span", { class: "chip" }, now.type === "consumer" ? "consumer protocol" : "classic protocol"),
+      h("span", { class: "chip" }, plain(now.state)), now.generation === null ? "" : h("span", { class: "chip" }, `${now.type === "consumer" || now.type === "share" ? "epoch" : "generation"} ${now.generation}`),
+      h("span", { class: "chip" }, now.type === "share" ? "share group" : now.type === "consumer" ? "consumer protocol" : "classic protocol"),
       now.protocol ? h("span", { class: "chip" }, plain(now.protocol, 60)) : "",
       h("span", { class: "chip" }, `${now.members.length} member${now.members.length === 1 ? "" : "s"}`),
       h("span", { class: "chip" }, `lag ${number(lag)}${lag ? `, ${ageText(now.lag_ms, now.lag_ms_exact)}` : ""}`));
@@ -473,12 +473,27 @@ export function groupPage(parent, group, parameters, heard) {
       now.members.slice(0, MOST_ROWS).map((each) => [plain(each.client_id, 60), plain(each.host, 60), plain(each.instance_id ?? "–", 60),
         each.heard_ago_ms === null ? "–" : `${duration(each.heard_ago_ms)} ago`, partitions(each.assignment, 8) || "–", h("code", {}, plain(each.member_id, 80))]),
       now.members.length - MOST_ROWS)));
+    if (now.type === "share") return showWindows();
     const owners = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
     offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Committed offsets"), ...sheet(
       ["Partition", "#Committed", "#End", "#Lag", "#In a transaction", "Owner"],
       now.offsets.slice(0, MOST_ROWS).map((each) => [h("a", { href: `#/topics/${encodeURIComponent(each.topic)}` }, `${plain(each.topic, 80)}-${each.partition}`), number(each.current_offset), number(each.log_end_offset),
         number(each.lag), each.unstable_lag ? h("a", { href: "#/transactions" }, number(each.unstable_lag)) : "–", owners.get(each.member_id) ?? "–"]),
       now.offsets.length - MOST_ROWS)]));
+  }
+
+  /** The window of each share partition: what members have, for how much longer, and the record that the start waits for. */
+  function showWindows() {
+    const names = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
+    const name = (id) => names.get(id) ?? plain(id, 60);
+    const lock = (each) => `${number(each.first_offset)}–${number(each.last_offset)}: ${name(each.member_id)}, delivery ${each.delivery_count}, ${each.expires_in_ms === null ? "being written" : `${duration(each.expires_in_ms)} left`}`;
+    const row = (each) => [h("a", { href: `#/topics/${encodeURIComponent(each.topic)}` }, `${plain(each.topic, 80)}-${each.partition}`),
+      number(each.start_offset), number(each.log_end_offset), number(each.lag), number(each.available), number(each.acquired),
+      each.blocked_by === null ? "–" : `${number(each.blocked_by.offset)}${each.blocked_by.member_id === null ? "" : ` (${name(each.blocked_by.member_id)})`}`,
+      each.locks.length === 0 ? "–" : h("ul", {}, each.locks.slice(0, 8).map((one) => h("li", {}, lock(one))), each.locks.length > 8 ? h("li", {}, `and ${each.locks.length - 8} more`) : null)];
+    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Share partitions"), ...sheet(
+      ["Partition", "#Start", "#End", "#Lag", "#Available", "#Acquired", "Start waits for", "Acquired by"],
+      now.offsets.slice(0, MOST_ROWS).map(row), now.offsets.length - MOST_ROWS)]));
   }
 
   let findingsOf = "";

@@ -55,7 +55,7 @@ const COLUMNS = [
     whyBelow(why(row))) },
   { key: "health", name: "Health", value: (row) => ORDER.indexOf(row.health), cell: (row) => h("td", { class: "health", title: row.health_reason }, healthMark(row.health)) },
   { key: "state", name: "State", value: (row) => row.state, cell: (row) => h("td", {}, plain(row.state)) },
-  { key: "protocol", name: "Protocol", value: (row) => `${row.type} ${row.protocol ?? ""}`, cell: (row) => h("td", {}, row.type === "consumer" ? "consumer" : "classic", row.protocol ? h("span", { class: "quiet" }, ` ${plain(row.protocol, 40)}`) : null) },
+  { key: "protocol", name: "Protocol", value: (row) => `${row.type} ${row.protocol ?? ""}`, cell: (row) => h("td", {}, row.type === "consumer" || row.type === "share" ? row.type : "classic", row.protocol ? h("span", { class: "quiet" }, ` ${plain(row.protocol, 40)}`) : null) },
   { key: "members", name: "Members", value: (row) => -row.members, numeric: true, cell: (row) => h("td", { class: "numeric" }, number(row.members)) },
   { key: "storm", name: "Storm", value: (row) => -(row.storm_score ?? -1), numeric: true, cell: (row) => h("td", { class: "numeric", title: STORM }, row.storm_score === 0 ? h("span", { class: "quiet" }, "0") : number(row.storm_score)) },
   { key: "age", name: "Oldest", value: (row) => -(row.lag_ms ?? -1), numeric: true, cell: (row) => h("td", { class: "numeric", title: "The age of the oldest record that is not consumed" }, ageText(row.lag_ms, row.lag_ms_exact)) },

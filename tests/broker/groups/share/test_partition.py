@@ -6,6 +6,7 @@ from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
     Limits,
+    Lock,
     Offsets,
     Reason,
     SharePartition,
@@ -57,6 +58,17 @@ def test_nobody_else_gets_what_is_acquired() -> None:
     acquire(part, most=10)
     assert acquire(part, "bob") == [Acquired(10, 24, 1)]
     assert acquire(part, "cid") == []
+
+
+def test_locks_are_listed_until_what_members_have_said_is_written() -> None:
+    part = partition(lock_seconds=30)
+    acquire(part, most=10)
+    acquire(part, "bob", most=10)
+    assert part.locks(9) == [Lock("ann", 0, 9, 1, 30.0), Lock("bob", 10, 19, 1, 30.0)]
+    part.acknowledge("ann", [Acknowledged(0, 9, [1])], 1.0)
+    assert part.locks(1) == [Lock("ann", 0, 9, 1, None)]
+    write(part)
+    assert part.locks(9) == [Lock("bob", 10, 19, 1, 30.0)]
 
 
 def test_everything_that_is_accepted_in_order_is_one_offset() -> None:
