@@ -34,6 +34,7 @@ NAVIGATION = {
         "docs/guide/consume",
         "docs/guide/produce",
         "docs/guide/parallel",
+        "docs/guide/queues",
         "docs/guide/exactly-once",
         "docs/guide/schema-registry",
         "docs/guide/sync",
@@ -100,6 +101,7 @@ nitpick_ignore_regex = [
     ("py:class", r"barnabas_client\.producer\.(receipts\.T|delivery\.Delivery)"),
     ("py:class", r"barnabas_client\.(program\.T|sync\.R|consumer\.parallel\.config\.RunSettings)"),
     ("py:class", r"barnabas_client\.tokens\.TokenProvider"),
+    ("py:class", r"barnabas_client\.shares\.records\.Holder"),
     ("py:data", "TEST_DEFAULTS"),
     ("py:meth", r"(Consumer|Producer)\.metrics"),
 ]
