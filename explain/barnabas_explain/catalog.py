@@ -1160,11 +1160,14 @@ class TopicChanged(GroupEvent):
     partitions: int
     before: int | None = None
 
-    def sentence(self) -> Told:
+    def clause(self) -> Told:
         partitions = words.count(self.partitions, "partition")
         if self.before:
-            return Told(f"Topic {self.topic} grew from {self.before} to {partitions}.")
-        return Told(f"Topic {self.topic} appeared with {partitions}.")
+            return Told(f"topic {self.topic} grew from {self.before} to {partitions}")
+        return Told(f"topic {self.topic} appeared with {partitions}")
+
+    def sentence(self) -> Told:
+        return Told(f"T{self.clause().text[1:]}.")
 
 
 # Offsets

@@ -29,6 +29,8 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.SLOW_POLL: SICK,
     found.LEFT_AND_JOINED: SICK,
     found.KILLED: SICK,
+    found.STATIC_AWAY: ODD,
+    found.CRASH_LOOP: SICK,
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
     found.SILENT: SICK,
@@ -238,7 +240,9 @@ def _of_members(present: Present, events: list[GroupEvent], since_ms: int) -> li
         if severity is None:
             continue
         newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
-        often = () if len(of_kind) == 1 else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
+        # The finding about a crash loop has counted.
+        once = len(of_kind) == 1 or kind == found.CRASH_LOOP
+        often = () if once else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
     return diagnoses + _of_silence(present, waiting)

@@ -57,7 +57,7 @@ from barnabas_explain.catalog import (
     in_words,
     pauses_in_words,
 )
-from barnabas_explain.findings import Finding, Findings, colliding, distinct, find, is_default
+from barnabas_explain.findings import CRASH_LOOP, Finding, Findings, colliding, distinct, find, is_default
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
@@ -82,6 +82,7 @@ class Explanation:
         remedy: what to do about it, if that is known.
         details: further sentences.
         events: the events.
+        cause: the finding about its cause, if there is one.
     """
 
     time: int
@@ -90,6 +91,7 @@ class Explanation:
     remedy: str | None = None
     details: list[str] = field(default_factory=list)
     events: list[GroupEvent] = field(default_factory=list)
+    cause: Finding | None = None
 
     def as_data(self) -> "ExplanationData":
         """The explanation, ready for JSON."""
@@ -184,12 +186,33 @@ def explain(
         explanations.extend(each for each in explained if since is None or each.events[-1].time >= since)
     if epochs:
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
+    if generation is None and not each_of_storms:
+        explanations = _folded(explanations)
     if explanations and names:
         explanations[-1].details += _hint(names)
         as_given = {id(changed): event for changed, event in zip(everything, given, strict=True)}
         for each in explanations:
             each.events = [as_given.get(id(event), event) for event in each.events]
     return explanations
+
+
+def _folded(explanations: list[Explanation]) -> list[Explanation]:
+    """Explanations without those that say again that the same program crashes again and again."""
+    folded: list[Explanation] = []
+    loops: dict[int, Explanation] = {}
+    for each in explanations:
+        finding = each.cause
+        if finding is None or finding.kind != CRASH_LOOP:
+            folded.append(each)
+        elif id(finding) not in loops:
+            each.text, each.remedy = f"Crash loop: {finding.text}.", finding.remedy
+            loops[id(finding)] = each
+            folded.append(each)
+        else:
+            loop = loops[id(finding)]
+            loop.events += each.events
+            loop.details = [f"It has caused what happened until {words.clock(each.time)}; then:", *each.details]
+    return folded
 
 
 def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:
@@ -288,6 +311,8 @@ def _explain_epochs(
             text, remedy = _cause_of_epoch(event, _before(events, at), findings)
             text = f"Epoch {event.generation}: {text}."
             current = Explanation(event.time, event.generation, text, remedy, events=[event])
+            trigger = _trigger_of(event, reversed(_before(events, at)))
+            current.cause = None if trigger is None else findings.about(trigger)
             current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
         elif alone is not None:
@@ -323,10 +348,16 @@ def _triggers_of_epoch(events: list[GroupEvent], at: int) -> list[MemberGone]:
 
 def _trigger(caused: Caused, before: Iterable[GroupEvent], findings: Findings) -> Told | None:
     """The sentence about the newest of the events before another one that is its cause."""
+    event = _trigger_of(caused, before)
+    return None if event is None else findings.clause(event)
+
+
+def _trigger_of(caused: Caused, before: Iterable[GroupEvent]) -> GroupEvent | None:
+    """The newest of the events before another one that is its cause."""
     ids = caused.by_ids()
     for event in before:
         if event.type == caused.cause and (not isinstance(event, MemberEvent) or event.member.member_id in ids):
-            return findings.clause(event)
+            return event
     return None
 
 
@@ -348,7 +379,8 @@ def _cause_of_epoch(bumped: Caused, before: list[GroupEvent], findings: Findings
         # The topics of an expression that a member has changed, and whose successor could not be resolved.
         return Told(f"a member {in_words(cause)}")
     if cause == TopicChanged.type or not by:
-        return Told("a topic that the group subscribes to was created, deleted or has grown")
+        topics = _changed_topics(takewhile(lambda event: not isinstance(event, EpochBumped), reversed(before)))
+        return Told(topics or "a topic that the group subscribes to was created, deleted or has grown")
     others = f", and {count(len(by) - 1, 'more member')}" if len(by) > 1 else ""
     clause = _trigger(bumped, reversed(before), findings)
     if clause is None:
@@ -521,11 +553,8 @@ def _storm_cause(rebalance: _Rebalance, findings: Findings) -> tuple[str, str] |
 
 def _finding_of(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -> Finding | None:
     """The finding about what has caused a rebalance."""
-    ids = started.by_ids()
-    for event in reversed(_until(rebalance.events, started)):
-        if isinstance(event, MemberEvent) and event.type == started.cause and event.member.member_id in ids:
-            return findings.about(event)
-    return None
+    event = _trigger_of(started, reversed(_until(rebalance.events, started)))
+    return None if event is None else findings.about(event)
 
 
 @dataclass(slots=True)
@@ -599,9 +628,11 @@ def _causer(started: RebalanceStarted) -> str:
 def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explanation]:
     """Explain a rebalance, and events that are explained by themselves."""
     explanations = []
+    caused = rebalance.started is not None and rebalance.started.cause in _FOLLOW_TOPICS
+    led_to_it = _until(rebalance.events, rebalance.started) if caused and rebalance.started is not None else []
     for event in rebalance.events:
         alone = event.sentence()
-        if alone is not None:
+        if alone is not None and not (isinstance(event, TopicChanged) and any(event is each for each in led_to_it)):
             explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
     started = rebalance.started
     explanations += _replaced_quietly(rebalance, started, findings)
@@ -619,6 +650,7 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     else:
         head = f"The first rebalance started: {text}."
     explanation = Explanation(started.time, started.generation, head, remedy, events=list(rebalance.events))
+    explanation.cause = _finding_of(rebalance, started, findings)
     gone = rebalance.of(MemberGone)
     for part, advice in (
         _others(rebalance, started, findings),
@@ -645,6 +677,10 @@ def _replaced_quietly(rebalance: _Rebalance, started: RebalanceStarted | None, f
         if finding is None:
             text = f"Static member {event.name} came back with a new member id, without a rebalance."
             explanations.append(Explanation(event.time, event.generation, text, events=[event]))
+        elif finding.kind == CRASH_LOOP:
+            text = f"{finding.text}."
+            told = Explanation(event.time, event.generation, text, finding.remedy, events=[event], cause=finding)
+            explanations.append(told)
         elif event.name in disputed:
             disputed[event.name].events.append(event)
         else:
@@ -671,7 +707,22 @@ def _why(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -
     if started.cause == GroupDowngraded.type and started.by:
         return Told(f"{words.names_of(started.by)} {in_words(started.cause)}")
     clause = _trigger(started, reversed(before), findings)
+    topics = _changed_topics(before)
+    if topics and clause is not None and started.cause in _FOLLOW_TOPICS:
+        return Told(f"{topics}, and {clause.text}")
     return Told((started.reason or started.cause).rstrip(".")) if clause is None else clause
+
+
+#: What members do when a topic is created or grows: the topic is the cause, and nobody is to blame.
+_FOLLOW_TOPICS: Final = (LeaderRejoined.type, MemberRejoined.type, SubscriptionChanged.type)
+
+
+def _changed_topics(events: Iterable[GroupEvent]) -> str:
+    """The topics that changed, in words; "" if none did."""
+    told = [event.clause().text for event in events if isinstance(event, TopicChanged)]
+    if len(told) > MAX_NAMED:
+        told[MAX_NAMED:] = [count(len(told) - MAX_NAMED, "more topic")]
+    return ", ".join(told)
 
 
 def _why_inferred(before: list[GroupEvent], started: RebalanceStarted) -> Told:

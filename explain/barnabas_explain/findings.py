@@ -6,13 +6,16 @@ librdkafka, aiokafka and kafka-python leave like that without a reason. What the
 its last event (:class:`~barnabas_explain.catalog.Seen`); what followed is in later ones. Of events without that nothing
 is concluded.
 
+A program that crashes again and again has many ends, and one finding (:class:`_Life`): members of the same name, each of
+which began after the one before had ended.
+
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
     Departure,
@@ -28,7 +31,7 @@ from barnabas_explain.catalog import (
     TargetAssigned,
 )
 from barnabas_explain.members import Member
-from barnabas_explain.words import Told, ms
+from barnabas_explain.words import Told, ms, times
 
 #: How sure a finding is.
 CERTAIN: Final = "certain"
@@ -43,6 +46,8 @@ STOPPED: Final = "stopped"
 RESTARTED: Final = "restarted"
 REMOVED: Final = "removed"
 KILLED: Final = "killed"
+STATIC_AWAY: Final = "static_away"
+CRASH_LOOP: Final = "crash_loop"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
@@ -60,6 +65,12 @@ _COMMITS_MS: Final = 6_000
 _AT_ONCE_MS: Final = 500
 #: A client commits just before it leaves, too: that says nothing about its polls.
 _LEAVING_MS: Final = 1_000
+#: So many lives of a program that end without a leave are a crash loop, if one follows the other within so many
+#: milliseconds: Kubernetes waits for 5 minutes at most.
+_LOOP_LIVES: Final = 3
+_LOOP_WAITS_MS: Final = 600_000
+#: A static member does not leave, also if it is restarted in order: its lives must be short, too.
+_SHORT_MS: Final = 300_000
 #: Libraries whose rebalance timeout is their poll interval.
 _POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
 #: Words in the reason of a client that has noticed that it was not polled.
@@ -73,6 +84,8 @@ _WAS: Final = {
     RESTARTED: "it was restarted",
     REMOVED: "another client had removed it",
     KILLED: "it had probably crashed or been killed",
+    STATIC_AWAY: "it had been away for longer than its session",
+    CRASH_LOOP: "it crashes again and again",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
@@ -207,6 +220,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         finding = findings.of_departures.get(id(case.event))
         if finding is not None:
             findings.of_joins[id(joined)] = finding
+    _find_loops(events, findings)
     return findings
 
 
@@ -348,6 +362,8 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         if event.closed_by == "broker":
             text = f"{name} lost its connection: the broker closed it{error} {ago}, and it did not come back"
             return Finding(CLOSED_BY_BROKER, member, text, "Look at the broker's log around this time.", CERTAIN)
+        if member.instance_id:
+            return _of_static_away(event, case, f"its connection was closed{error} {ago}")
         text = f"{name} probably crashed or was killed: its connection was closed{error} {ago}, and it had not left"
         if case.returned_ms is not None:
             text += f"; it came back {ms(case.returned_ms)} later on another one"
@@ -384,6 +400,22 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         " sends heartbeats."
     )
     return Finding(SILENT, member, text, remedy, POSSIBLE, silent, event.session_ms)
+
+
+def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:
+    """A static member is expected back, so its client does not leave when it is closed: a crash looks the same."""
+    name, session = event.name, ms(event.session_ms)
+    text = f"static member {name} stayed away for longer than its session of {session}: {closed}"
+    if case.returned_ms is None:
+        text += ", and it has not come back: it was stopped, or has crashed, which looks the same, as static members do"
+        text += " not leave"
+        remedy = f"If it was restarted: set session.timeout.ms of {name} above the time that a restart takes."
+        remedy += " Otherwise look why its process ended."
+        return Finding(STATIC_AWAY, event.member, text, remedy, CERTAIN, limit_ms=event.session_ms)
+    away = (event.closed_ago_ms or 0) + case.returned_ms
+    text += f", and it came back {ms(away)} after that"
+    remedy = f"Set session.timeout.ms of {name} above {_whole_seconds(away)}: then a restart costs no rebalance."
+    return Finding(STATIC_AWAY, event.member, text, remedy, CERTAIN, away, event.session_ms)
 
 
 def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding:
@@ -424,6 +456,97 @@ def _of_replaced(event: MemberReplaced) -> Finding | None:
     )
     remedy = "Give each program a group.instance.id of its own: the one that is replaced is fenced, and usually ends."
     return Finding(SAME_INSTANCE, event.member, text, remedy)
+
+
+# Programs that crash again and again
+
+
+class _Life(NamedTuple):
+    """A member whose connection was closed without a leave, from its join to that, in ms since 1970."""
+
+    event: Seen
+    start: float
+    end: float
+
+    @property
+    def took_ms(self) -> float:
+        """For how long it lived."""
+        return max(self.end - self.start, 0.0)
+
+
+def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give all ends and joins of a program that crashes again and again the same finding."""
+    loops: dict[tuple[str | None, str | None, str | None], list[list[_Life]]] = {}
+    for event in events:
+        life = _life(event, findings)
+        if life is None:
+            continue
+        found = loops.setdefault(life.event.member[1:], [[]])
+        last = found[-1][-1].end if found[-1] else life.start
+        if not 0 <= life.start - last <= _LOOP_WAITS_MS:
+            found.append([])
+        found[-1].append(life)
+    of_lives: dict[str | None, Finding] = {}
+    newest: dict[tuple[str | None, str | None, str | None], tuple[_Life, Finding]] = {}
+    for key, found in loops.items():
+        for lives in found:
+            finding = _of_loop(lives) if len(lives) >= _LOOP_LIVES else None
+            if finding is None:
+                continue
+            for life in lives:
+                findings.of_departures[id(life.event)] = finding
+            of_lives |= {_member_id(life.event): finding for life in lives[1:]}
+            newest[key] = lives[-1], finding
+    if not newest:
+        return
+    for event in events:
+        if not isinstance(event, MemberJoined) or event.rejoined_ms is not None:
+            continue
+        finding = of_lives.get(event.member.member_id)
+        if finding is None and event.member[1:] in newest:
+            last_life, of_newest = newest[event.member[1:]]
+            if 0 <= event.time - last_life.end <= _LOOP_WAITS_MS:
+                finding = of_newest
+                del newest[event.member[1:]]
+        if finding is not None:
+            findings.of_joins[id(event)] = finding
+
+
+def _life(event: GroupEvent, findings: Findings) -> _Life | None:
+    """The life of a member that an event ends; None if it did not crash, or if too little is known of it."""
+    if not isinstance(event, MemberExpired | MemberReplaced) or event.connection != "closed":
+        return None
+    known = findings.of_departures.get(id(event))
+    if isinstance(event, MemberExpired) and (known is None or known.kind not in (KILLED, STATIC_AWAY)):
+        return None
+    if event.joined_ago_ms is None or event.closed_ago_ms is None or event.closed_by == "broker":
+        return None
+    return _Life(event, event.time - event.joined_ago_ms, event.time - event.closed_ago_ms)
+
+
+def _member_id(event: Seen) -> str | None:
+    return event.old_member_id if isinstance(event, MemberReplaced) else event.member.member_id
+
+
+def _of_loop(lives: Sequence[_Life]) -> Finding | None:
+    last = lives[-1].event
+    is_static = last.member.instance_id is not None
+    lived = sorted(life.took_ms for life in lives)
+    if is_static and lived[-1] > _SHORT_MS:
+        return None
+    shortest, longest = ms(lived[0]), ms(lived[-1])
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    crashed = "crashed or was restarted" if is_static else "crashed"
+    text = f"{last.name} probably {crashed} again and again: it lived {span} each time, {times(len(lives))} within"
+    text += f" {ms(lives[-1].end - lives[0].start)}, and its connection was closed"
+    text += " each time" if is_static else " without a leave each time"
+    remedy = (
+        f"Look why the process of {last.name} ends: its last lines of log, out of memory, or a record at which it fails"
+        " each time. Let what starts it again wait longer each time."
+    )
+    if not is_static and last.session_ms is not None:
+        remedy += f" After each crash its partitions wait for its session.timeout.ms ({ms(last.session_ms)})."
+    return Finding(CRASH_LOOP, last.member, text, remedy, POSSIBLE if is_static else PROBABLE)
 
 
 # Names

@@ -3,8 +3,11 @@
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from barnabas import NewTopic
+from barnabas.sync import Admin
 from tests.clinic.ward import Ward
 
 #: Each library with the protocols that it speaks.
@@ -118,6 +121,41 @@ def _same_instance(ward: Ward) -> None:
     ward.admit("healthy", instance_id="one")
 
 
+def _crash_loop(ward: Ward) -> None:
+    _two(ward)
+    for crashes in range(1, 4):
+        ward.order("sick", "exit")
+        if crashes < 3:
+            ward.wait_for("the crash is told", partial(ward.has_crashed, crashes))
+            ward.admit("sick")
+            ward.settle("sick", "healthy")
+
+
+def _static_pair(ward: Ward) -> None:
+    ward.admit("sick", instance_id="one")
+    ward.admit("healthy", instance_id="two")
+    ward.settle("sick", "healthy")
+
+
+def _static_restart(ward: Ward) -> None:
+    _static_pair(ward)
+    ward.discharge("sick")
+    ward.admit("sick", instance_id="one")
+
+
+def _static_away(ward: Ward) -> None:
+    _static_pair(ward)
+    ward.kill("sick")
+    ward.wait_for("the sick member is away for long", lambda: bool(ward.said("one stayed away")))
+    ward.admit("sick", instance_id="one")
+
+
+def _grown(ward: Ward) -> None:
+    _two(ward)
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.create_partitions({ward.topic: 4})
+
+
 DISEASES: Final = (
     Disease(
         "a batch takes longer than max.poll.interval.ms",
@@ -204,6 +242,33 @@ DISEASES: Final = (
         remedy=("group.instance.id of its own",),
         never=("polled too slowly", "it was restarted"),
         # The second member is refused (UNRELEASED_INSTANCE_ID), and a refusal is not an event.
+        grades={("confluent-kafka", "consumer"): SILENT, ("barnabas", "consumer"): SILENT},
+    ),
+    Disease(
+        "a program that crashes at each start",
+        _crash_loop,
+        says=("sick", "probably crashed again and again: it lived", "3 times within"),
+        remedy=("Look why the process of sick", "a record at which it fails"),
+        never=("polled too slowly", "was restarted", "group.instance.id", "blocked"),
+    ),
+    Disease(
+        "a static member is restarted within its session (healthy)",
+        _static_restart,
+        says=("tatic member one", "came back", "without a rebalance"),
+        never=("crashed", "killed", "polled too slowly", "two programs", "stayed away", "blocked"),
+    ),
+    Disease(
+        "a static member stays away for longer than its session",
+        _static_away,
+        says=("static member one stayed away for longer than its session", "and it came back"),
+        remedy=("Set session.timeout.ms of one above",),
+        never=("polled too slowly", "probably crashed", "two programs", "blocked"),
+    ),
+    Disease(
+        "a topic grows (healthy)",
+        _grown,
+        says=("opic", "grew from 2 to 4 partitions"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "To do"),
         grades={("confluent-kafka", "consumer"): SILENT, ("barnabas", "consumer"): SILENT},
     ),
 )

@@ -144,7 +144,10 @@ def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
         consumer.unsubscribe()
         consumer.subscribe(topics)
 
-    consumer.subscribe(settings["topics"])
+    if pattern := matcher(settings["topics"]):
+        consumer.subscribe(pattern=pattern)
+    else:
+        consumer.subscribe(settings["topics"])
     goes_on = True
     while goes_on:
         consumer.poll(100)
@@ -152,6 +155,11 @@ def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
         goes_on, busy = next_order(orders, subscribe, settings["topics"])
         time.sleep(busy)
     consumer.close()
+
+
+def matcher(topics: list[str]) -> str | None:
+    """The expression that a member subscribes to; None if it subscribes to names."""
+    return topics[0] if topics[0].startswith("^") else None
 
 
 async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
@@ -169,12 +177,16 @@ async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
     for name, key in (("client_id", "client_id"), ("instance_id", "group_instance_id")):
         if settings[name]:
             config[key] = settings[name]
-    consumer, owned = AIOKafkaConsumer(*settings["topics"], **config), Owned()
+    consumer, owned = AIOKafkaConsumer(**config), Owned()
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
         consumer.subscribe(topics)
 
+    if pattern := matcher(settings["topics"]):
+        consumer.subscribe(pattern=pattern)
+    else:
+        consumer.subscribe(settings["topics"])
     await consumer.start()
     goes_on = True
     while goes_on:
@@ -201,12 +213,16 @@ async def barnabas(settings: dict[str, Any], orders: Orders) -> None:
     for name, key in (("client_id", "client_id"), ("instance_id", "group_instance_id")):
         if settings[name]:
             config[key] = settings[name]
-    consumer, owned = Consumer(*settings["topics"], **config), Owned()
+    consumer, owned = Consumer(**config), Owned()
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
         consumer.subscribe(topics)
 
+    if pattern := matcher(settings["topics"]):
+        consumer.subscribe(pattern=pattern)
+    else:
+        consumer.subscribe(settings["topics"])
     await consumer.start()
     goes_on = True
     while goes_on:

@@ -68,7 +68,12 @@ def grade_of(disease: Disease, explanations: list[dict[str, Any]]) -> str:
 def test_what_is_said_about_a_disease(broker: BarnabasBroker, fresh: str, disease: Disease, case: Case) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(fresh, num_partitions=2)])
-    ward = Ward(broker.bootstrap_servers, fresh, fresh, *case, disease.poll_ms)
+
+    def restart() -> None:
+        broker.stop()
+        broker.start()
+
+    ward = Ward(broker.bootstrap_servers, fresh, fresh, *case, disease.poll_ms, restart=restart)
     try:
         disease.strikes(ward)
         expected = disease.grade(case)

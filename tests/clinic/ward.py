@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tests.interop.process import end, run, spawn
@@ -26,13 +26,28 @@ class Ward:
         protocol: "classic" or "consumer".
         poll_ms: max.poll.interval.ms of its members.
         own_names: whether each member has a client id; otherwise the library chooses it.
+        restart: restarts the broker.
+
+    Attributes:
+        bootstrap: of the broker.
+        topic: that it reads.
     """
 
     def __init__(
-        self, bootstrap: str, group: str, topic: str, library: str, protocol: str, poll_ms: int, own_names: bool = True
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        library: str,
+        protocol: str,
+        poll_ms: int,
+        own_names: bool = True,
+        restart: Callable[[], None] | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
+        self.topic = topic
         self._group = group
+        self._restart = restart
         self._library = library
         self._own_names = own_names
         self._settings: dict[str, Any] = {
@@ -50,10 +65,14 @@ class Ward:
         for name in list(self._patients):
             self.kill(name)
 
-    def admit(self, name: str, instance_id: str | None = None) -> None:
-        """Start a member."""
+    def admit(self, name: str, instance_id: str | None = None, topics: Sequence[str] = ()) -> None:
+        """Start a member; it reads the ward's topic if none are given. A name that begins with ^ is an expression."""
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
+        if topics:
+            settings["topics"] = list(topics)
+        if name in self._patients:
+            self.kill(name)  # It has ended by itself.
         command = [sys.executable, "-m", "tests.clinic.patient", self._library, json.dumps(settings)]
         self._patients[name] = spawn(command, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
 
@@ -65,6 +84,11 @@ class Ward:
             f"the group has {count} members",
             lambda: any(str(line).endswith(members) for one in self.explanations()[-1:] for line in one["details"]),
         )
+
+    def restart_broker(self) -> None:
+        """Restart the broker."""
+        assert self._restart is not None
+        self._restart()
 
     def order(self, name: str, what: str) -> None:
         """Ask a member to be ill."""
@@ -95,6 +119,14 @@ class Ward:
         while not check():
             assert time.monotonic() < deadline, f"not within {LIMIT} s: {what}\n{self.transcript()}"
 
+    def said(self, text: str) -> int:
+        """How many explanations have a text in their first sentence."""
+        return sum(text in one["text"] for one in self.explanations())
+
+    def has_crashed(self, times: int) -> bool:
+        """Whether so many crashes are told."""
+        return self.said("probably crashed") == times
+
     def removed(self) -> bool:
         """Whether a member was removed because of its session."""
         return any(
@@ -105,7 +137,7 @@ class Ward:
     def explanations(self) -> list[dict[str, Any]]:
         """What `barnabas groups explain` says."""
         command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self._group, "--json"]
-        result = run([*command, "-b", self._bootstrap], LIMIT)
+        result = run([*command, "-b", self.bootstrap], LIMIT)
         if result.returncode:
             return []
         found: list[dict[str, Any]] = json.loads(result.stdout)

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    EpochBumped,
     GroupEvent,
     JoinPhaseOver,
+    LeaderRejoined,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -15,6 +17,7 @@ from barnabas_explain.catalog import (
     MemberReplaced,
     RebalanceOver,
     RebalanceStarted,
+    TopicChanged,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding, find
@@ -158,6 +161,27 @@ def finding(*records: EventRecord) -> Finding | None:
             " it had not left",
             "Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
             " Partitions of a member that does not leave wait for its session.timeout.ms (6 s).",
+        ),
+        (
+            [expired(connection="closed", closed_by="client", closed_ago_ms=5_900, instance_id="i")],
+            "static_away",
+            CERTAIN,
+            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before its"
+            " session of 6 s ended, and it has not come back: it was stopped, or has crashed, which looks the same, as"
+            " static members do not leave",
+            "If it was restarted: set session.timeout.ms of i above the time that a restart takes. Otherwise look why"
+            " its process ended.",
+        ),
+        (
+            [
+                expired(connection="closed", closed_by="client", closed_ago_ms=5_900, instance_id="i"),
+                event(MemberJoined, 102_000, 7, instance_id="i"),
+            ],
+            "static_away",
+            CERTAIN,
+            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before its"
+            " session of 6 s ended, and it came back 7.9 s after that",
+            "Set session.timeout.ms of i above 8 s: then a restart costs no rebalance.",
         ),
         (
             [expired(connection="closed", closed_by="broker", closed_error="reset", closed_ago_ms=5_900)],
@@ -335,3 +359,111 @@ def test_a_dispute_about_an_instance_id_is_told_once() -> None:
     (told,) = explain(read(taken))
     assert told.text.startswith("Two programs probably use the group.instance.id one: a member took it over")
     assert told.details == ["one was taken over 5 times within 4 s."]
+
+
+def lives(*spans: tuple[int, int], client: str = "c") -> list[EventRecord]:
+    """Members of one name: each joins, crashes so many seconds after zero, and is removed 6 s later."""
+    records = []
+    for number, (start, end) in enumerate(spans, 1):
+        seen: dict[str, Any] = {**OPEN, "connection": "closed", "closed_by": "client", "closed_ago_ms": 6_000}
+        seen |= {"joined_ago_ms": (end + 6 - start) * 1_000, "heard_ago_ms": 6_100}
+        records.append(event(MemberJoined, start * 1_000, number, client))
+        records.append(event(MemberExpired, (end + 6) * 1_000, number, client, **seen))
+    return sorted(records, key=lambda record: record["time"])
+
+
+def kinds(records: list[EventRecord]) -> list[str | None]:
+    """The kinds of findings about the ends of members."""
+    events = read(records)
+    found = find(events)
+    ends = [found.about(each) for each in events if isinstance(each, MemberExpired | MemberReplaced)]
+    return [None if each is None else each.kind for each in ends]
+
+
+def test_a_program_that_crashes_again_and_again_is_one_finding() -> None:
+    events = read(lives((100, 102), (103, 105), (106, 109)))
+    found = find(events)
+    about = [found.about(each) for each in events if not isinstance(each, MemberJoined) or each.time > 100_000]
+    assert len({id(each) for each in about}) == 1
+    finding = about[0]
+    assert finding is not None
+    assert (finding.kind, finding.sure) == ("crash_loop", PROBABLE)
+    assert finding.text == (
+        "c (h) probably crashed again and again: it lived 2 s to 3 s each time, 3 times within 9 s, and its connection"
+        " was closed without a leave each time"
+    )
+    assert finding.remedy == (
+        "Look why the process of c (h) ends: its last lines of log, out of memory, or a record at which it fails each"
+        " time. Let what starts it again wait longer each time. After each crash its partitions wait for its"
+        " session.timeout.ms (6 s)."
+    )
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [(100, 102), (103, 105)],
+        [(100, 110), (101, 111), (102, 112)],
+        [(100, 102), (1_000, 1_002), (2_000, 2_002)],
+    ],
+    ids=["two crashes", "three programs of one name that are killed together", "crashes far apart"],
+)
+def test_other_crashes_are_no_loop(spans: list[tuple[int, int]]) -> None:
+    assert kinds(lives(*spans)) == ["killed"] * len(spans)
+
+
+def static_lives(took: int, *ends: int) -> list[EventRecord]:
+    """A static member that comes back a second after each of these ends, in seconds after zero."""
+    seen: dict[str, Any] = {**OPEN, "connection": "closed", "closed_by": "client", "closed_ago_ms": 1_000}
+    seen |= {"joined_ago_ms": (took + 1) * 1_000, "instance_id": "i"}
+    return [
+        event(MemberReplaced, (end + 1) * 1_000, number, old_member_id=f"m{number - 1}", **seen)
+        for number, end in enumerate(ends, 1)
+    ]
+
+
+def test_a_static_member_that_comes_back_again_and_again_crashed_or_was_restarted() -> None:
+    events = read(static_lives(2, 102, 105, 108))
+    finding = find(events).about(events[-1])
+    assert finding is not None
+    assert (finding.kind, finding.sure) == ("crash_loop", POSSIBLE)
+    assert (
+        "i probably crashed or was restarted again and again: it lived 2 s each time, 3 times within 8 s"
+        in finding.text
+    )
+    assert kinds(static_lives(400, 500, 902, 1_304)) == [None] * 3
+    assert kinds(static_lives(2, 102, 105)) == [None] * 2
+
+
+@pytest.mark.parametrize("storm", [False, True])
+def test_a_crash_loop_is_explained_once(storm: bool) -> None:
+    records: list[EventRecord] = []
+    for number, record in enumerate(lives((100, 102), (110, 112), (120, 122))[0 if storm else 1 :]):
+        head = {"version": 1, "group": "g", "time": record["time"], "generation": number}
+        by = [{name: record[name] for name in ("member_id", "client_id", "host", "instance_id")}]
+        records += [record, {**head, "type": RebalanceStarted.type, "cause": record["type"], "by": by}]
+        records.append({**head, "generation": number + 1, "type": RebalanceOver.type, "members": 1})
+    (told,) = explain(read(records))
+    assert "c (h) probably crashed again and again: it lived 2 s each time, 3 times within 22 s" in told.text
+    assert told.text.startswith("Rebalance storm: 6 rebalances") is storm
+    assert (told.remedy or "").startswith("Look why the process of c (h) ends")
+    assert bool(told.details and told.details[0].startswith("It has caused what happened until ")) is not storm
+    assert [each.generation for each in explain(read(records), generation=4)] == [3]
+
+
+def test_a_topic_that_grew_is_the_cause_and_no_member_is_to_blame() -> None:
+    member = {"member_id": "m1", "client_id": "c", "host": "/h", "instance_id": None}
+    head = {"version": 1, "group": "g", "time": 100_000, "generation": 1}
+    records = [
+        {**head, "type": TopicChanged.type, "topic": "orders", "before": 2, "partitions": 4},
+        event(LeaderRejoined, 100_000),
+        {**head, "type": RebalanceStarted.type, "cause": LeaderRejoined.type, "by": [member]},
+        {**head, "type": RebalanceOver.type, "generation": 2, "members": 1},
+    ]
+    (told,) = explain(read(records))
+    expected = (
+        "Generation 2: topic orders grew from 2 to 4 partitions, and the leader c (h) asked for a new assignment."
+    )
+    assert (told.text, told.remedy) == (expected, None)
+    bumped = {**head, "type": EpochBumped.type, "generation": 2, "cause": TopicChanged.type}
+    assert explain(read([records[0], bumped]))[-1].text == "Epoch 2: topic orders grew from 2 to 4 partitions."
