@@ -6,8 +6,8 @@ librdkafka, aiokafka and kafka-python leave like that without a reason. What the
 its last event (:class:`~barnabas_explain.catalog.Seen`); what followed is in later ones. Of events without that nothing
 is concluded.
 
-A program that crashes again and again has many ends, and one finding (:class:`_Life`): members of the same name, each of
-which began after the one before had ended.
+A program that crashes again and again has many ends, and one finding (:class:`_Life`): members of the same name, each
+of which began after the one before had ended.
 
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from barnabas import NewTopic
 from barnabas.sync import Admin
 from tests.clinic.ward import Ward
 
@@ -156,6 +155,11 @@ def _grown(ward: Ward) -> None:
         admin.create_partitions({ward.topic: 4})
 
 
+def _broker_restart(ward: Ward) -> None:
+    _two(ward)
+    ward.restart_broker()
+
+
 DISEASES: Final = (
     Disease(
         "a batch takes longer than max.poll.interval.ms",
@@ -268,7 +272,14 @@ DISEASES: Final = (
         "a topic grows (healthy)",
         _grown,
         says=("opic", "grew from 2 to 4 partitions"),
-        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "To do"),
-        grades={("confluent-kafka", "consumer"): SILENT, ("barnabas", "consumer"): SILENT},
+        hints=("a topic that the group subscribes to was created, deleted or has grown",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+        grades={("confluent-kafka", "consumer"): VAGUE, ("barnabas", "consumer"): VAGUE},
+    ),
+    Disease(
+        "the broker is restarted (healthy)",
+        _broker_restart,
+        says=("coordinator moved to this broker: 2 members, no rebalance",),
+        never=("crashed", "killed", "polled too slowly", "it was restarted", "blocked"),
     ),
 )
