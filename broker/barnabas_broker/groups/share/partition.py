@@ -326,7 +326,7 @@ class SharePartition:
         return (self._ranges[0].first, self._ranges[0].member) if self._ranges else None
 
     def locks(self, most: int) -> list[Lock]:
-        """What members have acquired, in order, and until when; the first `most` ranges."""
+        """The first `most` ranges of acquired records, in order, with their members and deadlines."""
         held = (each for each in self._ranges if each.state is State.ACQUIRED)
         return [
             Lock(each.member, each.first, each.last, each.count, None if each.change is not None else each.deadline)
