@@ -204,9 +204,18 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
+        self: "Consumer[bytes, V]",
+        *topics: str,
+        key_deserializer: None = None,
+        value_deserializer: ContextDeserializer[V],
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
         self: "Consumer[K, V]",
         *topics: str,
-        key_deserializer: Deserializer[K] | ContextDeserializer[K] | None = None,
+        key_deserializer: Deserializer[K] | ContextDeserializer[K],
         value_deserializer: ContextDeserializer[V],
         **settings: Unpack[ConsumerSettings],
     ) -> None: ...

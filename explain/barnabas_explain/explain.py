@@ -713,7 +713,7 @@ def _why(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -
     return Told((started.reason or started.cause).rstrip(".")) if clause is None else clause
 
 
-#: What members do when a topic is created or grows: the topic is the cause, and nobody is to blame.
+#: What members do when a topic is created or grows: the topic is the cause, and no member is to blame.
 _FOLLOW_TOPICS: Final = (LeaderRejoined.type, MemberRejoined.type, SubscriptionChanged.type)
 
 

@@ -66,7 +66,7 @@ _AT_ONCE_MS: Final = 500
 #: A client commits just before it leaves, too: that says nothing about its polls.
 _LEAVING_MS: Final = 1_000
 #: So many lives of a program that end without a leave are a crash loop, if one follows the other within so many
-#: milliseconds: Kubernetes waits for 5 minutes at most.
+#: milliseconds: Kubernetes waits for up to 5 minutes.
 _LOOP_LIVES: Final = 3
 _LOOP_WAITS_MS: Final = 600_000
 #: A static member does not leave, also if it is restarted in order: its lives must be short, too.
