@@ -226,10 +226,20 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
+        self: "ShareConsumer[bytes, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: None = None,
+        value_deserializer: ContextDeserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
         self: "ShareConsumer[K, V]",
         *topics: str,
         group_id: str,
-        key_deserializer: Deserializer[K] | ContextDeserializer[K] | None = None,
+        key_deserializer: Deserializer[K] | ContextDeserializer[K],
         value_deserializer: ContextDeserializer[V],
         **settings: Unpack[ShareConsumerSettings],
     ) -> None: ...
