@@ -57,6 +57,9 @@ def handle_consumer_group_describe(context: RequestContext, request: ConsumerGro
             yield
             if group.authorized_operations != operations.NOT_ASKED:
                 group.authorized_operations = operations.authorized(context.access, acls.GROUP, group.group_id)
+            share = context.services.share_groups.hosts(group.group_id)
+            if share and group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                group.error_message = f"Group {group.group_id} is not a consumer group."
             if context.access is None:
                 continue
             names = yield from _topics_of(group)

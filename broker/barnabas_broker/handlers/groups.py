@@ -416,6 +416,8 @@ def handle_describe_groups(context: RequestContext, request: DescribeGroupsReque
         for group in response.groups:
             if group.authorized_operations != operations.NOT_ASKED:
                 group.authorized_operations = operations.authorized(context.access, acls.GROUP, group.group_id)
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and _is_share_group(context, group.group_id):
+                group.error_message = f"Group {group.group_id} is not a classic group."
             yield
         response.groups += yield from each(
             refused, lambda name: failed_group(name, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -90,7 +90,7 @@ def check_batches(context: RequestContext, group: str, batches: Sequence[Batch],
     for number, batch in enumerate(batches, 1):
         types = batch.acknowledge_types
         size = batch.last_offset - batch.first_offset + 1
-        if batch.first_offset < 0 or size < 1 or batch.first_offset <= end:
+        if batch.first_offset < 0 or size < 1 or batch.first_offset < end:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The acknowledgement batches must be in ascending order.")
         if not types or len(types) not in (1, size):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "There must be one acknowledge type, or one for each offset.")
@@ -112,7 +112,7 @@ def acknowledge(
     """Take the acknowledgements of a request.
 
     Returns:
-        For each partition the error, what to wait for, or None if there is nothing to say.
+        For each partition the error, or what to wait for. A partition of which nothing is said has only errors.
     """
     services = context.services
     answers: dict[Where, KafkaError | Awaitable[None] | None] = {}
@@ -126,7 +126,6 @@ def acknowledge(
             at = place(context, group, where)
             if at.topic in refused:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            answers[where] = None
             if not batches:
                 continue
             yield from check_batches(context, group, batches, renews=renews)
@@ -162,7 +161,7 @@ def handle_share_acknowledge(context: RequestContext, request: ShareAcknowledgeR
     except KafkaError as error:
         return ShareAcknowledgeResponse(
             error_code=error.code,
-            error_message=error.message,
+            error_message=error.message or None,
             acquisition_lock_timeout_ms=0,
             responses=[],
             node_endpoints=[],
@@ -190,7 +189,7 @@ def handle_share_acknowledge(context: RequestContext, request: ShareAcknowledgeR
                 AcknowledgedPartition(
                     partition_index=where.partition,
                     error_code=ErrorCode.NONE if error is None else error.code,
-                    error_message=None if error is None else error.message,
+                    error_message=None if error is None else error.message or None,
                     current_leader=ShareAcknowledgeLeader(leader_id=0, leader_epoch=0),
                 )
             )

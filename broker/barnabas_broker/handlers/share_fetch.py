@@ -43,7 +43,7 @@ _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 def _refused(error: KafkaError) -> ShareFetchResponse:
     return ShareFetchResponse(
         error_code=error.code,
-        error_message=error.message,
+        error_message=error.message or None,
         acquisition_lock_timeout_ms=0,
         responses=[],
         node_endpoints=[],
@@ -120,7 +120,12 @@ def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> S
     )
     found: dict[Where, Found] = {}
     places: dict[Where, Place] = {}
-    if request.share_session_epoch != FINAL_EPOCH and not request.is_renew_ack and request.max_records > 0:
+    if (
+        request.share_session_epoch != FINAL_EPOCH
+        and not request.is_renew_ack
+        and request.max_records
+        and request.max_bytes
+    ):
         names = services.cluster.image.names
         refused = yield from split(context, (names.get(where.topic_id) for where in session.partitions), acls.READ)
         for where in session.partitions:
@@ -168,8 +173,8 @@ async def _respond(
     said = {where: await outcome(answer) for where, answer in answers.items()}
     if request.share_session_epoch == FINAL_EPOCH:
         services.queues.end(session)
-    elif request.share_session_epoch == INITIAL_EPOCH:
-        found = {**dict.fromkeys(places), **found}
+    elif request.share_session_epoch == INITIAL_EPOCH and not found:
+        found = dict.fromkeys(places)
     response = ShareFetchResponse(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=services.queues.lock_ms(group),
@@ -199,13 +204,13 @@ def _partition(where: Where, found: Found, said: KafkaError | None) -> SharePart
         partition_index=where.partition,
         error_code=ErrorCode.NONE,
         acknowledge_error_code=ErrorCode.NONE if said is None else said.code,
-        acknowledge_error_message=None if said is None else said.message,
+        acknowledge_error_message=None if said is None else said.message or None,
         current_leader=ShareFetchLeader(leader_id=0, leader_epoch=0),
         records=b"",
         acquired_records=[],
     )
     if isinstance(found, KafkaError):
-        data.error_code, data.error_message = found.code, found.message
+        data.error_code, data.error_message = found.code, found.message or None
     elif found is not None:
         data.records = found.records
         data.acquired_records = list(_acquired(found))

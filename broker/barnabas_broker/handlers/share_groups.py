@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.groups.share.assignor import NAME, Partitions
-from barnabas_broker.groups.share.group import ShareGroup, heartbeat_error
+from barnabas_broker.groups.share.group import ShareGroup, StateTopics, heartbeat_error
 from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
@@ -60,6 +60,8 @@ from barnabas_protocol.registry import ApiKey
 _MEMBERS_PER_STEP: Final = 50
 _UNKNOWN: Final = -1
 _NO_ID: Final = bytes(16)
+_NO_GROUP_ID: Final = "The group id is invalid."
+_UNKNOWN_TOPIC: Final = "This server does not host this topic-partition."
 
 
 def _coordinator(context: RequestContext) -> ShareGroups:
@@ -89,6 +91,8 @@ def handle_share_group_describe(context: RequestContext, request: ShareGroupDesc
     for group_id in dict.fromkeys(request.group_ids):
         yield
         try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
             machine = coordinator.find(group_id)
         except KafkaError as error:
             groups.append(_not_described(group_id, error))
@@ -126,7 +130,8 @@ def _described(context: RequestContext, machine: ShareGroup) -> Steps[DescribedS
         group_id=machine.group_id,
         group_state=machine.state,
         group_epoch=machine.epoch,
-        assignment_epoch=machine.assignment_epoch,
+        # As in Kafka: nothing is left to assign in a group without members.
+        assignment_epoch=machine.assignment_epoch if machine.members else machine.epoch,
         assignor_name=NAME,
         members=members,
     )
@@ -176,7 +181,12 @@ async def handle_describe_share_group_offsets(
         try:
             if group.group_id in refused:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            machine = _coordinator(context).find(group.group_id)
+            try:
+                machine = _coordinator(context).find(group.group_id)
+            except KafkaError as error:
+                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                machine = None  # as in Kafka: a group that does not exist has no offsets
             described = await _described_offsets(context, machine, group)
         except KafkaError as error:
             described = DescribeShareGroupOffsetsResponseGroup(
@@ -187,12 +197,13 @@ async def handle_describe_share_group_offsets(
 
 
 async def _described_offsets(
-    context: RequestContext, machine: ShareGroup, asked: DescribeShareGroupOffsetsRequestGroup
+    context: RequestContext, machine: ShareGroup | None, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
     image = context.services.cluster.image
+    states: StateTopics = {} if machine is None else machine.initialized
     wanted: dict[str, list[int]] = {}
     if asked.topics is None:
-        wanted = {name: sorted(numbers) for name, numbers in machine.initialized.values()}
+        wanted = {name: sorted(numbers) for name, numbers in states.values()}
     else:
         for topic in asked.topics:
             wanted.setdefault(topic.topic_name, []).extend(topic.partitions)
@@ -205,26 +216,24 @@ async def _described_offsets(
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in refused else ErrorCode.NONE
         if error is not ErrorCode.NONE and asked.topics is None:
             continue
-        if error is ErrorCode.NONE and known is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic_id = _NO_ID if known is None else known.topic_id
         partitions = []
         for number in dict.fromkeys(numbers):
             if error is ErrorCode.NONE:
-                key = ShareKey(machine.group_id, UUID(bytes=topic_id), number)
-                partitions.append(await _offset(context, key, name, machine))
+                key = ShareKey(asked.group_id, UUID(bytes=topic_id), number)
+                partitions.append(await _offset(context, key, name, states))
             else:
                 partitions.append(_no_offset(number, KafkaError(error)))
         topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=machine.group_id, topics=topics, error_code=ErrorCode.NONE, error_message=None
+        group_id=asked.group_id, topics=topics, error_code=ErrorCode.NONE, error_message=None
     )
 
 
 async def _offset(
-    context: RequestContext, key: ShareKey, topic: str, machine: ShareGroup
+    context: RequestContext, key: ShareKey, topic: str, states: StateTopics
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    _, numbers = machine.initialized.get(key.topic_id.bytes, ("", frozenset()))
+    _, numbers = states.get(key.topic_id.bytes, ("", frozenset()))
     if key.partition not in numbers:
         return _no_offset(key.partition, None)
     try:
@@ -293,9 +302,9 @@ async def handle_alter_share_group_offsets(
             if code is ErrorCode.NONE and asked.start_offset >= 0:
                 offsets[ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition_index)] = asked.start_offset
     try:
-        coordinator = _coordinator(context)
-        coordinator.find(request.group_id)
-        errors = await coordinator.alter_offsets(request.group_id, offsets, image.names) if offsets else {}
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
+        errors = await _coordinator(context).alter_offsets(request.group_id, offsets, image.names)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
@@ -320,7 +329,7 @@ def _altered(
     errors: Mapping[ShareKey, KafkaError | None],
 ) -> Iterator[AlterShareGroupOffsetsResponsePartition]:
     for asked in topic.partitions:
-        error = None if code is ErrorCode.NONE else KafkaError(code)
+        error = None if code is ErrorCode.NONE else KafkaError(code, _why(code))
         if error is None and asked.start_offset < 0:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "The start offset must not be negative.")
         elif error is None:
@@ -328,8 +337,13 @@ def _altered(
         yield AlterShareGroupOffsetsResponsePartition(
             partition_index=asked.partition_index,
             error_code=ErrorCode.NONE if error is None else error.code,
-            error_message=None if error is None else error.message or error.code.name,
+            error_message=None if error is None else error.message or _why(error.code),
         )
+
+
+def _why(code: ErrorCode) -> str:
+    """The text of an error that has none."""
+    return _UNKNOWN_TOPIC if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.name
 
 
 # DeleteShareGroupOffsets
@@ -351,9 +365,9 @@ async def handle_delete_share_group_offsets(
     image = context.services.cluster.image
     ids = {name: image.topics[name].topic_id for name in names if name not in refused and name in image.topics}
     try:
-        coordinator = _coordinator(context)
-        coordinator.find(request.group_id)
-        errors = await coordinator.delete_offsets(request.group_id, ids.values()) if ids else {}
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
+        errors = await _coordinator(context).delete_offsets(request.group_id, ids.values())
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
@@ -364,9 +378,9 @@ async def handle_delete_share_group_offsets(
         response.responses.append(
             DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name,
-                topic_id=ids.get(name, _NO_ID),
+                topic_id=ids[name] if failed is None else _NO_ID,
                 error_code=ErrorCode.NONE if failed is None else failed.code,
-                error_message=None if failed is None else failed.message or failed.code.name,
+                error_message=None if failed is None else failed.message or _why(failed.code),
             )
         )
     if any(error is None for error in errors.values()):

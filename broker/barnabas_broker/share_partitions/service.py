@@ -209,7 +209,9 @@ class SharePartitions:
         self._replicas.find(place.topic, place.partition)
         hosted = self._hosted.get(place)
         if hosted is None or not hosted.leads:
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The batch cannot be acknowledged. It was not acquired.")
+            # As in Kafka, if this leader has not opened it: nobody has acquired anything from it.
+            text = "This server does not host this topic-partition."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         hosted.configure(*self._limits(place.group))
         await hosted.acknowledge(member, batches)
 

@@ -171,11 +171,24 @@ async def test_offsets(wire: Wire, topic_id: bytes) -> None:
         DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0, 9]),
         DescribeShareGroupOffsetsRequestTopic(topic_name="missing", partitions=[0]),
     ]
-    assert await offsets(wire, asked) == [(0, 5, 0), (9, -1, 0), (0, 0, unknown)]
+    assert await offsets(wire, asked) == [(0, 5, 0), (9, -1, 0), (0, -1, 0)]
     assert (await beat(wire)).member_epoch > joined.member_epoch + 1
     await beat(wire, "a", -1, None)
     assert await delete_offsets(wire, "t", "missing") == (E.NONE, [E.NONE, unknown])
     assert await offsets(wire) == []
+
+
+async def test_offsets_of_a_new_group(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
+    """They are set before its first member joins."""
+    assert await offsets(wire) == []
+    assert await alter(wire) == (E.NONE, [])
+    assert not broker.services.share_groups.hosts("g")
+    assert await alter(wire, ("t", 0, 5)) == (E.NONE, [E.NONE])
+    described = await describe(wire)
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 1, 1)
+    assert await offsets(wire) == [(0, 5, 0)]
+    assert (await beat(wire)).error_code == E.NONE
+    assert await offsets(wire) == [(0, 5, 0), (1, -1, 0)]
 
 
 async def test_an_empty_group_is_deleted(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:

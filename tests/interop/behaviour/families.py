@@ -25,6 +25,8 @@ NAMES: Final = (
     "consumer_members",
     "regular_expressions",
     "migration",
+    "share_groups",
+    "share_records",
     "group_configs",
     "commits",
     "transactions",

@@ -165,12 +165,16 @@ class Rule(Enum):
 
 @dataclass(frozen=True)
 class Scenario:
-    """Steps with a name, and the rule of classic groups that they test, if any."""
+    """Steps with a name, and the rule of classic groups that they test, if any.
+
+    With `texts`, the wording of error messages is compared, too.
+    """
 
     name: str
     steps: tuple[Step, ...]
     rule: Rule | None = None
     server: Server = "plain"
+    texts: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from barnabas_protocol.wire import Buffer
 #: Never compared.
 IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "total_bytes", "usable_bytes"})
 #: Messages: the wording is not compared. Without an error code, whether there is a message is compared.
-TEXTS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
+TEXTS: Final = frozenset({"error_message", "acknowledge_error_message", "batch_index_error_message", "documentation"})
 #: Numbers that a broker generates.
 MADE_UP: Final = frozenset({"session_id", "partition_size"})
 #: Fields that identify the elements of a list; the first one that an element has is used.
@@ -54,16 +54,20 @@ class Normaliser:
     Args:
         port: the broker's port.
         saved: values that the scenario has saved; they are replaced by their names.
+
+    Attributes:
+        texts: whether the wording of messages is kept.
     """
 
     def __init__(self, port: int, saved: Mapping[str, Any]) -> None:
         self._port = port
         self._saved = saved
+        self.texts = False
 
     def normalise(self, answer: Any, name: str = "") -> Any:
         """Return a response as JSON values; lists of structures become objects, because their order is irrelevant."""
         if isinstance(answer, Struct):
-            left_out = IGNORED | TEXTS if getattr(answer, "error_code", 0) else IGNORED
+            left_out = IGNORED | TEXTS if getattr(answer, "error_code", 0) and not self.texts else IGNORED
             return {
                 f.name: self.normalise(getattr(answer, f.name), f.name) for f in answer.FIELDS if f.name not in left_out
             }
@@ -108,7 +112,7 @@ class Normaliser:
         return value
 
     def _text(self, value: str, name: str) -> str:
-        if name in TEXTS:
+        if name in TEXTS and not self.texts:
             return "<text>" if value else ""
         if name == _CLUSTER_ID:
             return "<cluster>" if value else ""

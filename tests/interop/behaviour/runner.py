@@ -67,6 +67,7 @@ class Player:
         """
         transcript: Transcript = []
         self._secured = scenario.server == "secured"
+        self._normal.texts = scenario.texts
         try:
             for number, step in enumerate(scenario.steps):
                 try:

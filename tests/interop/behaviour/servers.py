@@ -27,7 +27,7 @@ _SHORT: Final = {
 }
 
 SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
-    "plain": {**_SHORT, "group.initial.rebalance.delay.ms": 0},
+    "plain": {**_SHORT, "group.initial.rebalance.delay.ms": 0, "group.share.assignment.interval.ms": 0},
     # An initial rebalance delay, small groups of one protocol, no automatic creation and no deletion of topics.
     "strict": {
         **_SHORT,

@@ -65,6 +65,8 @@ from barnabas_protocol.wire import MAX_STRING
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
+#: Characters of a member id, as in Kafka.
+MAX_MEMBER_ID: Final = 36
 #: The epoch of a group without members so far.
 INITIAL_EPOCH: Final = 1
 #: Seconds by which the end of a session is postponed while a change of the group is under way.
@@ -214,17 +216,20 @@ class ShareGroup:
                 )
             return member
         if self.gone:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {self.group_id} not found.")
+            what = "Group" if epoch == LEAVE_EPOCH else "Share group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {self.group_id} not found.")
         if member is None:
             text = f"Member {request.member_id} is not a member of group {self.group_id}."
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         if epoch in (LEAVE_EPOCH, member.epoch, member.previous_epoch):
             return member
-        how = "greater" if epoch > member.epoch else "smaller"
+        how, other = "greater", ""
+        if epoch < member.epoch:
+            how, other = "smaller", f", and it does not match the previous member epoch ({member.previous_epoch})"
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The share group member has a {how} member epoch ({epoch}) than the one known by the group coordinator "
-            f"({member.epoch}). The member must abandon all its partitions and rejoin.",
+            f"({member.epoch}){other}. The member must abandon all its partitions and rejoin.",
         )
 
     def _keep(
@@ -253,7 +258,8 @@ class ShareGroup:
             records.append(self._metadata(member))
         members = {**self.members, member.member_id: member}
         epoch, digest = self.epoch or INITIAL_EPOCH, self._hash(members.values())
-        if cause is None and (digest != self.metadata_hash or self._is_stale(members)):
+        due = epoch > self.assignment_epoch
+        if cause is None and (digest != self.metadata_hash or (not due and self._is_stale(members))):
             cause = TopicChanged
         if cause is not None:
             epoch += 1
@@ -566,6 +572,8 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
         if text is not None and len(text.encode()) > MAX_STRING:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is too long.")
+    if len(request.member_id) > MAX_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"MemberId can't be longer than {MAX_MEMBER_ID} characters.")
     names = request.subscribed_topic_names
     if request.member_epoch == JOIN_EPOCH and not names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")

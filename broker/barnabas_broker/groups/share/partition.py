@@ -438,18 +438,23 @@ class SharePartition:
 
         Args:
             member: who has acquired them.
-            batches: in ascending order, without overlaps.
+            batches: in ascending order.
             now: the time.
 
         Returns:
             The change, which counts when it is written. None if there is nothing to write.
 
         Raises:
-            KafkaError: INVALID_RECORD_STATE, the member has not acquired some of the records; INVALID_REQUEST, there is
-                no such acknowledgement. Nothing was changed.
+            KafkaError: INVALID_RECORD_STATE, the member has not acquired some of the records; INVALID_REQUEST, nobody
+                has, or there is no such acknowledgement. Nothing was changed.
         """
         said: list[tuple[int, int, Acknowledgement]] = []
+        before = -1
         for first, last, types in batches:
+            if first <= before:
+                text = "The offset cannot be acknowledged. The offset is not acquired."
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
+            before = last
             begin = max(first, self.start_offset)
             if last < begin:
                 continue
@@ -478,8 +483,9 @@ class SharePartition:
 
     def _check_acquired(self, member: str, first: int, last: int) -> None:
         if last > self.end_offset:
-            text = "The batch cannot be acknowledged. It has offsets that were not acquired."
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, text)
+            which = "first" if first > self.end_offset else "last"
+            text = f"Batch record not found. The {which} offset in request is past acquired records."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         n = self._index(first)
         while n < len(self._ranges) and self._ranges[n].first <= last:
             each = self._ranges[n]

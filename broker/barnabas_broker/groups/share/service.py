@@ -248,7 +248,8 @@ class ShareGroups:
         """
         group_id = request.group_id
         if not group_id.strip() or len(group_id.encode()) > MAX_STRING:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty, nor longer than a record allows.")
+            text = "GroupId is too long." if group_id.strip() else "GroupId can't be empty."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         home = self.runtime.home(group_id)
         hosted = home.hosted.get(group_id)
         if hosted is None:
@@ -316,17 +317,21 @@ class ShareGroups:
     async def alter_offsets(
         self, group_id: str, offsets: Mapping[ShareKey, int], names: Mapping[bytes, str]
     ) -> dict[ShareKey, KafkaError | None]:
-        """AlterShareGroupOffsets: begin share partitions anew at other offsets.
+        """AlterShareGroupOffsets: begin share partitions anew at other offsets. A group that does not exist begins.
 
         Args:
-            group_id: of a group without members.
+            group_id: of a group without members, or of a new one.
             offsets: the new start offset of each share partition.
             names: the names of the topics.
 
         Raises:
-            KafkaError: the group has members, or does not exist.
+            KafkaError: the group has members, or another type.
         """
-        hosted = self._empty(group_id)
+        hosted = self._empty_or_new(group_id)
+        if not offsets:
+            if hosted.machine.gone:
+                hosted.home.hosted.pop(group_id, None)
+            return {}
         topics = _topics(offsets, names)
         answer = await self._ask(hosted, lambda hosted: hosted.machine.begin_again(topics))
         if answer is not ErrorCode.NONE:
@@ -350,6 +355,10 @@ class ShareGroups:
             for topics in (machine.initialized, machine.initializing):
                 if topic_id in topics:
                     keys |= _keys(group_id, {topic_id: topics[topic_id]})
+            if not keys:
+                text = "There is no offset information to delete."
+                results[topic_id] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+                continue
             errors = await self._each(keys, self._persister.delete)
             results[topic_id] = next((error for error in errors.values() if error is not None), None)
         done = [topic_id for topic_id, error in results.items() if error is None]
@@ -363,8 +372,20 @@ class ShareGroups:
             KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or this broker does not coordinate it.
         """
         if self.find(group_id).members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         return self.runtime.home(group_id).hosted[group_id]
+
+    def _empty_or_new(self, group_id: str) -> HostedShareGroup:
+        """A group that has no members; a new one if no group has this id.
+
+        Raises:
+            KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or this broker does not coordinate it.
+        """
+        home = self.runtime.home(group_id)
+        if group_id in home.hosted or self._is_other(group_id):
+            return self._empty(group_id)
+        hosted = home.hosted[group_id] = HostedShareGroup(self, home, self._new(group_id))
+        return hosted
 
     # The states of share partitions
 

@@ -106,9 +106,10 @@ def test_types_of_each_record() -> None:
     ("member", "first", "last", "code"),
     [
         ("bob", 0, 9, ErrorCode.INVALID_RECORD_STATE),
-        ("ann", 5, 10, ErrorCode.INVALID_RECORD_STATE),
+        ("ann", 5, 10, ErrorCode.INVALID_REQUEST),
         ("ann", 3, 4, ErrorCode.INVALID_RECORD_STATE),
-        ("ann", 100, 100, ErrorCode.INVALID_RECORD_STATE),
+        ("ann", 100, 100, ErrorCode.INVALID_REQUEST),
+        ("ann", 2, 2, ErrorCode.INVALID_RECORD_STATE),
     ],
 )
 def test_what_a_member_has_not_acquired(member: str, first: int, last: int, code: ErrorCode) -> None:
