@@ -209,7 +209,7 @@ class SharePartitions:
         self._replicas.find(place.topic, place.partition)
         hosted = self._hosted.get(place)
         if hosted is None or not hosted.leads:
-            # As in Kafka, if this leader has not opened it: nobody has acquired anything from it.
+            # As in Kafka, if this leader has not opened it: nothing of it was acquired.
             text = "This server does not host this topic-partition."
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         hosted.configure(*self._limits(place.group))

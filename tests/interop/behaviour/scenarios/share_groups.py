@@ -101,24 +101,26 @@ def _left(title: str, *steps: _Steps) -> Scenario:
     return _member(title, beat(epoch=-1, quiet=True), *steps)
 
 
+#: Heartbeats that are refused, or not: what is wrong, and the fields.
+_WRONG: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("an empty group id", {"group": ""}),
+    ("a blank group id", {"group": " "}),
+    ("an empty member id", {"member": ""}),
+    ("a blank member id", {"member": " "}),
+    ("the longest member id", {"member": "m" * 36}),
+    ("a longer member id", {"member": "m" * 37}),
+    ("an empty rack id", {"rack_id": ""}),
+    ("no subscription, to join", {"subscribed_topic_names": None}),
+    ("an empty subscription, to join", {"subscribed_topic_names": []}),
+    ("epoch 1, of an unknown group", {"epoch": 1}),
+    ("epoch -1, of an unknown group", {"epoch": -1}),
+    ("epoch -2, of an unknown group", {"epoch": -2}),
+    ("epoch -3, of an unknown group", {"epoch": -3}),
+    ("an unknown topic, to join", {}),
+)
 INVALID: Final = tuple(
     _scenario(f"a heartbeat with {what}", beat(**{"subscribed_topic_names": ["$topic"], **given}))
-    for what, given in (
-        ("an empty group id", {"group": ""}),
-        ("a blank group id", {"group": " "}),
-        ("an empty member id", {"member": ""}),
-        ("a blank member id", {"member": " "}),
-        ("the longest member id", {"member": "m" * 36}),
-        ("a longer member id", {"member": "m" * 37}),
-        ("an empty rack id", {"rack_id": ""}),
-        ("no subscription, to join", {"subscribed_topic_names": None}),
-        ("an empty subscription, to join", {"subscribed_topic_names": []}),
-        ("epoch 1, of an unknown group", {"epoch": 1}),
-        ("epoch -1, of an unknown group", {"epoch": -1}),
-        ("epoch -2, of an unknown group", {"epoch": -2}),
-        ("epoch -3, of an unknown group", {"epoch": -3}),
-        ("an unknown topic, to join", {}),
-    )
+    for what, given in _WRONG
 )
 
 MEMBERS: Final = (
@@ -149,6 +151,14 @@ MEMBERS: Final = (
     _scenario("described: a group of the consumer protocol", make_topic(), join_consumer(quiet=True), told()),
 )
 
+_LISTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("all", {}),
+    ("of its type", {"types_filter": ["share"]}),
+    ("of its type, in capitals", {"types_filter": ["SHARE"]}),
+    ("of another type", {"types_filter": ["consumer"]}),
+    ("of its state", {"states_filter": ["Stable"]}),
+    ("of another state", {"states_filter": ["Empty"]}),
+)
 OTHERS: Final = (
     _scenario("a heartbeat to a classic group", make_topic(), alone(), join(B, on="b")),
     _scenario("a heartbeat to a classic group, with an epoch", make_topic(), alone(), beat(B, 1, on="b")),
@@ -189,14 +199,7 @@ OTHERS: Final = (
     ),
     *(
         _member(f"ListGroups, {what}", ask(ApiKey.LIST_GROUPS, 5, only={"groups.group_id": "$group"}, **given))
-        for what, given in (
-            ("all", {}),
-            ("of its type", {"types_filter": ["share"]}),
-            ("of its type, in capitals", {"types_filter": ["SHARE"]}),
-            ("of another type", {"types_filter": ["consumer"]}),
-            ("of its state", {"states_filter": ["Stable"]}),
-            ("of another state", {"states_filter": ["Empty"]}),
-        )
+        for what, given in _LISTS
     ),
     _left("ListGroups, empty", ask(ApiKey.LIST_GROUPS, 5, only={"groups.group_id": "$group"})),
     _member("DeleteGroups with a member", ask(ApiKey.DELETE_GROUPS, 2, groups_names=["$group"]), told()),
