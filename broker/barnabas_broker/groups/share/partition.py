@@ -445,7 +445,7 @@ class SharePartition:
             The change, which counts when it is written. None if there is nothing to write.
 
         Raises:
-            KafkaError: INVALID_RECORD_STATE, the member has not acquired some of the records; INVALID_REQUEST, no member
+            KafkaError: INVALID_RECORD_STATE, the member has not acquired some of the records; INVALID_REQUEST, none
                 has, or there is no such acknowledgement. Nothing was changed.
         """
         said: list[tuple[int, int, Acknowledgement]] = []
