@@ -8,7 +8,7 @@ Known deviation: OffsetFetch answers a group that is named again only while the 
 """
 
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -444,9 +444,15 @@ def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> S
 def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Handled]:
     """Answer DeleteGroups."""
     refused = yield from take_out_groups(context, acls.DELETE, request.groups_names)
-    share_groups = [name for name in dict.fromkeys(request.groups_names) if _is_share_group(context, name)]
-    if share_groups:
-        request.groups_names = [name for name in request.groups_names if name not in share_groups]
+    share_groups: dict[str, None] = {}
+    others: list[str] = []
+    for name in request.groups_names:
+        if _is_share_group(context, name):
+            share_groups[name] = None
+        else:
+            others.append(name)
+        yield
+    request.groups_names = others
 
     def extend(response: DeleteGroupsResponse) -> Steps[None]:
         for result in response.results:
@@ -467,7 +473,7 @@ def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) 
     return (yield from extended(context, handled, extend))
 
 
-async def _delete_share_groups(context: RequestContext, handled: Handled, names: Sequence[str]) -> DeleteGroupsResponse:
+async def _delete_share_groups(context: RequestContext, handled: Handled, names: Iterable[str]) -> DeleteGroupsResponse:
     """Delete share groups beside the others; they have states to be deleted first."""
     response = handled if isinstance(handled, Response) or handled is None else await handled
     assert isinstance(response, DeleteGroupsResponse)

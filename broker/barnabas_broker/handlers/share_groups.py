@@ -6,6 +6,7 @@ The rules are in :mod:`barnabas_broker.groups.share`; here requests and response
 Known deviation: the lag of a partition that another broker leads is -1, unknown.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Final
 from uuid import UUID
@@ -58,6 +59,8 @@ from barnabas_protocol.registry import ApiKey
 
 #: Members that are described in one step.
 _MEMBERS_PER_STEP: Final = 50
+#: Elements of a request after which others get a turn of the event loop.
+_PER_TURN: Final = 50
 _UNKNOWN: Final = -1
 _NO_ID: Final = bytes(16)
 _NO_GROUP_ID: Final = "The group id is invalid."
@@ -105,7 +108,9 @@ def handle_share_group_describe(context: RequestContext, request: ShareGroupDesc
         elif request.include_authorized_operations:
             described.authorized_operations = operations.authorized(context.access, acls.GROUP, group_id)
         groups.append(described)
-    groups += [_not_described(name, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)) for name in refused]
+    for name in refused:
+        groups.append(_not_described(name, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+        yield
     return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
@@ -177,7 +182,9 @@ async def handle_describe_share_group_offsets(
     refused = await slicer.enqueue(split(context, ids, acls.DESCRIBE, acls.GROUP), peer)
     response = DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=[])
     asked, _ = await slicer.enqueue(by_key(request.groups, lambda group: group.group_id), peer)
-    for group in asked.values():
+    for count, group in enumerate(asked.values(), 1):
+        if not count % _PER_TURN:
+            await asyncio.sleep(0)
         try:
             if group.group_id in refused:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -205,13 +212,18 @@ async def _described_offsets(
     if asked.topics is None:
         wanted = {name: sorted(numbers) for name, numbers in states.values()}
     else:
-        for topic in asked.topics:
+        for count, topic in enumerate(asked.topics, 1):
             wanted.setdefault(topic.topic_name, []).extend(topic.partitions)
+            if not count % _PER_TURN:
+                await asyncio.sleep(0)
     audit = asked.topics is not None
     steps = split(context, wanted, acls.DESCRIBE, audit=audit)
     refused = await context.services.slicer.enqueue(steps, context.peer)
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+    count = 0
     for name, numbers in wanted.items():
+        if not (count := count + 1) % _PER_TURN:
+            await asyncio.sleep(0)
         known = image.topics.get(name)
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in refused else ErrorCode.NONE
         if error is not ErrorCode.NONE and asked.topics is None:
@@ -219,6 +231,8 @@ async def _described_offsets(
         topic_id = _NO_ID if known is None else known.topic_id
         partitions = []
         for number in dict.fromkeys(numbers):
+            if not (count := count + 1) % _PER_TURN:
+                await asyncio.sleep(0)
             if error is ErrorCode.NONE:
                 key = ShareKey(asked.group_id, UUID(bytes=topic_id), number)
                 partitions.append(await _offset(context, key, name, states))
@@ -289,7 +303,10 @@ async def handle_alter_share_group_offsets(
     image = context.services.cluster.image
     offsets: dict[ShareKey, int] = {}
     answers: list[tuple[AlterShareGroupOffsetsRequestTopic, bytes, ErrorCode]] = []
+    count = 0
     for topic in request.topics:
+        if not (count := count + 1) % _PER_TURN:
+            await asyncio.sleep(0)
         known = image.topics.get(topic.topic_name)
         code = ErrorCode.NONE
         if topic.topic_name in refused:
@@ -299,6 +316,8 @@ async def handle_alter_share_group_offsets(
         topic_id = _NO_ID if known is None or code is not ErrorCode.NONE else known.topic_id
         answers.append((topic, topic_id, code))
         for asked in topic.partitions:
+            if not (count := count + 1) % _PER_TURN:
+                await asyncio.sleep(0)
             if code is ErrorCode.NONE and asked.start_offset >= 0:
                 offsets[ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition_index)] = asked.start_offset
     try:
@@ -309,13 +328,16 @@ async def handle_alter_share_group_offsets(
         response.error_code, response.error_message = error.code, error.message or None
         return response
     for topic, topic_id, code in answers:
+        partitions = []
+        for altered in _altered(request.group_id, topic, topic_id, code, errors):
+            partitions.append(altered)
+            if not (count := count + 1) % _PER_TURN:
+                await asyncio.sleep(0)
         response.responses.append(
-            AlterShareGroupOffsetsResponseTopic(
-                topic_name=topic.topic_name,
-                topic_id=topic_id,
-                partitions=list(_altered(request.group_id, topic, topic_id, code, errors)),
-            )
+            AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions)
         )
+        if not (count := count + 1) % _PER_TURN:
+            await asyncio.sleep(0)
     if any(error is None for error in errors.values()):
         context.changed(Change.OFFSETS_SET, group=printable(request.group_id))
     return response
@@ -360,7 +382,12 @@ async def handle_delete_share_group_offsets(
     if not context.allows(acls.DELETE, acls.GROUP, request.group_id):
         response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return response
-    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    named: dict[str, None] = {}
+    for count, topic in enumerate(request.topics, 1):
+        named[topic.topic_name] = None
+        if not count % _PER_TURN:
+            await asyncio.sleep(0)
+    names = list(named)
     refused = await slicer.enqueue(split(context, names, acls.READ), peer)
     image = context.services.cluster.image
     ids = {name: image.topics[name].topic_id for name in names if name not in refused and name in image.topics}
@@ -371,7 +398,9 @@ async def handle_delete_share_group_offsets(
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
-    for name in names:
+    for count, name in enumerate(names, 1):
+        if not count % _PER_TURN:
+            await asyncio.sleep(0)
         failed = errors.get(ids[name]) if name in ids else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if name in refused:
             failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -171,20 +171,32 @@ def _handler(api: _Api) -> Callable[[RequestContext, Any], Handled]:
                 of_topic.append((asked.partition, answer))
                 yield
             yield
-        return _responded(api, given)
+        return _responded(context, api, given)
 
     return handle
 
 
-async def _responded(api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]) -> Response:
+async def _responded(
+    context: RequestContext, api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]
+) -> Response:
     """The response, when all share partitions are answered."""
+    for _, of_topic in given:
+        for _, answer in of_topic:
+            if not isinstance(answer, Answer):
+                await answer
+    return await context.services.slicer.enqueue(_response(api, given), context.peer)
+
+
+def _response(api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]) -> Steps[Response]:
+    """The response to answers that are there."""
     results = []
     for topic_id, of_topic in given:
         partitions = []
         for partition, answer in of_topic:
-            partitions.append(api.answered(partition, answer if isinstance(answer, Answer) else await answer))
+            partitions.append(api.answered(partition, answer if isinstance(answer, Answer) else answer.result()))
+            yield
         results.append(api.topic(topic_id=topic_id, partitions=partitions))
-        await asyncio.sleep(0)
+        yield
     return api.response(results=results)
 
 

@@ -17,7 +17,8 @@ def _elements(cls: type[Struct], items: Iterable[Any], most: int) -> int:
     """The elements of the lists in `items`, which are of class `cls`; not all, if there are more than `most`."""
     found, owners = 0, list(items)
     for name, element in _lists(cls):
-        lists = [given for each in owners if (given := getattr(each, name))]
+        # What is encoded already, such as long lists of aborted transactions, weighs nothing.
+        lists = [given for each in owners if isinstance(given := getattr(each, name), list) and given]
         found += sum(map(len, lists))
         if found > most:
             break
