@@ -377,7 +377,7 @@ DIFFERENCES: Final = (
     Difference(
         "Groups have no keys of streams groups, and not all of share groups",
         "Streams groups are not served, and a share group is assigned anew at once, without an interval.",
-        tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("errors", "share", "streams")),
+        tuple(("DescribeConfigs v4: a group", f"*.configs.{kind}.*") for kind in ("share", "streams")),
     ),
     Difference(
         "producer.id.expiration.ms and unclean.leader.election.enable need a restart",
