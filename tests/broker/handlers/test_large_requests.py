@@ -29,6 +29,11 @@ from barnabas_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from barnabas_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from barnabas_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -45,6 +50,15 @@ from barnabas_protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from barnabas_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from barnabas_protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+    DeleteStatePartitionData,
+)
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from barnabas_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -56,6 +70,11 @@ from barnabas_protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
+from barnabas_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -66,6 +85,11 @@ from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+)
+from barnabas_protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+    InitializeStatePartitionData,
 )
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -99,6 +123,25 @@ from barnabas_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_protocol.messages.read_share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadStateData,
+    ReadStatePartitionData,
+)
+from barnabas_protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+    ReadStateSummaryPartitionData,
+)
+from barnabas_protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from barnabas_protocol.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
+from barnabas_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -106,6 +149,11 @@ from barnabas_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas_protocol.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteStateData,
+    WriteStatePartitionData,
+)
 from barnabas_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -141,6 +189,10 @@ async def watched() -> AsyncIterator[Callable[[], float]]:
     turn()
     yield lambda: worst
     ended = True
+
+
+#: A topic that does not exist.
+_ID = bytes(range(16))
 
 
 def _numbers() -> range:
@@ -443,6 +495,113 @@ REQUESTS: dict[str, Callable[[], Request]] = {
     ),
     "AlterReplicaLogDirs": lambda: AlterReplicaLogDirsRequest(
         dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=list(_numbers()))])]
+    ),
+    "ShareGroupHeartbeat": lambda: ShareGroupHeartbeatRequest(
+        group_id="s", member_id="m" * 22, member_epoch=0, subscribed_topic_names=_names()
+    ),
+    "ShareGroupDescribe": lambda: ShareGroupDescribeRequest(group_ids=_names(), include_authorized_operations=False),
+    "ShareFetch": lambda: ShareFetchRequest(
+        group_id="s",
+        member_id="m" * 22,
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_records=10,
+        batch_size=10,
+        topics=[
+            ShareFetchTopic(
+                topic_id=_ID,
+                partitions=[ShareFetchPartition(partition_index=n, acknowledgement_batches=[]) for n in _numbers()],
+            )
+        ],
+        forgotten_topics_data=[],
+    ),
+    "ShareAcknowledge": lambda: ShareAcknowledgeRequest(
+        group_id="s",
+        member_id="m" * 22,
+        share_session_epoch=0,
+        topics=[
+            AcknowledgeTopic(
+                topic_id=_ID,
+                partitions=[
+                    AcknowledgePartition(
+                        partition_index=n,
+                        acknowledgement_batches=[
+                            AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+                        ],
+                    )
+                    for n in range(MANY // 2)
+                ],
+            )
+        ],
+    ),
+    "InitializeShareGroupState": lambda: InitializeShareGroupStateRequest(
+        group_id="s",
+        topics=[
+            InitializeStateData(
+                topic_id=_ID,
+                partitions=[
+                    InitializeStatePartitionData(partition=n, state_epoch=0, start_offset=0) for n in _numbers()
+                ],
+            )
+        ],
+    ),
+    "ReadShareGroupState": lambda: ReadShareGroupStateRequest(
+        group_id="s",
+        topics=[
+            ReadStateData(
+                topic_id=_ID, partitions=[ReadStatePartitionData(partition=n, leader_epoch=0) for n in _numbers()]
+            )
+        ],
+    ),
+    "WriteShareGroupState": lambda: WriteShareGroupStateRequest(
+        group_id="s",
+        topics=[
+            WriteStateData(
+                topic_id=_ID,
+                partitions=[
+                    WriteStatePartitionData(
+                        partition=n, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=[]
+                    )
+                    for n in _numbers()
+                ],
+            )
+        ],
+    ),
+    "DeleteShareGroupState": lambda: DeleteShareGroupStateRequest(
+        group_id="s",
+        topics=[DeleteStateData(topic_id=_ID, partitions=[DeleteStatePartitionData(partition=n) for n in _numbers()])],
+    ),
+    "ReadShareGroupStateSummary": lambda: ReadShareGroupStateSummaryRequest(
+        group_id="s",
+        topics=[
+            ReadStateSummaryData(
+                topic_id=_ID,
+                partitions=[ReadStateSummaryPartitionData(partition=n, leader_epoch=0) for n in _numbers()],
+            )
+        ],
+    ),
+    "DescribeShareGroupOffsets": lambda: DescribeShareGroupOffsetsRequest(
+        groups=[
+            DescribeShareGroupOffsetsRequestGroup(
+                group_id="s",
+                topics=[DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=list(_numbers()))],
+            )
+        ]
+    ),
+    "AlterShareGroupOffsets": lambda: AlterShareGroupOffsetsRequest(
+        group_id="s",
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name="t",
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=n, start_offset=0) for n in _numbers()
+                ],
+            )
+        ],
+    ),
+    "DeleteShareGroupOffsets": lambda: DeleteShareGroupOffsetsRequest(
+        group_id="s", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in _names()]
     ),
 }
 

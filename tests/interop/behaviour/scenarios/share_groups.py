@@ -263,7 +263,7 @@ OFFSETS: Final = (
 
 DIFFERENCES: Final = (
     Difference(
-        "A member of a share group whose epoch grows is told its assignment",
+        "A member of a share group whose epoch grows receives its assignment",
         "The answer in which it changed may have been lost.",
         (("Share groups: two members*", "6 *.assignment"),),
     ),
