@@ -314,11 +314,12 @@ async def handle_alter_share_group_offsets(
         elif known is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic_id = _NO_ID if known is None or code is not ErrorCode.NONE else known.topic_id
+        known_partitions = 0 if known is None else len(known.partitions)
         answers.append((topic, topic_id, code))
         for asked in topic.partitions:
             if not (count := count + 1) % _PER_TURN:
                 await asyncio.sleep(0)
-            if code is ErrorCode.NONE and asked.start_offset >= 0:
+            if code is ErrorCode.NONE and asked.start_offset >= 0 and 0 <= asked.partition_index < known_partitions:
                 offsets[ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition_index)] = asked.start_offset
     try:
         if not request.group_id:
@@ -355,7 +356,8 @@ def _altered(
         if error is None and asked.start_offset < 0:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "The start offset must not be negative.")
         elif error is None:
-            error = errors.get(ShareKey(group_id, UUID(bytes=topic_id), asked.partition_index))
+            key = ShareKey(group_id, UUID(bytes=topic_id), asked.partition_index)
+            error = errors.get(key, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))  # there is no such partition
         yield AlterShareGroupOffsetsResponsePartition(
             partition_index=asked.partition_index,
             error_code=ErrorCode.NONE if error is None else error.code,
