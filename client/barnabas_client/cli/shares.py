@@ -48,6 +48,8 @@ async def print_offsets(arguments: Namespace, output: Output) -> int:
         for group in arguments.groups:
             try:
                 offsets = await admin.list_share_group_offsets(group, raise_errors=False)
+                if not offsets:
+                    await admin.describe_share_groups([group])  # a group that does not exist has none either
             except KafkaError as error:
                 status = FAILED
                 output.error(for_command_line(error))
