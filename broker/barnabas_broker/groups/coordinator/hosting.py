@@ -330,6 +330,8 @@ class HostedGroups:
     def replace(self, hosted: HostedGroup, group: Group) -> None:
         """Replace an empty group by a new one of the other protocol; its offsets stay."""
         before = hosted.group
+        # Requests that wait for records of the old group: their result finds another group here.
+        self.act(hosted, before.unload(self.now()))
         self.migrate(hosted, group)
         before.mark_dead(self.now())
         if before.recorded:
@@ -669,6 +671,8 @@ class HostedGroups:
 
     def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
         """The result of an append of a group's records."""
+        if error == ErrorCode.REQUEST_TIMED_OUT:
+            return  # it may still succeed: what it changes is undone when it has failed, and not before
         if hosted.group is group and not self.waits(hosted, partial(self._persisted, hosted, group, ticket, error)):
             self.act(hosted, group.persisted(ticket, error, self.now()))
 
