@@ -443,7 +443,6 @@ DIFFERENCES: Final = (
         "Kafka's coordinator keeps the member under both instance ids, so that no other member can use the first one.",
         (
             ("Static members: joins again with another instance id", "*.error_code"),
-            ("Static members: joins again with another instance id", "*.error_message"),
             ("Static members: joins again with another instance id", "*.member_id"),
             ("Static members: joins again with another instance id", "*.member_epoch"),
             ("Static members: joins again with another instance id", "*.heartbeat_interval_ms"),
