@@ -33,7 +33,7 @@ def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
 
 
-@pytest.mark.parametrize("seed", [79, 96, 97, 250, 432, 1107, 4950])
+@pytest.mark.parametrize("seed", [79, 96, 97, 139, 190, 250, 432, 1107, 4950])
 def test_seeds_that_have_found_bugs(seed: int) -> None:
     run_mixed_seed(seed)
 

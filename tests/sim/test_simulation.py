@@ -49,6 +49,10 @@ def test_every_planted_bug_is_found(bug: str) -> None:
         run_seeds(BUG_START.get(bug, 0), BUG_SEEDS, transactional=bug in OF_TRANSACTIONS)
 
 
+def test_a_record_whose_append_takes_long_is_in_memory_too() -> None:
+    run_seed(253)
+
+
 def test_an_election_that_was_planned_before_the_last_fault_is_no_violation() -> None:
     run_seed(1183)
 

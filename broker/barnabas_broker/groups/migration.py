@@ -11,7 +11,7 @@ How it works, with ``group.consumer.migration.policy`` = ``bidirectional``, the 
 - **In between**, members of the classic protocol go on with JoinGroup, SyncGroup and Heartbeat: their generation is
   their member epoch, JoinGroup reports what they own and reconciles them, SyncGroup returns what they may own, and
   Heartbeat asks them to rejoin when their target changes. The coordinator assigns, so that none of them leads.
-- **Downgrade.** The generation is the group epoch, and each member's assignment is its target. The classic group
+- **Downgrade.** The generation is the group epoch, and each member's assignment is what it owns. The classic group
   rebalances at once.
 - Either way the records that delete the one group and make the other are appended together, in Kafka's order, and the
   request that has caused it gets its response when they are in the log.
@@ -35,6 +35,8 @@ Source: ``GroupMetadataManager`` (convertToConsumerGroup, convertToClassicGroup)
   group: others may have them already;
 - a downgrade by a static member that comes back rebalances as others do: without a rebalance no member would lead, and
   none would notice that a topic grows, and members that wait for partitions would not get them;
+- after a downgrade the assignment of a member is what it owns, and not its target as in Kafka: one that still has to
+  revoke a partition goes on with it until it joins again, and an upgrade before that must not give it to another one;
 - if only members of the classic protocol remain and the policy does not downgrade, targets are computed without
   heartbeats.
 """
@@ -278,18 +280,18 @@ def downgrade(
     """
     records = yield from group.ending()
     members: list[ClassicGroupMember] = []
-    targets: dict[str, Mapping[str, Collection[int]]] = {}
+    owned: dict[str, Mapping[str, Collection[int]]] = {}
     for member in effect.members:
         if member.classic is None:
             continue
         members.append(_downgraded(member, member.classic, now))
-        targets[member.member_id] = group.target_of(member)
+        owned[member.member_id] = group.owned_by(member)
         if len(members) % _MEMBERS_PER_STEP == 0:
             yield
 
     def assign(member: ClassicGroupMember, protocol: str | None) -> bytes:
         version = version_of(member.metadata(protocol) or member.protocols[0][1])
-        return assignment_of(targets[member.member_id], version)
+        return assignment_of(owned[member.member_id], version)
 
     classic, effects = yield from ClassicGroup.downgrading(
         group.group_id, settings, effect.generation, members, assign, records, effect.replies, now

@@ -120,6 +120,10 @@ class Machine:
         """Report the result of the oldest append."""
         self.apply(self.group.persisted(self.persists.pop(0).ticket, error, self.now))
 
+    def delayed(self) -> None:
+        """Report that the oldest append takes long."""
+        self.apply(self.group.persist_delayed(self.persists[0].ticket, self.now))
+
     def after(self, seconds: float) -> None:
         """Move the clock, and stop at every deadline."""
         end = self.now + seconds

@@ -101,12 +101,13 @@ class GroupSettings:
     new_member_timeout: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingAssignment:
-    """The leader's assignment of a generation, while it is being appended."""
+    """The leader's assignment of a generation, while it is being appended; whether that takes long is `delayed`."""
 
     generation: int
     assignments: dict[str, bytes]
+    delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,19 +508,22 @@ class ClassicGroup:
     ) -> None:
         """A static member's new id is in the log, or could not be appended."""
         member, members = pending.member, self.members
-        if member.join_token is not pending.token or self.state is not STABLE or pending.generation != self.generation:
+        # There is no token if the JoinGroup was answered because the append took long.
+        of_another = member.join_token is not None and member.join_token is not pending.token
+        if of_another or self.state is not STABLE or pending.generation != self.generation:
             # A rebalance has started meanwhile and responds to the JoinGroup, or the member was replaced again.
             return
-        members.set_join_token(member, None)
-        member.last_seen = now
-        self._check_members_by(now + member.session_timeout * SLOW)
+        waits = self._end_replacing_join(member, now)
         if error != ErrorCode.NONE:
             members.set_protocols(member, pending.old_protocols)
             member.session_timeout = member.timeout = pending.old_session_timeout
             member.rebalance_timeout = pending.old_rebalance_timeout
             member.client_id, member.client_host = pending.old_client_id, pending.old_client_host
             members.replace_id(member, pending.old_id)
-            out.append(Reply(pending.token, join_error(error, "")))
+            if waits:
+                out.append(Reply(pending.token, join_error(error, "")))
+            return
+        if not waits:
             return
         response = self._join_response(member)
         if pending.version < 9:
@@ -529,6 +533,14 @@ class ClassicGroup:
         else:
             response.skip_assignment = members.leader == member.member_id
         out.append(Reply(pending.token, response))
+
+    def _end_replacing_join(self, member: ClassicGroupMember, now: float) -> bool:
+        """The JoinGroup with which a static member was replaced ends; whether it waits. The session begins again."""
+        waits = self.members.set_join_token(member, None) is not None
+        if waits:
+            member.last_seen = now
+            self._check_members_by(now + member.session_timeout * SLOW)
+        return waits
 
     def _join_response(self, member: ClassicGroupMember) -> JoinGroupResponse:
         """A successful JoinGroup response: the current generation. Only the leader's lists the members."""
@@ -706,14 +718,21 @@ class ClassicGroup:
         if member.sync_token is not None:
             # The client retries on another connection: the request on the old one must not stay without a response.
             out.append(Reply(member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
+            member.sync_token = None
+        pending = self._pending_assignment()
+        if pending is not None and pending.delayed:
+            out.append(Reply(token, sync_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT])))
+            return out
         member.sync_token = token
-        if members.leader == member.member_id and not any(
-            isinstance(each, PendingAssignment) and each.generation == self.generation
-            for each in self._tickets.values()
-        ):
+        if members.leader == member.member_id and pending is None:
             assignments = self._assignments_of(request.assignments)
             out.append(self._persist(PendingAssignment(self.generation, assignments), assignments))
         return out
+
+    def _pending_assignment(self) -> PendingAssignment | None:
+        """The assignment of this generation, if it is being appended."""
+        pending = (each for each in self._tickets.values() if isinstance(each, PendingAssignment))
+        return next((each for each in pending if each.generation == self.generation), None)
 
     def _validate_sync(self, request: SyncGroupRequest) -> ErrorCode:
         """The error of a SyncGroup; NONE if it is valid."""
@@ -1088,6 +1107,27 @@ class ClassicGroup:
             # record.
             self._record_again_at = now + self._record_pause
             self._record_pause = min(2 * self._record_pause, _LONGEST_RECORD_PAUSE)
+        return out
+
+    def persist_delayed(self, ticket: int, now: float) -> list[Effect]:
+        """An append takes long: requests that wait for it are refused. It may still succeed, and nothing is undone.
+
+        As in Kafka, the state changes when the log has decided.
+        """
+        out: list[Effect] = []
+        error = APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT]
+        pending = self._tickets.get(ticket)
+        if isinstance(pending, PendingDowngrade):
+            out += [failed(each, KafkaError(error)) for each in pending.replies]
+            pending.replies.clear()
+        elif isinstance(pending, PendingAssignment):
+            pending.delayed = True
+            if self.state is COMPLETING and pending.generation == self.generation:
+                for member in self.members:
+                    self._respond_to_sync(member, sync_error(error), out, now)
+        elif isinstance(pending, PendingReplacement) and pending.member.join_token is pending.token:
+            self._end_replacing_join(pending.member, now)
+            out.append(Reply(pending.token, join_error(error, "")))
         return out
 
     def _record(self, assignments: dict[str, bytes] | None) -> GroupMetadataValue:

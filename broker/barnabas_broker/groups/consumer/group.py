@@ -159,6 +159,9 @@ _STEP_SECONDS: Final = 0.001
 #: Seconds beyond the end of a session: more than what a float rounds.
 _MOMENT: Final = 0.001
 
+#: The answer to a request whose records have not been in the log for long.
+_DELAYED: Final = APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT]
+
 #: Maximum bytes of a record beside the names in its key and what is variable in its value.
 RECORD_BYTES: Final = 80
 #: Heartbeat intervals that a member may take to revoke partitions before the first warning.
@@ -319,10 +322,11 @@ class _Held:
 
 @dataclass(slots=True)
 class _Append:
-    """Records in flight, and the responses that wait for them."""
+    """Records in flight, and the responses that wait for them; none does if the append takes long (`delayed`)."""
 
     keys: list[tuple[int, str]]
     replies: list[Reply] = field(default_factory=list)
+    delayed: bool = False
 
 
 class ConsumerGroup:
@@ -1915,9 +1919,9 @@ class ConsumerGroup:
         generation = self.epoch if generation is None else generation
         out.append(Downgrade(generation, remaining, waiting, cause, by, reason))
 
-    def target_of(self, member: ConsumerGroupMember) -> dict[str, Collection[int]]:
-        """The target of a member by the names of the topics, without deleted ones."""
-        return self._existing(self.targets.get(member.member_id, {}))
+    def owned_by(self, member: ConsumerGroupMember) -> dict[str, Collection[int]]:
+        """The partitions that a member owns, by the names of the topics, without deleted ones."""
+        return self._existing(member.owned())
 
     def ending(self) -> Steps[list[CoordinatorRecord]]:
         """The last records of a group that is downgraded: what is not yet written, and what deletes it."""
@@ -2072,10 +2076,14 @@ class ConsumerGroup:
                 appended = [record for _, record in migrated] + [self._record(*key) for key in some]
                 out.append(PersistRecords(self._last_ticket, appended))
                 migrated = []
-        if self._appends:
-            self._appends[next(reversed(self._appends))].replies += replies
-        else:
+        if not self._appends:
             out += replies
+            return
+        newest = self._appends[next(reversed(self._appends))]
+        if newest.delayed:
+            out += [failed(reply, KafkaError(_DELAYED)) for reply in replies]
+        else:
+            newest.replies += replies
 
     def _parts(self, keys: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
         """The records in the parts that are appended together: what a regular expression matches may be large.
@@ -2108,11 +2116,24 @@ class ConsumerGroup:
         self._unwritten.update(dict.fromkeys(append.keys))
         refusal = KafkaError(APPEND_ERRORS.get(error, error))
         out += [failed(reply, refusal) for reply in append.replies]
-        for number, later in self._appends.items():
-            if number > ticket:
-                # They say something that depends on what is not in the log.
-                out += [failed(reply, refusal) for reply in later.replies]
-                later.replies = []
+        out += self._refuse_from(ticket, refusal)
+        return out
+
+    def persist_delayed(self, ticket: int, now: float) -> list[ConsumerEffect]:
+        """An append takes long: requests that wait for it are refused. It may still succeed, and nothing is undone."""
+        if ticket not in self._appends:
+            return []
+        for number, append in self._appends.items():
+            append.delayed |= number >= ticket
+        return self._refuse_from(ticket, KafkaError(_DELAYED))
+
+    def _refuse_from(self, ticket: int, refusal: KafkaError) -> _Out:
+        """Refuse what waits for an append, or for later ones: these depend on what is not in the log."""
+        out: _Out = []
+        for number, append in self._appends.items():
+            if number >= ticket:
+                out += [failed(reply, refusal) for reply in append.replies]
+                append.replies = []
         return out
 
     def _record(self, record_type: int, member_id: str) -> CoordinatorRecord:

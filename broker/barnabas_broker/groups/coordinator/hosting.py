@@ -671,10 +671,11 @@ class HostedGroups:
 
     def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
         """The result of an append of a group's records."""
-        if error == ErrorCode.REQUEST_TIMED_OUT:
-            return  # it may still succeed: what it changes is undone when it has failed, and not before
         if hosted.group is group and not self.waits(hosted, partial(self._persisted, hosted, group, ticket, error)):
-            self.act(hosted, group.persisted(ticket, error, self.now()))
+            if error == ErrorCode.REQUEST_TIMED_OUT:
+                self.act(hosted, group.persist_delayed(ticket, self.now()))
+            else:
+                self.act(hosted, group.persisted(ticket, error, self.now()))
 
     def append_tombstones(
         self,

@@ -132,6 +132,23 @@ def test_a_static_member_keeps_its_id_if_the_new_one_cannot_be_appended() -> Non
     assert machine.group.members.by_id[old].client_id == "client"
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_replacement_whose_append_takes_long_counts_when_the_log_has_decided(error: ErrorCode) -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+    old = machine.group.members.static["s"]
+    machine.hold = True
+    machine.join("again", instance="s")
+    new = machine.group.members.static["s"]
+    machine.delayed()
+    assert machine.error("again") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert machine.group.members.static["s"] == new
+    assert machine.group.members.joining == 0
+    machine.persisted(error)
+    assert machine.group.members.static["s"] == (new if error == ErrorCode.NONE else old)
+    assert machine.state is STABLE
+
+
 def test_a_rebalance_responds_to_a_replaced_static_member() -> None:
     machine = Machine()
     leader, _ = machine.stable("leader", static=("s",))

@@ -1,5 +1,7 @@
 """SyncGroup and the sync phase of a classic group."""
 
+import pytest
+
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_explain.catalog import PersistFailed
 from barnabas_protocol.errors import ErrorCode
@@ -119,3 +121,25 @@ def test_an_assignment_that_cannot_be_appended_starts_a_rebalance() -> None:
     assert machine.error("a") == ErrorCode.NOT_COORDINATOR
     assert machine.state is PREPARING
     assert PersistFailed in machine.event_types()
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_an_assignment_whose_append_takes_long_counts_when_the_log_has_decided(error: ErrorCode) -> None:
+    machine = Machine()
+    first = machine.enter("a")
+    machine.after(3)
+    machine.hold = True
+    machine.sync("a", first, assignments={first: b"1"})
+    machine.delayed()
+    assert machine.error("a") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert machine.state is COMPLETING
+    machine.sync("again", first, assignments={first: b"2"})
+    assert machine.error("again") == ErrorCode.COORDINATOR_NOT_AVAILABLE, "no request waits for a log that is stuck"
+    assert len(machine.persists) == 1
+    machine.persisted(error)
+    if error == ErrorCode.NONE:
+        assert machine.state is STABLE
+        machine.sync("later", first)
+        assert machine.answers["later"].assignment == b"1"
+    else:
+        assert machine.state is PREPARING

@@ -253,6 +253,10 @@ class Machine:
             self.records += append.records
         self.apply(self.group.persisted(append.ticket, error, self.now))
 
+    def delayed(self) -> None:
+        """Report that the oldest append takes long."""
+        self.apply(self.group.persist_delayed(self.appends[0].ticket, self.now))
+
     def computed(self) -> None:
         """Report the oldest target."""
         asked = self.computations.pop(0)

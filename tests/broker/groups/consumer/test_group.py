@@ -409,6 +409,21 @@ def test_a_heartbeat_waits_for_what_is_being_appended() -> None:
     assert machine.answers["beat"].member_epoch == 2
 
 
+def test_an_append_that_takes_long_is_not_undone() -> None:
+    machine = Machine(hold=True)
+    machine.join("a", token="join")
+    machine.delayed()
+    assert machine.answers["join"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.send("a", 2, token="beat")
+    assert machine.answers["beat"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, "nor does another request wait"
+    count = len(machine.appends)
+    machine.persisted()
+    machine.persisted()
+    assert len(machine.appends) == count - 2, "nothing is appended again"
+    machine.send("a", 2, token="steady")
+    assert machine.answers["steady"].member_epoch == 2
+
+
 def test_a_failed_append_is_repeated() -> None:
     machine = Machine(hold=True)
     machine.join("a")
