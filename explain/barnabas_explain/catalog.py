@@ -1170,6 +1170,45 @@ class TopicChanged(GroupEvent):
         return Told(f"T{self.clause().text[1:]}.")
 
 
+# Share groups
+
+
+@event("share_partitions_opened")
+class SharePartitionsOpened(GroupEvent):
+    """Partitions got their states at the share coordinator: they can be assigned to members of the share group."""
+
+    because = "has new share partitions"
+    kind = "topic"
+    of_epochs = True
+
+    partitions: ByTopic | None = None
+
+    def clause(self) -> Told:
+        which = words.partitions(self.partitions) if self.partitions else "partitions"
+        return Told(f"the share state of {which} was created: members can get records from there")
+
+    def sentence(self) -> Told:
+        return Told(f"{words.capital(self.clause().text)}.")
+
+
+@event("share_offsets_altered")
+class ShareOffsetsAltered(GroupEvent):
+    """A client set the offsets of share partitions: they begin anew there."""
+
+    because = "has other share offsets"
+    kind = "changed"
+    of_epochs = True
+
+    partitions: ByTopic | None = None
+
+    def clause(self) -> Told:
+        which = words.partitions(self.partitions) if self.partitions else "partitions"
+        return Told(f"a client altered the share offsets of {which}")
+
+    def sentence(self) -> Told:
+        return Told(f"{words.capital(self.clause().text)}.")
+
+
 # Offsets
 
 

@@ -52,6 +52,8 @@ from barnabas_explain.catalog import (
     RebalanceStarted,
     RebalanceStorm,
     RegexResolved,
+    ShareOffsetsAltered,
+    SharePartitionsOpened,
     SubscriptionChanged,
     TopicChanged,
     in_words,
@@ -303,6 +305,8 @@ def _explain_epochs(
     """Explain each epoch of a group of the consumer protocol: its cause, its target, and for whom it waited."""
     explanations: list[Explanation] = []
     current: Explanation | None = None
+    #: The events that are the cause of an epoch, whose explanation says so.
+    causes: set[int] = set()
     for at, event in enumerate(events):
         if not event.of_epochs:
             continue
@@ -312,7 +316,9 @@ def _explain_epochs(
             text = f"Epoch {event.generation}: {text}."
             current = Explanation(event.time, event.generation, text, remedy, events=[event])
             trigger = _trigger_of(event, reversed(_before(events, at)))
-            current.cause = None if trigger is None else findings.about(trigger)
+            if trigger is not None:
+                current.cause = findings.about(trigger)
+                causes.add(id(trigger))
             current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
         elif alone is not None:
@@ -323,7 +329,7 @@ def _explain_epochs(
             current.details += event.progress()
             if isinstance(event, AssignorFailed):
                 current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
-    return _selected(explanations, since, generation)
+    return _selected([each for each in explanations if id(each.events[0]) not in causes], since, generation)
 
 
 def _selected(explanations: list[Explanation], since: int | None, generation: int | None) -> list[Explanation]:
@@ -378,6 +384,8 @@ def _cause_of_epoch(bumped: Caused, before: list[GroupEvent], findings: Findings
     if cause == SubscriptionChanged.type and not by:
         # The topics of an expression that a member has changed, and whose successor could not be resolved.
         return Told(f"a member {in_words(cause)}")
+    if cause in (SharePartitionsOpened.type, ShareOffsetsAltered.type):
+        return _trigger(bumped, reversed(before), findings) or Told(f"the group {in_words(cause)}")
     if cause == TopicChanged.type or not by:
         topics = _changed_topics(takewhile(lambda event: not isinstance(event, EpochBumped), reversed(before)))
         return Told(topics or "a topic that the group subscribes to was created, deleted or has grown")

@@ -28,9 +28,12 @@ from barnabas_explain.catalog import (
     GroupDeleted,
     GroupEmpty,
     GroupEvent,
+    MemberEvent,
     MemberExpired,
     MemberJoined,
     MemberLeft,
+    ShareOffsetsAltered,
+    SharePartitionsOpened,
     SubscriptionChanged,
     TargetAssigned,
     TopicChanged,
@@ -259,12 +262,14 @@ class ShareGroup:
         members = {**self.members, member.member_id: member}
         epoch, digest = self.epoch or INITIAL_EPOCH, self._hash(members.values())
         due = epoch > self.assignment_epoch
-        if cause is None and (digest != self.metadata_hash or (not due and self._is_stale(members))):
+        if cause is None and digest != self.metadata_hash:
             cause = TopicChanged
+        elif cause is None and not due and self._is_stale(members):
+            cause = SharePartitionsOpened
         if cause is not None:
             epoch += 1
             records.append(_record(ShareGroupMetadataKey(group_id=self.group_id), _epoch(epoch, digest)))
-            by = () if cause is TopicChanged else (member.identity,)
+            by = (member.identity,) if issubclass(cause, MemberEvent) else ()
             events.append(EpochBumped(generation=epoch, cause=cause.type, by=by, members=len(members)))
         assignment_epoch = self.assignment_epoch
         targets: Mapping[str, Partitions] = self.targets
@@ -333,13 +338,15 @@ class ShareGroup:
             return Result(response=ErrorCode.NON_EMPTY_GROUP)
         epoch = _record(ShareGroupMetadataKey(group_id=self.group_id), _epoch(self.epoch + 1, self.metadata_hash))
         states = self._states(_joined(self.initializing, topics), self.initialized)
-        bumped = EpochBumped(generation=self.epoch + 1, cause=TopicChanged.type, by=(), members=0)
-        return Result((epoch, states), ErrorCode.NONE, (bumped,))
+        altered = ShareOffsetsAltered(generation=self.epoch, partitions=_by_name(topics))
+        bumped = EpochBumped(generation=self.epoch + 1, cause=altered.type, by=(), members=0)
+        return Result((epoch, states), ErrorCode.NONE, (altered, bumped))
 
     def have_states(self, topics: StateTopics) -> Decision:
         """The states of share partitions have been created."""
-        initializing = _without(self.initializing, topics)
-        return Result((self._states(initializing, _joined(self.initialized, topics)),), ErrorCode.NONE)
+        initializing, opened = _without(self.initializing, topics), _without(topics, self.initialized)
+        events = (SharePartitionsOpened(generation=self.epoch, partitions=_by_name(opened)),) if opened else ()
+        return Result((self._states(initializing, _joined(self.initialized, topics)),), ErrorCode.NONE, events)
 
     def have_no_states(self, topic_ids: Collection[bytes]) -> Decision:
         """The topics are deleted, or the states of their share partitions are."""
@@ -629,3 +636,8 @@ def _without(some: StateTopics, less: StateTopics) -> StateTopics:
         for topic_id, (name, numbers) in some.items()
     }
     return {topic_id: each for topic_id, each in left.items() if each[1]}
+
+
+def _by_name(topics: StateTopics) -> dict[str, list[int]]:
+    """The partitions by the names of their topics."""
+    return {name: sorted(numbers) for _, (name, numbers) in sorted(topics.items())}

@@ -12,7 +12,7 @@ from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.share.group import Decision, ShareGroup, ShareGroupSettings, ShareGroupTimes, StateTopics
-from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.catalog import EpochBumped, GroupEvent, ShareOffsetsAltered, SharePartitionsOpened
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import group_record, key_type, read_consumer_record
@@ -103,8 +103,16 @@ def test_a_member_gets_what_has_a_state() -> None:
     assert assignment(driver.beat(epoch=3)) == {T: [0, 1]}, "to a heartbeat that says everything"
     assert [event.type for event in driver.events] == [
         *("member_joined", "group_epoch_bumped", "target_assigned"),
-        *("group_epoch_bumped", "target_assigned"),
+        *("share_partitions_opened", "group_epoch_bumped", "target_assigned"),
     ]
+    assert caused(driver) == ["member_joined", "share_partitions_opened"]
+    opened = next(event for event in driver.events if isinstance(event, SharePartitionsOpened))
+    assert opened.partitions == {"t": [0, 1]}
+
+
+def caused(driver: Driver) -> list[str]:
+    """The causes of the epochs so far."""
+    return [event.cause for event in driver.events if isinstance(event, EpochBumped)]
 
 
 def test_a_lost_response_costs_nothing(driver: Driver) -> None:
@@ -164,6 +172,7 @@ def test_a_topic_that_grows_is_assigned_when_it_has_states(driver: Driver) -> No
     assert driver.beat(epoch=epoch, topics=None).member_epoch == epoch + 1
     assert driver.initialize() == {T: ("t", frozenset({2}))}
     assert assignment(driver.beat(epoch=epoch + 1, topics=None)) == {T: [0, 1, 2]}
+    assert caused(driver)[-2:] == ["topic_changed", "share_partitions_opened"]
 
 
 def test_a_topic_that_is_deleted_is_taken_back(driver: Driver) -> None:
@@ -215,6 +224,12 @@ def test_only_empty_groups_are_deleted_and_begin_again(driver: Driver) -> None:
     assert driver.do(driver.group.begin_again(topics)) is E.NONE
     assert driver.group.epoch == epoch + 1
     assert driver.group.initializing == topics and driver.group.initialized[T][1] == {0, 1}
+    altered, bumped = driver.events[-2:]
+    assert isinstance(altered, ShareOffsetsAltered) and altered.partitions == {"t": [0]}
+    assert isinstance(bumped, EpochBumped) and bumped.cause == altered.type
+    before = len(driver.events)
+    driver.do(driver.group.have_states(topics))
+    assert driver.events[before:] == [], "these partitions had states before"
     assert driver.do(driver.group.delete()) is E.NONE
     assert driver.group.gone and driver.replayed().gone
 
