@@ -1,9 +1,9 @@
 """Sends markers to the leaders of the partitions, again and again until each one is written. A shell.
 
 Markers for one broker go in one request at a time; those that come meanwhile wait and go together in the next one.
-What fails is tried again with back-off, and at once when leaders have changed; a request that a former leader does not
-answer is given up. Source: Kafka's
-``TransactionMarkerChannelManager`` and ``TransactionMarkerRequestCompletionHandler``.
+What fails is tried again with back-off, and at once when another broker leads the partition; a request that a former
+leader does not answer is given up. Source: Kafka's ``TransactionMarkerChannelManager`` and
+``TransactionMarkerRequestCompletionHandler``.
 """
 
 import asyncio
@@ -70,12 +70,13 @@ class Marker:
 
 
 class _Part:
-    """Some partitions of a transaction, on their way to one leader."""
+    """Some partitions of a transaction, on their way to one leader; -1 if they have none."""
 
-    __slots__ = ("attempts", "marker", "partitions")
+    __slots__ = ("attempts", "leader", "marker", "partitions")
 
-    def __init__(self, marker: Marker, partitions: list[TopicPartition], attempts: int) -> None:
+    def __init__(self, marker: Marker, leader: int, partitions: list[TopicPartition], attempts: int) -> None:
         self.marker = marker
+        self.leader = leader
         self.partitions = partitions
         self.attempts = attempts
 
@@ -115,12 +116,23 @@ class MarkerSender:
         self._route(marker, marker.effect.partitions, 0)
 
     def leaders_changed(self) -> None:
-        """Try again at once what waits, or was sent to a former leader: another one may take it."""
+        """Try again at once what waits for, or was sent to, a former leader.
+
+        What waits for a leader that still leads keeps its pause: while ISRs change, images follow each other quickly.
+        What another coordinator sends now is dropped.
+        """
         self._requests.leaders_changed()
-        waiting, self._waiting = self._waiting, {}
-        for part, timer in waiting.items():
-            timer.cancel()
-            self._route(part.marker, part.partitions, part.attempts)
+        for part in list(self._waiting):
+            moved: list[TopicPartition] = []
+            stay: list[TopicPartition] = []
+            if part.marker.wanted():
+                for each in part.partitions:
+                    (stay if self._leader(each) == part.leader else moved).append(each)
+            if moved:
+                part.partitions = stay
+                self._route(part.marker, moved, part.attempts)
+            if not stay:
+                self._waiting.pop(part).cancel()
 
     async def close(self) -> None:
         """Stop. The next coordinator, or this one after its restart, sends what is not written."""
@@ -150,9 +162,9 @@ class MarkerSender:
                 )
                 asyncio.get_running_loop().call_soon(marker.written, some)
             elif leader < 0:
-                self._wait(_Part(marker, some, attempts + 1), ErrorCode.LEADER_NOT_AVAILABLE.name)
+                self._wait(_Part(marker, leader, some, attempts + 1), ErrorCode.LEADER_NOT_AVAILABLE.name)
             else:
-                self._queues.setdefault(leader, deque()).append(_Part(marker, some, attempts))
+                self._queues.setdefault(leader, deque()).append(_Part(marker, leader, some, attempts))
                 if leader not in self._workers:
                     # It starts before the answer to EndTxn is sent. If it started afterwards, the client's next
                     # transaction would often find this one without its markers, and wait to try again.
@@ -221,7 +233,7 @@ class MarkerSender:
 
     def _failed(self, parts: list[_Part], reason: str) -> None:
         for part in parts:
-            self._wait(_Part(part.marker, part.partitions, part.attempts + 1), reason)
+            self._wait(_Part(part.marker, part.leader, part.partitions, part.attempts + 1), reason)
 
     def _answered(self, parts: list[_Part], response: WriteTxnMarkersResponse) -> None:
         codes = {
@@ -251,7 +263,7 @@ class MarkerSender:
                 marker.written(written)
             if failed:
                 reason = ", ".join(sorted({_name(code) for code in failed.values()}))
-                self._wait(_Part(marker, list(failed), part.attempts + 1), reason)
+                self._wait(_Part(marker, part.leader, list(failed), part.attempts + 1), reason)
 
 
 def _writable(part: _Part) -> WritableTxnMarker:

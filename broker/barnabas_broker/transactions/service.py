@@ -561,7 +561,9 @@ class TransactionCoordinator:
             log.debug("the coordinator does not answer", node_id=leader, reason=str(error) or type(error).__name__)
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         if response.error_code != ErrorCode.NONE:
-            log.error("the coordinator refuses to verify", node_id=leader, error=response.error_code)
+            # Each Produce of a transaction asks, so that clients set the rate of this line.
+            code = _known(response.error_code).name
+            self._lines.add(log.error, "the coordinator refuses to verify", "", node_id=leader, error=code)
             return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
         found = {
             TopicPartition(topic.name, each.partition_index): _for_producers(_known(each.partition_error_code))

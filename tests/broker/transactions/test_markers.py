@@ -116,6 +116,26 @@ async def test_another_leader_takes_over(case: Case) -> None:
     assert case.brokers.written == [(3, T0, 7, 3, True)]
 
 
+async def test_images_without_another_leader_do_not_shorten_the_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image comes with each change of an ISR: a leader that refuses markers would get them again each time."""
+    monkeypatch.setattr("barnabas_broker.transactions.markers._RETRY_SECONDS", (3600.0, 3600.0))
+    case = Case()
+    case.brokers.leaders = {T0: 2, T1: 2}
+    case.brokers.fail = [E.NOT_ENOUGH_REPLICAS] * 2
+    case.send(T0, T1)
+    await until(lambda: case.sender.pending == 2)
+    for _ in range(100):
+        case.sender.leaders_changed()
+        await asyncio.sleep(0)
+    assert [node_id for node_id, _ in case.brokers.requests] == [2]
+    case.brokers.leaders[T1] = 3
+    case.sender.leaders_changed()
+    await until(lambda: case.done == [T1])
+    assert [node_id for node_id, _ in case.brokers.requests] == [2, 3], "only the moved one goes on"
+    assert case.sender.pending == 1
+    await case.sender.close()
+
+
 async def test_what_a_former_leader_does_not_answer_goes_to_the_next_one(case: Case) -> None:
     case.brokers.leaders = {T0: 2, T1: 2}
     case.brokers.release.clear()

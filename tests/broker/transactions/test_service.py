@@ -485,6 +485,22 @@ async def test_verification_on_another_broker(coordinator: Coordinator, add: boo
         assert await verify("id", 5, 6, [T0], add=add) == {T0: E.COORDINATOR_NOT_AVAILABLE}
 
 
+async def test_a_coordinator_that_refuses_to_verify_is_logged_once_a_minute(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    transactions, brokers = coordinator.transactions, coordinator.brokers
+    home = transactions.runtime.partition_for("id")
+    brokers.leaders[T0._replace(topic=TRANSACTIONS_TOPIC, partition=home)] = 2
+    for error in [E.CLUSTER_AUTHORIZATION_FAILED] * 3 + [E.UNSUPPORTED_VERSION, E.CLUSTER_AUTHORIZATION_FAILED]:
+        brokers.answers = [AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error)]
+        await transactions.verify("id", 5, 6, [T0], add=False)
+    assert caplog.text.count("the coordinator refuses to verify") == 2, "one line for each cause"
+    coordinator.ms += 60_000
+    list(transactions._check_open())
+    assert caplog.text.count("the coordinator refuses to verify") == 3
+    assert "repeated=3" in caplog.text
+
+
 @pytest.mark.parametrize("add", [True, False])
 async def test_a_question_to_a_former_coordinator_is_given_up(coordinator: Coordinator, add: bool) -> None:
     """It may be cut off: a Produce with a transaction would wait for request.timeout.ms."""
