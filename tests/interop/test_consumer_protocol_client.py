@@ -16,7 +16,7 @@ from barnabas.errors import (
     UnreleasedInstanceIdError,
     UnsupportedAssignorError,
 )
-from barnabas_client.membership.consumer import LEAVE_EPOCH
+from barnabas_client.membership.heartbeats import LEAVE_EPOCH
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -12,8 +12,8 @@ report the rest, and the coordinator gives them to others. What it adds is assig
 topic's name is known (:class:`NameTopics`), and reported as well. A member never owns what the coordinator has not
 assigned to it.
 
-**Heartbeats** carry only what has changed since the last one that was answered. After an error, or without an answer,
-the next one carries everything, because the coordinator may have processed the one before or not.
+**Heartbeats** carry only what has changed since the last one that was answered
+(:mod:`barnabas_client.membership.heartbeats`).
 
 **Epochs.** A member that is fenced or unknown has lost its partitions: they are revoked as lost, then it joins again
 with epoch 0 and its old member id. A member that generates its own id can repeat a join without becoming two members
@@ -37,6 +37,16 @@ from barnabas_client.membership.effects import (
     Revoke,
     Send,
 )
+from barnabas_client.membership.heartbeats import (
+    COORDINATOR_GONE,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    Heartbeats,
+    Partitions,
+    Refusal,
+    assigned_partitions,
+    is_valid,
+)
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState, MemberView
 from barnabas_client.membership.search import CoordinatorSearch, NotFound
 from barnabas_client.structs import TopicPartition
@@ -45,15 +55,12 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.schema import Request, Response
 
-#: The epochs of a heartbeat that joins, and that leaves: for good, or as a static member that will be back.
-JOIN_EPOCH: Final = 0
-LEAVE_EPOCH: Final = -1
+#: The epoch of a heartbeat of a static member that leaves and will be back.
 LEAVE_STATIC_EPOCH: Final = -2
 
 TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
@@ -67,26 +74,13 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 }
 
 _MEMBER: Final = (MemberState.RECONCILING, MemberState.STABLE)
-#: The coordinator is another broker, or unknown.
-_COORDINATOR_GONE: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT,
+#: A commit is refused with these if the epoch of the member is not the current one.
+_STALE: Final = (
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.ILLEGAL_GENERATION,
 )
-#: The coordinator has removed this member.
-_FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-#: Minimum seconds that the coordinator has to answer a heartbeat: it never holds one back.
-_LEAST_PATIENCE: Final = 10.0
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition as the coordinator names it: a topic that was deleted and created again is another one."""
-
-    topic_id: bytes
-    partition: int
-
-
-Partitions = frozenset[TopicIdPartition]
 _NONE: Final[Partitions] = frozenset()
 
 
@@ -133,23 +127,16 @@ class ConsumerMember:
         self.target: Partitions | None = None
         self.error: KafkaError | None = None
         self._names: dict[bytes, str] = {}  # of topics that were assigned
-        self._told: _Told | None = None  # what the coordinator knows; None: everything must be sent
-        self._telling: _Told | None = None  # what the heartbeat in flight says
         self._revoked: Partitions = _NONE  # what the revocation in progress takes away
         self._announced = False  # an Assign was returned in this membership
         self._tickets = 0
         # Tickets of what is in flight: one of a kind at a time.
-        self._beating: int | None = None
+        self._beats: Heartbeats[_Told] = Heartbeats(config, jitter)
         self._naming: int | None = None
         self._revoking: int | None = None
         self._search = CoordinatorSearch(config, jitter)
-        self._beat_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._name_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
         self._name_at = self._poll_at = 0.0
-        self._beat_at = 0.0  # the next heartbeat if there is nothing to tell
-        self._retry_at = 0.0  # no heartbeat before
-        self._interval = config.heartbeat_interval  # until the coordinator gives one
         self._last_error = ""  # since the member was last Stable
         self._stuck_since: float | None = None  # when it last ceased to be Stable
         self._complain_at = 0.0
@@ -214,16 +201,17 @@ class ConsumerMember:
         effects: list[Effect] = []
         if ticket == self._search.ticket and isinstance(response, FindCoordinatorResponse):
             self._found(response, now, effects)
-        elif ticket == self._beating and isinstance(response, ConsumerGroupHeartbeatResponse):
-            telling, self._beating, self._telling = self._telling, None, None
-            code = ErrorCode.of(response.error_code)
+        elif ticket == self._beats.ticket and isinstance(response, ConsumerGroupHeartbeatResponse):
+            self._beats.ticket = None
+            code, given = ErrorCode.of(response.error_code), response.assignment
+            target = None if given is None else assigned_partitions(given.topic_partitions)
             if code != ErrorCode.NONE:
                 self._refused(response, code, now, effects)
-            elif not _is_valid(response):
+            elif not is_valid(response.member_epoch, target):
                 self._last_error = "the heartbeat was answered with an invalid member epoch or assignment"
-                self._try_again(now)
+                self._beats.try_again(now)
             else:
-                self._beaten(response, telling, now, effects)
+                self._beaten(response, target, now, effects)
         return self._advance(now, effects)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
@@ -231,7 +219,7 @@ class ConsumerMember:
         effects: list[Effect] = []
         if ticket == self._search.ticket:
             self._not_found(self._search.failed(error, now), effects)
-        elif ticket == self._beating:
+        elif ticket == self._beats.ticket:
             if error.code == ErrorCode.UNSUPPORTED_VERSION:
                 self._fail(self._unsupported(str(error)), effects)
             elif error.code == ErrorCode.INVALID_REQUEST:
@@ -253,13 +241,13 @@ class ConsumerMember:
         The heartbeat decides on the membership: it is sent now, unless its answer has already changed the epoch.
         """
         effects: list[Effect] = []
-        if code in _COORDINATOR_GONE:
+        if code in COORDINATOR_GONE:
             self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
         elif self.state in _MEMBER and epoch == self.epoch:
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self._fail(_fenced(self.config), effects)
-            elif code in (*_FENCED, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION):
-                self._beat_at = min(self._beat_at, now)
+            elif code in _STALE:
+                self._beats.hurry(now)
         return self._advance(now, effects)
 
     def rejoin(self, reason: str, now: float) -> list[Effect]:
@@ -369,14 +357,12 @@ class ConsumerMember:
         return (
             self.coordinator is not None
             and self.wanted is not None
-            and self._beating is None
+            and self._beats.ticket is None
             and (self.state in _MEMBER or self._revoking is None)
         )
 
     def _beat_due(self) -> float:
-        """When the next heartbeat is due: as soon as there is something to tell, or after the interval."""
-        news = self.state not in _MEMBER or self._told != self._tells()
-        return self._retry_at if news else max(self._beat_at, self._retry_at)
+        return self._beats.due(self._tells(), member=self.state in _MEMBER)
 
     def _tells(self) -> _Told:
         return _Told(self.wanted or Wanted(frozenset()), self.owned)
@@ -414,17 +400,12 @@ class ConsumerMember:
     def _beat(self, now: float, effects: list[Effect]) -> None:
         if self.state is MemberState.UNJOINED:
             self._transition(MemberState.JOINING)
-            self._told = None
+            self._beats.told = None
             effects.append(Note("joining the group", {"member": self.member_id}))
         joins = self.state is MemberState.JOINING
-        self._telling = self._tells()
-        request = self._heartbeat(JOIN_EPOCH if joins else self.epoch, self._telling, self._told)
-        self._beating = self._send(request, self.coordinator, self._patience(), effects)
-        self._beat_at = now + self._interval
-
-    def _patience(self) -> float:
-        """Seconds to wait for the answer to a heartbeat, so that another one follows before the session expires."""
-        return min(self.config.request_timeout, max(_LEAST_PATIENCE, 2 * self._interval))
+        tells = self._tells()
+        request = self._heartbeat(JOIN_EPOCH if joins else self.epoch, tells, self._beats.told)
+        self._beats.sent(self._send(request, self.coordinator, self._beats.patience, effects), tells, now)
 
     def _heartbeat(self, epoch: int, tells: _Told, told: _Told | None) -> ConsumerGroupHeartbeatRequest:
         """A heartbeat with what has changed; with everything if `told` is None."""
@@ -460,27 +441,21 @@ class ConsumerMember:
             self._fail(attempt.error, effects)
 
     def _beaten(
-        self, response: ConsumerGroupHeartbeatResponse, telling: _Told | None, now: float, effects: list[Effect]
+        self, response: ConsumerGroupHeartbeatResponse, target: Partitions | None, now: float, effects: list[Effect]
     ) -> None:
         """A heartbeat succeeded."""
         self._heartbeats += 1
         self._heartbeat_at = now
-        self._told = telling
-        self._beat_backoff.succeeded()
-        if response.heartbeat_interval_ms > 0:
-            self._interval = max(response.heartbeat_interval_ms / 1000, self.config.retry_backoff)
-        self._beat_at = now + self._interval
-        self.member_id = response.member_id or self.member_id
         joined = self.state is MemberState.JOINING
+        self._beats.succeeded(response.heartbeat_interval_ms, now, joined=joined)
+        self.member_id = response.member_id or self.member_id
         if joined:
             self.target, self._announced = None, False
             self._transition(MemberState.RECONCILING)
             effects.append(Note("joined the group", {"member": self.member_id, "epoch": response.member_epoch}))
-        else:
-            self._join_backoff.succeeded()  # only now: a join that succeeds may be followed by a fence for ever
         self.epoch = response.member_epoch
-        if response.assignment is not None:
-            self.target = _target(response.assignment)
+        if target is not None:
+            self.target = target
             fields = {"epoch": self.epoch, "partitions": len(self.target)}
             effects.append(Note("the coordinator assigned partitions", fields))
         elif joined:
@@ -494,40 +469,34 @@ class ConsumerMember:
         self, response: ConsumerGroupHeartbeatResponse, code: ErrorCode, now: float, effects: list[Effect]
     ) -> None:
         """A heartbeat was answered with an error."""
-        what = f"heartbeat to group {self.config.group_id!r}"
         self._last_error = f"a heartbeat was answered {code.name}"
-        gone = code == ErrorCode.GROUP_ID_NOT_FOUND and self.state in _MEMBER
-        if code in _FENCED or gone:
+        refusal = Refusal.of(code, member=self.state in _MEMBER)
+        if refusal is Refusal.REMOVED:
             self._lose_membership(code, now, effects)
-        elif code in _COORDINATOR_GONE:
+        elif refusal is Refusal.COORDINATOR_GONE:
             self._lose_coordinator(self._last_error, now, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self._fail(_fenced(self.config), effects)
-        elif code == ErrorCode.UNSUPPORTED_VERSION:
-            self._fail(self._unsupported(response.error_message or "UNSUPPORTED_VERSION"), effects)
-        elif code.retriable:
-            self._try_again(now)
+        elif refusal is Refusal.UNSUPPORTED:
+            self._fail(self._unsupported(response.error_message or code.name), effects)
+        elif refusal is Refusal.RETRIABLE:
+            self._beats.try_again(now)
         else:
+            what = f"heartbeat to group {self.config.group_id!r}"
             self._fail(error_for(code, what, response.error_message), effects)
-
-    def _try_again(self, now: float) -> None:
-        """Send everything again, after a pause."""
-        self._told = None
-        self._retry_at = now + self._beat_backoff.failed()
 
     # Back to an earlier state.
 
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Look for the coordinator again. The membership and the owned partitions stay."""
         self._last_error = reason
-        self._beating = self._telling = self._told = None
+        self._beats.forget()
         self._search.lose(reason, now, effects)
 
     def _lose_membership(self, code: ErrorCode, now: float, effects: list[Effect]) -> None:
         """The coordinator has removed this member: others may own the partitions already. Join again afterwards."""
         effects.append(Note("lost the membership", {"epoch": self.epoch, "reason": code.name}, warns=True))
-        first, pause = self._join_backoff.failures == 0, self._join_backoff.failed()
-        self._retry_at = now if first else now + pause
+        self._beats.removed(now)
         self._reset()
         self._transition(MemberState.UNJOINED)
         if self.owned or self._revoking is not None:
@@ -567,7 +536,8 @@ class ConsumerMember:
     def _reset(self) -> None:
         """This is not a member any more. Its partitions are up to the caller."""
         self.epoch, self.target = JOIN_EPOCH, None
-        self._beating = self._telling = self._told = self._naming = None
+        self._naming = None
+        self._beats.forget()
 
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
@@ -600,20 +570,6 @@ class ConsumerMember:
         ticket = self._ticket()
         effects.append(Send(ticket, request, to, timeout))
         return ticket
-
-
-def _is_valid(response: ConsumerGroupHeartbeatResponse) -> bool:
-    """Whether the epoch is that of a member, and the partitions exist."""
-    assigned = () if response.assignment is None else response.assignment.topic_partitions
-    return response.member_epoch > JOIN_EPOCH and all(number >= 0 for topic in assigned for number in topic.partitions)
-
-
-def _target(assignment: HeartbeatAssignment) -> Partitions:
-    return frozenset(
-        TopicIdPartition(bytes(topic.topic_id), number)
-        for topic in assignment.topic_partitions
-        for number in topic.partitions
-    )
 
 
 def _grouped(partitions: Partitions) -> list[HeartbeatTopicPartitions]:

@@ -42,7 +42,7 @@ from barnabas_client.errors import (
 from barnabas_client.keywords import suggest_names
 from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
 from barnabas_client.logs import logger
-from barnabas_client.membership.consumer import Partitions, TopicIdPartition
+from barnabas_client.membership.heartbeats import Partitions, TopicIdPartition
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from barnabas_client.errors import KafkaConnectionError, error_for
-from barnabas_client.membership.consumer import Partitions, TopicIdPartition
+from barnabas_client.membership.heartbeats import Partitions, TopicIdPartition
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network

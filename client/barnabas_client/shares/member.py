@@ -14,11 +14,19 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.membership.consumer import JOIN_EPOCH, LEAVE_EPOCH, Partitions, TopicIdPartition
 from barnabas_client.membership.effects import Coordinator, Effect, Fail, Note, Send
+from barnabas_client.membership.heartbeats import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    Heartbeats,
+    Partitions,
+    Refusal,
+    assigned_partitions,
+    is_valid,
+)
 from barnabas_client.membership.member import MemberConfig, MemberState
 from barnabas_client.membership.search import CoordinatorSearch, NotFound
-from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
+from barnabas_protocol.backoff import Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorResponse
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -32,16 +40,6 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 }
 
 _NONE: Final[Partitions] = frozenset()
-#: The coordinator is another broker, or unknown.
-_COORDINATOR_GONE: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
-#: The coordinator has removed this member.
-_FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-#: Minimum seconds that the coordinator has to answer a heartbeat: it never holds one back.
-_LEAST_PATIENCE: Final = 10.0
 
 
 class ShareMember:
@@ -63,16 +61,9 @@ class ShareMember:
         #: What this member fetches from.
         self.assigned: Partitions = _NONE
         self.error: KafkaError | None = None
-        self._told: frozenset[str] | None = None  # topics that the coordinator knows; None: everything must be sent
-        self._telling: frozenset[str] | None = None  # topics in the heartbeat in flight
         self._tickets = 0
-        self._beating: int | None = None
         self._search = CoordinatorSearch(config, jitter)
-        self._beat_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._join_backoff = Backoff(config.retry_backoff, config.retry_backoff_max, jitter)
-        self._beat_at = 0.0  # the next heartbeat if there is nothing to tell
-        self._retry_at = 0.0  # no heartbeat before
-        self._interval = config.heartbeat_interval  # until the coordinator gives one
+        self._beats: Heartbeats[frozenset[str]] = Heartbeats(config, jitter)  # they tell the topics
 
     @property
     def coordinator(self) -> Coordinator | None:
@@ -100,15 +91,16 @@ class ShareMember:
             attempt = self._search.answered(response, now, effects)
             if attempt is not None:
                 self._not_found(attempt, effects)
-        elif ticket == self._beating and isinstance(response, ShareGroupHeartbeatResponse):
-            telling, self._beating, self._telling = self._telling, None, None
-            code = ErrorCode.of(response.error_code)
+        elif ticket == self._beats.ticket and isinstance(response, ShareGroupHeartbeatResponse):
+            self._beats.ticket = None
+            code, given = ErrorCode.of(response.error_code), response.assignment
+            assigned = None if given is None else assigned_partitions(given.topic_partitions)
             if code != ErrorCode.NONE:
                 self._refused(response, code, now, effects)
-            elif not _is_valid(response):
-                self._try_again(now)
+            elif not is_valid(response.member_epoch, assigned):
+                self._beats.try_again(now)
             else:
-                self._beaten(response, telling, now, effects)
+                self._beaten(response, assigned, now, effects)
         return self._advance(now, effects)
 
     def failed(self, ticket: int, error: KafkaError, now: float) -> list[Effect]:
@@ -116,7 +108,7 @@ class ShareMember:
         effects: list[Effect] = []
         if ticket == self._search.ticket:
             self._not_found(self._search.failed(error, now), effects)
-        elif ticket == self._beating:
+        elif ticket == self._beats.ticket:
             if error.code == ErrorCode.UNSUPPORTED_VERSION:
                 self._fail(self._unsupported(str(error)), effects)
             elif error.code == ErrorCode.INVALID_REQUEST:
@@ -136,7 +128,7 @@ class ShareMember:
             self._transition(MemberState.UNJOINED)
         self._reset()
         self.topics = None
-        self._retry_at = now
+        self._beats.left(now)
         return effects
 
     # What the shell reads.
@@ -163,26 +155,22 @@ class ShareMember:
         return effects
 
     def _beat_due(self) -> float | None:
-        """When the next heartbeat is due: as soon as there is something to tell, or after the interval."""
-        if self.coordinator is None or self.topics is None or self._beating is not None:
+        if self.coordinator is None or self.topics is None or self._beats.ticket is not None:
             return None
-        news = self.state is not MemberState.STABLE or self._told != self.topics
-        return self._retry_at if news else max(self._beat_at, self._retry_at)
+        return self._beats.due(self.topics, member=self.state is MemberState.STABLE)
 
     def _beat(self, now: float, effects: list[Effect]) -> None:
         if self.state is MemberState.UNJOINED:
             self._transition(MemberState.JOINING)
-            self._told = None
+            self._beats.told = None
             effects.append(Note("joining the group", {"member": self.member_id}))
         request = self._heartbeat(JOIN_EPOCH if self.state is MemberState.JOINING else self.epoch)
-        if self._told is None:
+        topics = self.topics or frozenset()
+        if self._beats.told is None:
             request.rack_id = self.config.rack
-        if self._told != self.topics:
-            request.subscribed_topic_names = sorted(self.topics or ())
-        self._telling = self.topics
-        patience = min(self.config.request_timeout, max(_LEAST_PATIENCE, 2 * self._interval))
-        self._beating = self._send(request, self.coordinator, patience, effects)
-        self._beat_at = now + self._interval
+        if self._beats.told != topics:
+            request.subscribed_topic_names = sorted(topics)
+        self._beats.sent(self._send(request, self.coordinator, self._beats.patience, effects), topics, now)
 
     def _heartbeat(self, epoch: int) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(group_id=self.config.group_id, member_id=self.member_id, member_epoch=epoch)
@@ -195,68 +183,50 @@ class ShareMember:
             self._fail(attempt.error, effects)
 
     def _beaten(
-        self,
-        response: ShareGroupHeartbeatResponse,
-        telling: frozenset[str] | None,
-        now: float,
-        effects: list[Effect],
+        self, response: ShareGroupHeartbeatResponse, assigned: Partitions | None, now: float, effects: list[Effect]
     ) -> None:
         """A heartbeat succeeded."""
-        self._told = telling
-        self._beat_backoff.succeeded()
-        if response.heartbeat_interval_ms > 0:
-            self._interval = max(response.heartbeat_interval_ms / 1000, self.config.retry_backoff)
-        self._beat_at = now + self._interval
-        if self.state is MemberState.JOINING:
+        joined = self.state is MemberState.JOINING
+        self._beats.succeeded(response.heartbeat_interval_ms, now, joined=joined)
+        if joined:
             self._transition(MemberState.STABLE)
             self.assigned = _NONE
             effects.append(Note("joined the group", {"member": self.member_id, "epoch": response.member_epoch}))
-        else:
-            self._join_backoff.succeeded()  # only now: a join that succeeds may be followed by a fence for ever
         self.epoch = response.member_epoch
-        if response.assignment is not None:
-            self.assigned = frozenset(
-                TopicIdPartition(bytes(topic.topic_id), number)
-                for topic in response.assignment.topic_partitions
-                for number in topic.partitions
-            )
-            fields = {"epoch": self.epoch, "partitions": len(self.assigned)}
+        if assigned is not None:
+            self.assigned = assigned
+            fields = {"epoch": self.epoch, "partitions": len(assigned)}
             effects.append(Note("the coordinator assigned partitions", fields))
 
     def _refused(
         self, response: ShareGroupHeartbeatResponse, code: ErrorCode, now: float, effects: list[Effect]
     ) -> None:
         """A heartbeat was answered with an error."""
-        if code in _FENCED or (code == ErrorCode.GROUP_ID_NOT_FOUND and self.state is MemberState.STABLE):
+        refusal = Refusal.of(code, member=self.state is MemberState.STABLE)
+        if refusal is Refusal.REMOVED:
             effects.append(Note("lost the membership", {"epoch": self.epoch, "reason": code.name}, warns=True))
-            first, pause = self._join_backoff.failures == 0, self._join_backoff.failed()
-            self._retry_at = now if first else now + pause
+            self._beats.removed(now)
             self._reset()
             self._transition(MemberState.UNJOINED)
-        elif code in _COORDINATOR_GONE:
+        elif refusal is Refusal.COORDINATOR_GONE:
             self._lose_coordinator(f"a heartbeat was answered {code.name}", now, effects)
-        elif code == ErrorCode.UNSUPPORTED_VERSION:
+        elif refusal is Refusal.UNSUPPORTED:
             self._fail(self._unsupported(response.error_message or code.name), effects)
-        elif code.retriable:
-            self._try_again(now)
+        elif refusal is Refusal.RETRIABLE:
+            self._beats.try_again(now)
         else:
             what = f"heartbeat to share group {self.config.group_id!r}"
             self._fail(error_for(code, what, response.error_message), effects)
 
-    def _try_again(self, now: float) -> None:
-        """Send everything again, after a pause."""
-        self._told = None
-        self._retry_at = now + self._beat_backoff.failed()
-
     def _lose_coordinator(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Look for the coordinator again. The membership and the assignment stay."""
-        self._beating = self._telling = self._told = None
+        self._beats.forget()
         self._search.lose(reason, now, effects)
 
     def _reset(self) -> None:
         """This is not a member any more."""
         self.epoch, self.assigned = JOIN_EPOCH, _NONE
-        self._beating = self._telling = self._told = None
+        self._beats.forget()
 
     def _fail(self, error: KafkaError, effects: list[Effect]) -> None:
         self.error = error
@@ -280,9 +250,3 @@ class ShareMember:
         self._tickets += 1
         effects.append(Send(self._tickets, request, to, timeout))
         return self._tickets
-
-
-def _is_valid(response: ShareGroupHeartbeatResponse) -> bool:
-    """Whether the epoch is that of a member, and the partitions exist."""
-    assigned = () if response.assignment is None else response.assignment.topic_partitions
-    return response.member_epoch > JOIN_EPOCH and all(number >= 0 for topic in assigned for number in topic.partitions)

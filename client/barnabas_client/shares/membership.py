@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas_client.logs import logger
-from barnabas_client.membership.consumer import Partitions
 from barnabas_client.membership.effects import Disconnect, Effect, Fail, Note, Send
+from barnabas_client.membership.heartbeats import Partitions
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network

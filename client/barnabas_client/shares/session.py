@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from barnabas_client.errors import error_for
-from barnabas_client.membership.consumer import Partitions, TopicIdPartition
+from barnabas_client.membership.heartbeats import Partitions, TopicIdPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.share_acknowledge import (
     AcknowledgementBatch,

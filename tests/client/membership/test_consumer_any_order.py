@@ -102,7 +102,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         if request.member_epoch == 0:
             assigned = assigned or frozenset()
-        awaited = send.ticket == self.machine._beating
+        awaited = send.ticket == self.machine._beats.ticket
         if awaited and code == ErrorCode.NONE:
             self.epoch = max(self.epoch, 1) + grows
             self.given = self.given if assigned is None else assigned

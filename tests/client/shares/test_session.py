@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_client.errors import KafkaConnectionError
-from barnabas_client.membership.consumer import TopicIdPartition
+from barnabas_client.membership.heartbeats import TopicIdPartition
 from barnabas_client.shares.session import Acknowledgement, LeaderSession, Limits, Run, merged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.share_acknowledge import (

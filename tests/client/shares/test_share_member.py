@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas_client.errors import KafkaConnectionError, UnsupportedVersionError
-from barnabas_client.membership.consumer import TopicIdPartition
 from barnabas_client.membership.effects import Effect, Fail, Send
+from barnabas_client.membership.heartbeats import TopicIdPartition
 from barnabas_client.membership.member import MemberConfig, MemberState
 from barnabas_client.shares.member import ShareMember
 from barnabas_protocol.errors import ErrorCode
