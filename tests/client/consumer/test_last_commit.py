@@ -60,7 +60,7 @@ async def test_a_run_that_ends_during_a_rebalance_commits(
 
     async with cooperative(broker, enable_auto_commit=False) as reader:
         run = asyncio.create_task(reader.run(handler, order="none", commit_interval_ms=60_000))
-        await until(lambda: reader._runner is not None and len(reader._runner._tasks) == 3)
+        await until(lambda: reader._runner is not None and len(reader._runner.handlers) == 3)
         broker.always(request_held, held(go))
         await rebalancing(broker, reader, state)
         broker.always(request_held, None)
@@ -69,7 +69,7 @@ async def test_a_run_that_ends_during_a_rebalance_commits(
         ending = asyncio.create_task(reader.stop()) if end == "stop" else None
         reader.wakeup()
         if state is MemberState.SYNCING:
-            await until(lambda: reader._runner is not None and reader._runner._end.done())
+            await until(lambda: reader._runner is not None and reader._runner.handlers.ending)
             go.set()
         await run
         if ending is not None:

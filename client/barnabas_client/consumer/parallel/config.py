@@ -1,4 +1,4 @@
-"""Settings of ``Consumer.run``, checked once."""
+"""Settings of ``Consumer.run`` and ``ShareConsumer.run``, checked once."""
 
 import inspect
 from collections.abc import Callable
@@ -19,26 +19,23 @@ HandlerOrder = Literal["partition", "key", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """The settings of ``Consumer.run``, which describes them and takes its defaults from here."""
+class HandlerConfig:
+    """The settings of ``ShareConsumer.run``, which ``Consumer.run`` has as well. They describe them and take their
+    defaults from here."""
 
     concurrency: int = 10
-    order: HandlerOrder = "partition"
     executor: Executor | None = None
     retries: int = 3
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
     dead_letter_topic: str | None = None
     producer: "Producer[Any, Any] | None" = None
-    max_in_flight: int = 10_000
-    max_in_flight_bytes: int = 67_108_864
     drain_timeout_ms: int | None = None
-    commit_interval_ms: int = 1_000
-    batch_size: int | None = None
-    batch_timeout_ms: int = 0
 
     def __post_init__(self) -> None:
         for name, least in _INTEGERS:
+            if not hasattr(self, name):
+                continue  # a setting of the other run
             value = getattr(self, name)
             if value is None and name in ("drain_timeout_ms", "batch_size"):
                 continue
@@ -46,16 +43,12 @@ class RunConfig:
                 raise TypeError(f"{name} is {value!r}: give an integer")
             if value < least:
                 raise ValueError(f"{name} is {value}: give at least {least}")
-        if self.order not in get_args(HandlerOrder):
-            raise ValueError(f'order is {self.order!r}: give "partition", "key" or "none"')
         if self.executor is not None and not isinstance(self.executor, Executor):
             raise TypeError(f"executor is {self.executor!r}: give a ThreadPoolExecutor or a ProcessPoolExecutor")
         if self.dead_letter_topic is not None and (
             not isinstance(self.dead_letter_topic, str) or not self.dead_letter_topic
         ):
             raise TypeError(f"dead_letter_topic is {self.dead_letter_topic!r}: give the topic's name")
-        if self.batch_timeout_ms and self.batch_size is None:
-            raise ValueError("batch_timeout_ms is given without batch_size: give both")
         if self.producer is not None and self.dead_letter_topic is None:
             raise ValueError("producer is given without dead_letter_topic: give both")
 
@@ -72,19 +65,43 @@ class RunConfig:
             raise TypeError("handler is a coroutine function: an executor runs plain ones. To do: leave executor out")
 
 
-class RunSettings(TypedDict, total=False):
-    """The arguments of ``Consumer.run`` except the handler, the producer and `batch_size`."""
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(HandlerConfig):
+    """The settings of ``Consumer.run``, which describes them and takes its defaults from here."""
+
+    order: HandlerOrder = "partition"
+    max_in_flight: int = 10_000
+    max_in_flight_bytes: int = 67_108_864
+    commit_interval_ms: int = 1_000
+    batch_size: int | None = None
+    batch_timeout_ms: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in get_args(HandlerOrder):
+            raise ValueError(f'order is {self.order!r}: give "partition", "key" or "none"')
+        if self.batch_timeout_ms and self.batch_size is None:
+            raise ValueError("batch_timeout_ms is given without batch_size: give both")
+
+
+class HandlerSettings(TypedDict, total=False):
+    """The arguments of ``ShareConsumer.run`` except the handler and the producer."""
 
     concurrency: int
-    order: HandlerOrder
     executor: Executor | None
     retries: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     dead_letter_topic: str | None
+    drain_timeout_ms: int | None
+
+
+class RunSettings(HandlerSettings, total=False):
+    """The arguments of ``Consumer.run`` except the handler, the producer and `batch_size`."""
+
+    order: HandlerOrder
     max_in_flight: int
     max_in_flight_bytes: int
-    drain_timeout_ms: int | None
     commit_interval_ms: int
     batch_timeout_ms: int
 

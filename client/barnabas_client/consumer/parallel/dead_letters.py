@@ -8,6 +8,7 @@ import traceback
 from typing import Any, Final
 
 from barnabas_client.config import ClientConfig
+from barnabas_client.consumer.parallel.config import HandlerConfig
 from barnabas_client.errors import error_for
 from barnabas_client.logs import logger
 from barnabas_client.producer.producer import Producer
@@ -108,6 +109,30 @@ class DeadLetters:
             dead_letter_topic=self.topic,
             reason=repr(error),
         )
+
+
+def dead_letters(
+    config: HandlerConfig, group: str | None, client: ClientConfig, *, deserialized: bool
+) -> DeadLetters | None:
+    """The dead letters of a run; None if it has no topic for them.
+
+    Args:
+        config: settings of the run.
+        group: the consumer's group.
+        client: settings of the consumer's client.
+        deserialized: whether the consumer has deserializers.
+
+    Raises:
+        TypeError: the consumer has deserializers, and no producer is given that undoes what they do.
+    """
+    if config.dead_letter_topic is None:
+        return None
+    if config.producer is None and deserialized:
+        raise TypeError(
+            "dead_letter_topic is given and the consumer has deserializers: consumed keys and values are no longer "
+            "bytes. To do: give a producer= whose serializers undo that, or deserialize in the handler"
+        )
+    return DeadLetters(config.dead_letter_topic, group, client, config.producer)
 
 
 def _producer(client: ClientConfig) -> Producer:

@@ -8,10 +8,7 @@ positions at the first record that is not finished: another run continues there.
 """
 
 import asyncio
-import inspect
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import BrokenExecutor, Executor
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
 from barnabas_client.checks import Offset
@@ -19,7 +16,8 @@ from barnabas_client.config import ClientConfig, ConsumerConfig
 from barnabas_client.consumer.commits import after_rebalance
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, call_listener, lost_method
 from barnabas_client.consumer.parallel.config import BatchHandler, Handler, RunConfig
-from barnabas_client.consumer.parallel.dead_letters import DeadLetters
+from barnabas_client.consumer.parallel.dead_letters import DeadLetters, dead_letters
+from barnabas_client.consumer.parallel.handlers import CannotRunError, Handlers
 from barnabas_client.consumer.parallel.work import Job, Order, Scheduler, Verdict
 from barnabas_client.consumer.subscription import Subscription
 from barnabas_client.errors import (
@@ -31,15 +29,12 @@ from barnabas_client.errors import (
 from barnabas_client.logs import logger
 from barnabas_client.network.retries import jitter
 from barnabas_client.structs import AnyRecord, TopicPartition
-from barnabas_client.tasks import resolve
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import KafkaError
 
 _log: Final = logger("barnabas_client.consumer")
 
 _POLL_MS: Final = 1_000
-#: Seconds that a cancelled handler has to clean up.
-_CLEANUP: Final = 5.0
 #: The last commit may fail with these: other members own the partitions by now, and repeat finished records.
 _HARMLESS: Final = (CommitFailedError, ConsumerStoppedError)
 
@@ -66,10 +61,6 @@ class RunConsumer(Protocol):
 
     async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
         """Commit and wait."""
-
-
-class _CannotRunError(Exception):
-    """Neither a retry nor a dead letter would help; the cause says why."""
 
 
 class Runner:
@@ -102,9 +93,9 @@ class Runner:
         self._subscription = subscription
         self._client = client
         self._settings = settings
-        self._handler: Callable[[Any], object] = handler
         self._config = config
-        self._dead_letters = _dead_letters(client, settings, config)
+        deserialized = settings.key_deserializer is not None or settings.value_deserializer is not None
+        self._dead_letters = dead_letters(config, settings.group_id, client, deserialized=deserialized)
         if settings.group_id is not None and settings.enable_auto_commit:
             raise IllegalStateError(
                 "run(): this consumer commits all records that were polled, finished or not. To do: make it with "
@@ -124,17 +115,12 @@ class Runner:
         milliseconds = config.drain_timeout_ms
         if milliseconds is None:
             milliseconds = (settings.rebalance_timeout_ms or settings.max_poll_interval_ms) // 2
-        self._drain_timeout = milliseconds / 1000
+        self.handlers: Handlers[Job] = Handlers(self, handler, config.executor, settings.group_id, milliseconds / 1000)
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[Job, asyncio.Task[None]] = {}
-        self._cancelled: set[Job] = set()
         self._paused: set[TopicPartition] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._committing = asyncio.Lock()
-        self._end: asyncio.Future[None] = self._loop.create_future()
-        self._failure: BaseException | None = None
-        self._over = asyncio.Event()
 
     # The run.
 
@@ -151,20 +137,20 @@ class Runner:
         outer = self._subscription.listener = _RunListener(self, inner)
         try:
             try:
-                await self._consume()
+                await self.handlers.until_end(self._poll_forever(), self._commit_forever())
             except (WakeupError, ConsumerStoppedError):
                 pass
             except BaseException:
                 await self._drain_all(quietly=True)
                 raise
-            await self._drain_all(quietly=self._failure is not None)
-            if self._failure is not None:
-                raise self._failure
+            await self._drain_all(quietly=self.handlers.failure is not None)
+            if self.handlers.failure is not None:
+                raise self.handlers.failure
         finally:
             self._clean_up()
             if self._subscription.listener is outer:
                 self._subscription.listener = inner
-            self._over.set()
+            self.handlers.over()
             if self._dead_letters is not None:
                 await self._dead_letters.stop()
 
@@ -174,45 +160,14 @@ class Runner:
         Raises:
             IllegalStateError: called in a handler.
         """
-        if asyncio.current_task() in self._tasks.values():
-            raise IllegalStateError(
-                "a handler cannot stop the consumer: that would wait for the handler to return. To do: call wakeup() "
-                "in the handler; run() returns then, and the consumer can be stopped"
-            )
-        self._drain_timeout = min(self._drain_timeout, timeout / 2)
-        self._finish(None)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._over.wait()
-        except TimeoutError:
-            _log.warning("a run did not end in time", group=self._settings.group_id)
-
-    def _finish(self, failure: BaseException | None) -> None:
-        if not self._end.done():
-            self._failure = failure
-            resolve(self._end, None)
-        elif failure is not None:
-            _log.error("an error while a run was ending", group=self._settings.group_id, reason=repr(failure))
-
-    async def _consume(self) -> None:
-        """Poll and commit until the run is to end, or polls or commits fail."""
-        poller = self._loop.create_task(self._poll_forever(), name="barnabas-run-poll")
-        committer = self._loop.create_task(self._commit_forever(), name="barnabas-run-commit")
-        try:
-            await asyncio.wait({poller, committer, self._end}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            poller.cancel()
-            committer.cancel()
-            await asyncio.gather(poller, committer, return_exceptions=True)
-        for task in (poller, committer):
-            if self._failure is None and not task.cancelled():
-                task.result()
+        await self.handlers.stop(timeout)
 
     async def _drain_all(self, *, quietly: bool) -> None:
         """Wait until running handlers are finished, and commit, after a rebalance in progress."""
-        self._finish(None)
+        self.handlers.end()
         try:
-            await self._drain(self._scheduler.hold(list(self._scheduler.partitions)), self._drain_timeout)
+            jobs = self._scheduler.hold(list(self._scheduler.partitions))
+            await self.handlers.drain(jobs, self.handlers.drain_timeout)
             # A run that fails or is cancelled ends soon, even if no broker answers.
             async with asyncio.timeout(self._settings.close_timeout_ms / 1000 if quietly else None):
                 await after_rebalance(self._commit, self._client)
@@ -225,7 +180,7 @@ class Runner:
 
     def _clean_up(self) -> None:
         """Put positions where another run continues, and end pauses."""
-        self._cancel(self._tasks)
+        self.handlers.cancel_all()
         if self._timer is not None:
             self._timer.cancel()
         assigned = self._consumer.assignment()
@@ -257,78 +212,40 @@ class Runner:
 
     def _start_jobs(self) -> None:
         """Start the jobs that may run, and the timer for the next retry."""
-        if self._end.done():
+        if self.handlers.ending:
             return
         for job in self._scheduler.start(self._loop.time()):
-            self._spawn(job, self._handle(job.record if self._config.batch_size is None else job.records))
+            self.handlers.handle(job, job.record if self._config.batch_size is None else job.records)
         if self._timer is not None:
             self._timer.cancel()
         deadline = self._scheduler.next_deadline()
         self._timer = None if deadline is None else self._loop.call_at(deadline, self._start_jobs)
 
-    def _spawn(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
-        task = self._tasks[job] = self._loop.create_task(work)
-        task.add_done_callback(partial(self._handled, job))
+    def finished(self, job: Job) -> None:
+        """See :class:`HandlerOwner`."""
+        self._scheduler.finished(job)
+        self._ended(job)
 
-    async def _handle(self, given: AnyRecord | list[AnyRecord]) -> None:
-        if self._config.executor is not None:
-            await self._in_executor(self._config.executor, given)
-            return
-        result = self._handler(given)
-        if not inspect.isawaitable(result):
-            raise _CannotRunError from TypeError(
-                f"the handler returned {result!r}: it is a plain function. To do: make it `async def`, or give an "
-                "executor= to run it in"
-            )
-        await result
+    def abandoned(self, job: Job) -> None:
+        """See :class:`HandlerOwner`."""
+        self._scheduler.abandoned(job)
+        self._ended(job)
 
-    async def _in_executor(self, executor: Executor, given: AnyRecord | list[AnyRecord]) -> None:
-        try:
-            future = executor.submit(self._handler, given)
-        except Exception as error:  # it is broken, or was shut down
-            raise _CannotRunError from error
-        wrapped = asyncio.wrap_future(future)
-        wrapped.add_done_callback(_retrieve)
-        try:
-            await asyncio.wait({wrapped})
-        except asyncio.CancelledError:
-            if not future.cancel():
-                await asyncio.wait({wrapped})  # it cannot be stopped, and records behind it must not overtake it
-            raise
-        try:
-            wrapped.result()
-        except BrokenExecutor as error:
-            raise _CannotRunError from error
+    def failed(self, job: Job, error: Exception) -> None:
+        """See :class:`HandlerOwner`."""
+        self._decide(job, error)
+        self._ended(job)
 
-    def _handled(self, job: Job, task: asyncio.Task[None]) -> None:
-        del self._tasks[job]
-        if task.cancelled():
-            if job in self._cancelled:
-                self._cancelled.discard(job)
-                self._scheduler.abandoned(job)
-            else:
-                self._failed(job, RuntimeError("the handler was cancelled from within"))
-        else:
-            error = task.exception()
-            if error is None:
-                self._cancelled.discard(job)
-                self._scheduler.finished(job)
-            elif isinstance(error, _CannotRunError):
-                self._scheduler.abandoned(job)
-                self._finish(error.__cause__)
-            elif isinstance(error, Exception):
-                self._failed(job, error)
-            else:  # such as KeyboardInterrupt
-                self._scheduler.abandoned(job)
-                self._finish(error)
+    def _ended(self, job: Job) -> None:
+        """A handler has ended: there may be room for more."""
         if job.partition in self._paused and self._scheduler.drained(job.partition):
             self._paused.discard(job.partition)
             if job.partition in self._consumer.assignment():
                 self._consumer.resume(job.partition)
         self._start_jobs()
 
-    def _failed(self, job: Job, error: Exception) -> None:
-        self._cancelled.discard(job)
+    def _decide(self, job: Job, error: Exception) -> None:
+        """Retry a job, write its dead letters, or end the run."""
         verdict = self._scheduler.failed(job, self._loop.time())
         where = {"topic": job.record.topic, "partition": job.record.partition, "offset": job.record.offset}
         if verdict is not Verdict.GIVE_UP:
@@ -340,50 +257,23 @@ class Runner:
                 f"raised for {job.partition} at offset {_offsets(job)}, attempt {job.attempts}; to continue after "
                 "such errors, give run() a dead_letter_topic"
             )
-            self._finish(error)
+            self.handlers.end(error)
         else:
-            self._spawn(job, self._write_dead_letter(self._dead_letters, job, error))
+            self.handlers.spawn(job, self._write_dead_letter(self._dead_letters, job, error))
 
     async def _write_dead_letter(self, dead_letters: DeadLetters, job: Job, error: Exception) -> None:
         try:
             for record in job.records:
                 await dead_letters.write(record, error, job.attempts)
         except Exception as failure:
-            raise _CannotRunError from failure
-
-    async def _drain(self, jobs: Collection[Job], timeout: float) -> None:
-        """Wait up to `timeout` seconds for jobs to finish, then cancel them and wait for their clean-up."""
-        tasks = {self._tasks[job] for job in jobs}
-        if not tasks:
-            return
-        try:
-            _, late = await asyncio.wait(tasks, timeout=timeout)
-            if late:
-                if timeout:
-                    _log.warning(
-                        "handlers are cancelled: they did not finish in time",
-                        handlers=len(late),
-                        drain_timeout_ms=round(timeout * 1000),
-                    )
-                self._cancel(jobs)
-                await asyncio.wait(late, timeout=_CLEANUP)
-        except asyncio.CancelledError:
-            self._cancel(jobs)
-            raise
-
-    def _cancel(self, jobs: Collection[Job]) -> None:
-        for job in jobs:
-            task = self._tasks.get(job)
-            if task is not None and not task.done() and job not in self._cancelled:
-                self._cancelled.add(job)
-                task.cancel()
+            raise CannotRunError from failure
 
     # Partitions are revoked or lost.
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
         """These partitions are about to be revoked: finish running handlers and commit."""
         try:
-            await self._drain(self._scheduler.hold(partitions), self._drain_timeout)
+            await self.handlers.drain(self._scheduler.hold(partitions), self.handlers.drain_timeout)
             await self._commit()
         except KafkaError as error:
             self._not_committed(error)
@@ -395,7 +285,7 @@ class Runner:
         if partitions:
             jobs = self._scheduler.hold(partitions)
             self._forget(partitions)
-            await self._drain(jobs, 0)
+            await self.handlers.drain(jobs, 0)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self._scheduler.forget(partitions)
@@ -456,24 +346,6 @@ class _RunListener(ConsumerRebalanceListener):
             await call_listener(lost_method(self._inner), lost)
 
 
-def _dead_letters(client: ClientConfig, settings: ConsumerConfig, config: RunConfig) -> DeadLetters | None:
-    if config.dead_letter_topic is None:
-        return None
-    deserialized = settings.key_deserializer is not None or settings.value_deserializer is not None
-    if config.producer is None and deserialized:
-        raise TypeError(
-            "dead_letter_topic is given and the consumer has deserializers: consumed keys and values are no longer "
-            "bytes. To do: give a producer= whose serializers undo that, or deserialize in the handler"
-        )
-    return DeadLetters(config.dead_letter_topic, settings.group_id, client, config.producer)
-
-
 def _offsets(job: Job) -> str:
     first, last = job.records[0].offset, job.records[-1].offset
     return str(first) if first == last else f"{first} to {last}"
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Retrieve an error that nothing waits for any more, so that asyncio does not log it."""
-    if not future.cancelled():
-        future.exception()

@@ -230,7 +230,7 @@ async def test_a_thread_that_does_not_end_delays_neither_rebalance_nor_stop(worl
             raise ValueError("too late for anybody to hear")
 
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("barnabas_client.consumer.parallel.runner._CLEANUP", 0.05)
+            patch.setattr("barnabas_client.consumer.parallel.handlers._CLEANUP", 0.05)
             run = asyncio.create_task(consumer.run(handler, executor=pool, drain_timeout_ms=0))
             await started.wait()
             consumer.wakeup()

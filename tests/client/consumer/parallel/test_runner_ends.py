@@ -131,7 +131,7 @@ async def test_handlers_of_lost_partitions_are_cancelled_at_once(world: World) -
     consumer.subscribe([world.topic], listener=Listener())
     async with consumer:
         run = asyncio.create_task(consumer.run(handler))
-        await reach(lambda: consumer._runner is not None and bool(consumer._runner._tasks))
+        await reach(lambda: consumer._runner is not None and len(consumer._runner.handlers) > 0)
         async with Admin(bootstrap_servers=world.servers) as admin:
             (found,) = await admin.describe_consumer_groups([world.group])
         await asyncio.to_thread(put_out, world.servers, world.group, found.members[0].member_id)
@@ -153,7 +153,7 @@ async def test_a_cancelled_run_finishes_running_handlers(world: World) -> None:
         run = asyncio.create_task(consumer.run(handler, order="none", concurrency=4))
         await started.wait()
         run.cancel()
-        await reach(lambda: consumer._runner is not None and consumer._runner._end.done())
+        await reach(lambda: consumer._runner is not None and consumer._runner.handlers.ending)
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -176,7 +176,7 @@ async def test_a_second_cancellation_does_not_wait(world: World) -> None:
         run = asyncio.create_task(consumer.run(handler))
         await started.wait()
         run.cancel()
-        await reach(lambda: consumer._runner is not None and consumer._runner._end.done())
+        await reach(lambda: consumer._runner is not None and consumer._runner.handlers.ending)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -202,7 +202,7 @@ async def test_a_stop_ends_the_run_first(world: World, by_hand: bool) -> None:
     run = asyncio.create_task(consumer.run(handler, order="none", concurrency=3))
     await started.wait()
     stop = asyncio.create_task(consumer.stop())
-    await reach(lambda: consumer._runner is not None and consumer._runner._end.done())
+    await reach(lambda: consumer._runner is not None and consumer._runner.handlers.ending)
     go.set()
     await asyncio.gather(run, stop)
     assert world.handled == 3
