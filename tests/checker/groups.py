@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -23,6 +24,8 @@ T = TypeVar("T")
 POLL: Final = 0.2
 #: Seconds before a member whose client has failed begins anew.
 _PAUSE: Final = 0.5
+#: The error of an operation whose call of the library has not returned.
+NO_RETURN: Final = "no return"
 #: Settings that the consumer protocol does not have: the broker has them.
 _CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms")
 
@@ -54,6 +57,10 @@ class Plan:
     poll_interval_ms: int | None = None
 
 
+class NotReturned(KafkaException):
+    """A call has not returned in time; it goes on in a thread that is left behind."""
+
+
 class Group:
     """The members of a group, each in a thread. They subscribe to a topic, poll and commit.
 
@@ -67,7 +74,7 @@ class Group:
         client: settings of all members.
         seed: of all random choices.
         limit: seconds for a request. A call of the library that does not return is abandoned after twice as long, with
-            an unknown outcome.
+            an unknown outcome, and the member begins a new life.
         enter: called in the thread of each member before it begins, with its number.
     """
 
@@ -193,7 +200,7 @@ class Group:
             try:
                 self._live(f"{process} life {life}", number, settings, polls, stall)
             except KafkaException:
-                self._ending.wait(_PAUSE)  # a fatal error of its client
+                self._ending.wait(_PAUSE)  # its client is of no use any more
             if self._ending.is_set():
                 return
 
@@ -215,7 +222,7 @@ class Group:
         """Join the group, poll and commit, and leave it. After half of the polls, commit `stall` seconds late.
 
         Raises:
-            KafkaException: a fatal error of the client.
+            KafkaException: a fatal error of the client, or a poll that does not return.
         """
         consumer = Consumer(settings)
         self._living[number] = process
@@ -223,6 +230,8 @@ class Group:
         taken: set[int] = set()
         #: What has been read and not committed.
         ahead: dict[int, int] = {}
+        #: Whether the consumer is in a poll that has not returned. Closing it then would free what the poll uses.
+        stuck = False
 
         def assigned(consumer: Consumer, places: list[TopicPartition]) -> None:
             gained = [each.partition for each in places]
@@ -245,7 +254,12 @@ class Group:
                 if self._ending.is_set() or (count >= polls and not self._settling.is_set()):
                     return
                 operation = self._history.invoke(process, Kind.POLL, group=self._id)
-                poll, read = read_records(consumer, self._topic)
+                try:
+                    poll, read = within(2 * self._limit, partial(read_records, consumer, self._topic))
+                except KafkaException as error:
+                    stuck = isinstance(error, NotReturned)
+                    self._history.complete(operation, Outcome.UNKNOWN, error=str(error))
+                    raise
                 self._history.complete(operation, Outcome.OK, [poll], rebalanced=frozenset(moved))
                 ahead.update({partition: offset for partition, offset in read.items() if partition not in taken})
                 if stall and count == polls // 2:
@@ -257,7 +271,8 @@ class Group:
                 moved.clear()
                 taken.clear()
         finally:
-            close(consumer, self._limit)
+            if not stuck:
+                close(consumer, self._limit)
             with self._changed:
                 del self._living[number]
                 self._history.do(process, Kind.CRASH, group=self._id)
@@ -354,7 +369,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     synchronous commit, which has no timeout, of a member that has lost its group meanwhile.
 
     Raises:
-        KafkaException: of the call; also if it has not returned in so many seconds.
+        KafkaException: of the call; :class:`NotReturned` if it has not returned in so many seconds.
     """
     returned: Future[T] = Future()
 
@@ -366,5 +381,5 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([returned], seconds).done:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no return in {seconds:.0f} s"))
+        raise NotReturned(KafkaError(KafkaError._TIMED_OUT, f"{NO_RETURN} in {seconds:.0f} s"))
     return returned.result()

@@ -20,7 +20,7 @@ from pathlib import Path
 from barnabas_client import Admin, Consumer, KafkaError, NewTopic, TopicPartition
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.checker.checker import check
-from tests.checker.groups import CONSUMER, COOPERATIVE, EAGER, Plan
+from tests.checker.groups import CONSUMER, COOPERATIVE, EAGER, NO_RETURN, Plan
 from tests.checker.history import History, Kind, Outcome
 from tests.checker.workload import Workload, serves_transactions
 from tests.cluster.harness import eventually
@@ -373,6 +373,7 @@ def _group_figures(stand: Stand, history: History) -> str:
         f"{with_outcome(history, Outcome.OK, Kind.GAIN)} gains, "
         f"{with_outcome(history, Outcome.OK, Kind.COMMIT)} commits acknowledged and "
         f"{with_outcome(history, Outcome.UNKNOWN, Kind.COMMIT)} refused or without answer, "
+        f"{sum(NO_RETURN in each.error for each in history.operations)} calls that did not return, "
         f"{changes['up']} upgrades and {changes['down']} downgrades"
     )
 
