@@ -16,10 +16,10 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.shares.ports import StateBatch
+from barnabas_broker.shares.ports import MOST_BATCHES, StateBatch
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.shares.service import ShareCoordinator
-from barnabas_broker.shares.state import Answer
+from barnabas_broker.shares.state import TOO_MANY_BATCHES, Answer
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages import delete_share_group_state as delete
@@ -59,6 +59,8 @@ def _read(coordinator: ShareCoordinator, key: ShareKey, asked: read.ReadStatePar
 
 
 def _write(coordinator: ShareCoordinator, key: ShareKey, asked: write.WriteStatePartitionData) -> _Given:
+    if len(asked.state_batches) > MOST_BATCHES:
+        return TOO_MANY_BATCHES
     return coordinator.write(
         key,
         asked.state_epoch,

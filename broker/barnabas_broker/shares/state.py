@@ -8,6 +8,9 @@ number of updates a write is a whole snapshot, so that a replay needs no older r
 - The state epoch, which the group coordinator raises when the group starts again at another offset: what a leader
   writes that has read the state before is refused (FENCED_STATE_EPOCH).
 
+A state has at most :data:`~barnabas_broker.shares.ports.MOST_BATCHES` batches: a write that brings more, or after which
+the state had more, is refused (INVALID_REQUEST).
+
 Source: Kafka's ``ShareCoordinatorShard`` and ``PersisterStateBatchCombiner``.
 """
 
@@ -17,7 +20,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.result import Result
-from barnabas_broker.shares.ports import ShareState, StateBatch
+from barnabas_broker.shares.ports import MOST_BATCHES, ShareState, StateBatch
 from barnabas_protocol.errors import ErrorCode
 
 #: The start offset that is not known yet, and an unknown number.
@@ -95,6 +98,10 @@ Decision = Result[StateRecord, Answer, None]
 _DONE: Final = Answer(ErrorCode.NONE)
 #: The summary of a share partition that has no state.
 _NO_SUMMARY: Final = Answer(ErrorCode.NONE, None, ShareState(0, UNKNOWN, UNKNOWN, ()))
+#: The answer to a write after which the state had more batches than :data:`MOST_BATCHES`.
+TOO_MANY_BATCHES: Final = Answer(
+    ErrorCode.INVALID_REQUEST, f"The state of a share partition has at most {MOST_BATCHES} batches."
+)
 
 
 def refused(error: ErrorCode, message: str | None = None) -> Decision:
@@ -185,10 +192,15 @@ class SharePartitionState:
             return refused(ErrorCode.FENCED_LEADER_EPOCH)
         if state_epoch != UNKNOWN and state_epoch < state.state_epoch:
             return refused(ErrorCode.FENCED_STATE_EPOCH)
+        if len(batches) > MOST_BATCHES:
+            return Result(response=TOO_MANY_BATCHES)
         if start_offset < UNKNOWN or any(not _valid(batch) for batch in batches):
             return refused(ErrorCode.INVALID_REQUEST, "An offset, a delivery state or a delivery count is not valid.")
         new = combined((), batches, start_offset)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, new)
+        # Merged only if there may be too many: `apply` merges all writes.
+        if len(state.batches) + len(new) > MOST_BATCHES and len(_merged(state, update).batches) > MOST_BATCHES:
+            return Result(response=TOO_MANY_BATCHES)
         return Result((self._written(state, update, max(state_epoch, state.state_epoch), now_ms),), _DONE)
 
     def delete(self) -> Decision:
@@ -229,32 +241,52 @@ def combined(
         new: others; both may overlap, and may be in any order.
         start_offset: what is before it is left out; -1 leaves out nothing.
     """
-    waiting = sorted(
-        (batch for batch in (*batches, *new) if batch.last_offset >= start_offset), key=lambda batch: batch.first_offset
-    )
+    waiting = sorted(batch for batch in (*batches, *new) if batch.last_offset >= start_offset)
     merged: list[StateBatch] = []
     #: The batches that contain `at`, best first.
     open_: list[tuple[int, int, int]] = []
-    at, index = start_offset, 0
-    while index < len(waiting) or open_:
+    at, index, count = start_offset, 0, len(waiting)
+    while index < count or open_:
         if not open_:
-            at = max(at, waiting[index].first_offset)
-        while index < len(waiting) and waiting[index].first_offset <= at:
+            batch = waiting[index]
+            index += 1
+            while index < count and waiting[index][:2] == batch[:2]:
+                batch = max(batch, waiting[index], key=_rank)
+                index += 1
+            at = max(at, batch.first_offset)
+            if index == count or waiting[index].first_offset > batch.last_offset:
+                # Most batches overlap no other one: they need no heap.
+                _extend(merged, batch if at == batch.first_offset else batch._replace(first_offset=at))
+                at = batch.last_offset + 1
+                continue
+            heappush(open_, (-batch.delivery_count, -batch.state, batch.last_offset))
+        while index < count and waiting[index].first_offset <= at:
             batch = waiting[index]
             heappush(open_, (-batch.delivery_count, -batch.state, batch.last_offset))
             index += 1
-        count, state, last = open_[0]
+        deliveries, state, last = open_[0]
         if last < at:
             heappop(open_)
             continue
-        until = last if index == len(waiting) else min(last, waiting[index].first_offset - 1)
-        before = merged[-1] if merged else None
-        if before and before.last_offset == at - 1 and (before.delivery_count, before.state) == (-count, -state):
-            merged[-1] = replace(before, last_offset=until)
-        else:
-            merged.append(StateBatch(at, until, -state, -count))
+        until = last if index == count else min(last, waiting[index].first_offset - 1)
+        _extend(merged, StateBatch(at, until, -state, -deliveries))
         at = until + 1
     return tuple(merged)
+
+
+def _rank(batch: StateBatch) -> tuple[int, int]:
+    """Of two batches with the same offsets the one with the higher rank applies."""
+    return batch.delivery_count, batch.state
+
+
+def _extend(merged: list[StateBatch], batch: StateBatch) -> None:
+    """Append a batch, or let the one before it end later, if both are one."""
+    if merged:
+        first, last, state, count = merged[-1]
+        if last == batch.first_offset - 1 and state == batch.state and count == batch.delivery_count:
+            merged[-1] = StateBatch(first, batch.last_offset, state, count)
+            return
+    merged.append(batch)
 
 
 def _merged(state: Snapshot, update: Update) -> Snapshot:

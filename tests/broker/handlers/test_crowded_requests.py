@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,8 @@ from barnabas_broker.collector import bounded
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.handlers.table import join
 from barnabas_broker.security.bindings import AclBinding
+from barnabas_broker.shares.ports import MOST_BATCHES
+from barnabas_broker.shares.records import ShareKey
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.codec import decode_response, encode_request
 from barnabas_protocol.errors import ErrorCode
@@ -30,6 +33,12 @@ from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas_protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateData,
+    InitializeStatePartitionData,
+)
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -38,6 +47,13 @@ from barnabas_protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from barnabas_protocol.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateBatch,
+    WriteStateData,
+    WriteStatePartitionData,
+)
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.broker.conftest import StartBroker
@@ -261,6 +277,39 @@ async def test_invalid_names_of_topics_that_metadata_should_create_do_not_hold_t
     costs: list[float] = []
     while len(costs) < ATTEMPTS and min(costs, default=HELD) >= HELD:
         costs.append((await cost(broker, frame))[0])
+    assert min(costs) < HELD
+
+
+async def test_the_largest_states_of_share_partitions_do_not_hold_the_loop(start_broker: StartBroker) -> None:
+    broker = await start_broker(share_coordinator_snapshot_update_records_per_snapshot="0")
+    topic_id = await prepared(broker)
+    key = ShareKey(NAME, UUID(bytes=topic_id), 0)
+    async with await Wire.connect(broker.port) as wire:
+        find = FindCoordinatorRequest(key_type=2, coordinator_keys=[key.name])
+        while (await wire.ask(find, 6, FindCoordinatorResponse)).coordinators[0].error_code in _LOADING:
+            pass
+        first = InitializeStatePartitionData(partition=0, state_epoch=0, start_offset=0)
+        request = InitializeShareGroupStateRequest(
+            group_id=NAME, topics=[InitializeStateData(topic_id=topic_id, partitions=[first])]
+        )
+        while (await wire.ask(request, 0, InitializeShareGroupStateResponse)).results[0].partitions[
+            0
+        ].error_code in _LOADING:
+            pass
+    batches = [
+        WriteStateBatch(first_offset=offset, last_offset=offset, delivery_state=2 + offset % 2 * 2, delivery_count=1)
+        for offset in range(MOST_BATCHES)
+    ]
+    written = WriteStatePartitionData(
+        partition=0, state_epoch=0, leader_epoch=0, start_offset=-1, state_batches=batches
+    )
+    write = WriteShareGroupStateRequest(group_id=NAME, topics=[WriteStateData(topic_id=topic_id, partitions=[written])])
+    frame = encode_request(write, 1, 1, "test")
+    costs: list[float] = []
+    while len(costs) < ATTEMPTS and min(costs, default=HELD) >= HELD:
+        costs.append((await cost(broker, frame))[0])
+    answer = decode_response(WriteShareGroupStateResponse, 1, await answered(broker, write, 1))
+    assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
     assert min(costs) < HELD
 
 

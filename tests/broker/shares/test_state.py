@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.shares.ports import ShareState, StateBatch
+from barnabas_broker.shares.ports import MOST_BATCHES, ShareState, StateBatch
 from barnabas_broker.shares.state import Decision, SharePartitionState, Snapshot, Update, combined
 from barnabas_protocol.errors import ErrorCode
 
@@ -126,6 +126,17 @@ def test_a_state_must_be_initialized() -> None:
     assert driver.do(driver.machine.delete()) is E.NONE
     assert driver.machine.summary().state == ShareState(0, -1, -1, ())
     assert driver.log == [] and driver.machine.gone
+
+
+def test_a_state_has_a_bounded_number_of_batches(driver: Driver) -> None:
+    many = [batch(10 + offset, 10 + offset, (ACKNOWLEDGED, ARCHIVED)[offset % 2]) for offset in range(MOST_BATCHES)]
+    assert driver.write(*many, many[0]) is E.INVALID_REQUEST
+    assert driver.write(*many) is E.NONE
+    assert driver.write(*many) is E.NONE  # of the same records
+    before = driver.machine.snapshot
+    assert driver.write(batch(MOST_BATCHES + 50, MOST_BATCHES + 60)) is E.INVALID_REQUEST
+    assert driver.machine.snapshot == before
+    assert driver.write(batch(MOST_BATCHES + 50, MOST_BATCHES + 60), start=12) is E.NONE
 
 
 def test_what_is_written_is_read(driver: Driver) -> None:
