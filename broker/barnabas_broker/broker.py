@@ -240,7 +240,9 @@ class BrokerServer:
         security = BrokerSecurity(certificates.of(config[INTER_BROKER_LISTENER_NAME]), listeners.own)
         coordinators = open_coordinators(stack, config, node_id, cluster, replicas, regexes, slicer, security, clock)
         dead_letters = DeadLetterTopics(config, cluster, replicas, coordinators.peers, clock.wall_ms, time.monotonic)
-        queues = SharePartitions(config, cluster, replicas, coordinators.persister, dead_letters, slicer, clock)
+        queues = SharePartitions(
+            config, cluster, replicas, coordinators.persister, dead_letters, slicer, clock, coordinators.publish
+        )
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
         authorizer = open_authorizer(config, cluster, audit)
@@ -402,6 +404,7 @@ class BrokerServer:
         directory.maintain(services.wall_ms())
         services.audit.tick()
         services.groups.report_repeated()
+        services.queues.tick()
         services.quotas.tick(services.now())
         if self._parts.stores.member is not None and directory.failure is not None and not self.failed.is_set():
             log.error("broker stops, so that others lead its partitions", reason=directory.failure)

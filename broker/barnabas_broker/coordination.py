@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +39,8 @@ from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Account, Slicer, Work
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
+from barnabas_explain.catalog import GroupEvent
+from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -90,6 +92,12 @@ class Coordinators(NamedTuple):
             self.share_groups.topics_deleted()
         self.persister.leaders_changed()
         self.reconcile()
+
+    def publish(self, group_id: str, event: GroupEvent) -> None:
+        """Publish an event of a share group whose records this broker delivers."""
+        with suppress(KafkaError):
+            event = event.changed(generation=self.share_groups.find(group_id).epoch)
+        self.groups.publish(group_id, event)
 
     def reconcile(self) -> None:
         """Load the partitions that this broker leads now, unload the others."""

@@ -27,6 +27,7 @@ from barnabas_explain.members import (
     moves_between,
 )
 from barnabas_explain.words import MAX_NAMED, Told
+from barnabas_protocol.counts import counted
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
@@ -102,6 +103,15 @@ FIELDS: Final = {
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
     "topic": "the name of the topic",
+    "partition": "the number of the partition",
+    "owner": "the member that had the records",
+    "first_offset": "the first of the records; other records may be between it and the last one",
+    "last_offset": "the last of the records",
+    "deliveries": "how often one of the records was delivered, at most",
+    "lock_ms": "how long a lock lasts",
+    "limit": "the configuration `share.delivery.count.limit` of the group",
+    "letters": "the topic for dead letters",
+    "failed": "the number of records that should have become dead letters, and did not",
     "offsets": "the number of offsets",
     "keys": "topics and partitions of the first offsets",
     "expired": "whether the offsets of the group expired",
@@ -114,7 +124,7 @@ FIELDS: Final = {
     "more": "instead of the other fields: so many more gaps of this kind follow",
     "first": "the first generation without a record",
     "last": "the last generation without a record",
-    "records": "the number of records that are missing, or that may not count",
+    "records": "the number of records: of a share partition; that are missing, or that may not count",
     "offset": "the offset of the record",
     "timestamp": "its time, if it cannot be right",
     "back_ms": "by how much the record is older than the one before",
@@ -1207,6 +1217,185 @@ class ShareOffsetsAltered(GroupEvent):
 
     def sentence(self) -> Told:
         return Told(f"{words.capital(self.clause().text)}.")
+
+
+@fields
+class ShareRecords(GroupEvent):
+    """An event of records of one partition; what happened to several of them within some seconds is one event.
+
+    Classes with slots that are made anew (:func:`fields`) cannot use ``super()``: subclasses name this one.
+    """
+
+    of_epochs = True
+
+    topic: str
+    partition: int
+    owner: Member | None = None
+    records: int
+    first_offset: int
+    last_offset: int
+    deliveries: int | None = None
+
+    def joined(self, later: Self) -> Self:
+        """Make one event of this one and a later one of the same type."""
+        return self.changed(
+            records=self.records + later.records,
+            first_offset=min(self.first_offset, later.first_offset),
+            last_offset=max(self.last_offset, later.last_offset),
+            deliveries=max(self.deliveries or 0, later.deliveries or 0) or None,
+        )
+
+    def kin(self) -> tuple[object, ...]:
+        """Events with the same value may become one explanation."""
+        return self.type, self.topic, self.partition, None if self.owner is None else self.owner.name
+
+    @property
+    def where(self) -> str:
+        """The partition, in words."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def _who(self) -> str:
+        return "a member" if self.owner is None else self.owner.name
+
+    @property
+    def _which(self) -> str:
+        first, last = self.first_offset, self.last_offset
+        between = f"offset {first:,}" if first == last else f"offsets {first:,} to {last:,}"
+        return f"{words.count(self.records, 'record')} of {self.where} ({between})"
+
+    @property
+    def _delivered(self) -> str:
+        most, one = self.deliveries or 1, self.first_offset == self.last_offset
+        if one or most == 1:
+            return f"delivered {words.times(most)} so far"
+        return f"delivered up to {words.times(most)} so far"
+
+    def sentence(self) -> Told:
+        return Told(f"{words.capital(self._text())}.", self._remedy())
+
+    def _text(self) -> str:
+        return self._which
+
+    def _remedy(self) -> str | None:
+        return None
+
+
+@event("share_locks_expired")
+class ShareLocksExpired(ShareRecords):
+    """The locks of records expired: the member did not acknowledge them in time, and they are delivered again."""
+
+    lock_ms: float
+
+    def _text(self) -> str:
+        lock = words.ms(self.lock_ms)
+        return f"{self._who} did not acknowledge {self._which} within the lock of {lock}; {self._delivered}"
+
+    def _remedy(self) -> str:
+        return (
+            "Probably the member is slower than its lock, or it hangs: fetch fewer records at a time"
+            " (max.poll.records), renew the locks of slow ones, or raise share.record.lock.duration.ms of the group"
+            " (group.share.record.lock.duration.ms of the broker)."
+        )
+
+
+@event("share_records_released")
+class ShareRecordsReleased(ShareRecords):
+    """A member released records: they are delivered again."""
+
+    def _text(self) -> str:
+        return f"{self._who} released {self._which}; {self._delivered}"
+
+    def _remedy(self) -> str | None:
+        if (self.deliveries or 1) < 2:
+            return None
+        return (
+            "Records that are released again and again reach group.share.delivery.count.limit, and are archived: look"
+            " in the member's log why it does not accept them."
+        )
+
+
+@event("share_records_rejected")
+class ShareRecordsRejected(ShareRecords):
+    """A member rejected records: they are not delivered any more."""
+
+    def _text(self) -> str:
+        return f"{self._who} rejected {self._which}, which are not delivered any more; {self._delivered}"
+
+
+@event("share_records_archived")
+class ShareRecordsArchived(ShareRecords):
+    """Records reached the delivery limit: they are not delivered any more."""
+
+    limit: int
+
+    def _text(self) -> str:
+        limit = counted(self.limit, "delivery", "deliveries")
+        return f"{self._which} reached the limit of {limit} and are not delivered any more; {self._who} had them last"
+
+    def _remedy(self) -> str:
+        return (
+            "No member accepted them: look in the members' logs for these offsets. errors.deadletterqueue.topic.name of"
+            " the group keeps such records; if more attempts may help, raise share.delivery.count.limit of the group"
+            " (group.share.delivery.count.limit of the broker)."
+        )
+
+
+@event("share_dead_letters")
+class ShareDeadLetters(ShareRecords):
+    """Records were written to a topic for dead letters, or should have been."""
+
+    letters: str
+    failed: int
+    error: str | None = None
+
+    def joined(self, later: Self) -> Self:
+        return ShareRecords.joined(self, later).changed(failed=self.failed + later.failed)
+
+    def kin(self) -> tuple[object, ...]:
+        return *ShareRecords.kin(self), self.letters, self.error
+
+    def _text(self) -> str:
+        if self.error is None:
+            return f"{self._which} became dead letters in {self.letters}"
+        lost = words.count(self.failed, "record")
+        return f"{lost} of {self.where} should have become dead letters in {self.letters}, and did not: {self.error}"
+
+    def _remedy(self) -> str | None:
+        if self.error is None:
+            return None
+        return (
+            f"They are not delivered any more, and stay in {self.topic} until its retention deletes them. The topic for"
+            " dead letters must exist, and have errors.deadletterqueue.group.enable."
+        )
+
+
+@event("share_window_blocked")
+class ShareWindowBlocked(ShareRecords):
+    """The window of a share partition is full, and one record holds back its start and all later records."""
+
+    waited_ms: float
+
+    def joined(self, later: Self) -> Self:
+        return later
+
+    def kin(self) -> tuple[object, ...]:
+        return *ShareRecords.kin(self), self.first_offset
+
+    def _text(self) -> str:
+        has = "waits to be delivered again" if self.owner is None else f"is with {self.owner.name}"
+        size, waited = words.count(self.records, "record"), words.ms(self.waited_ms)
+        return (
+            f"the window of {self.where} is full ({size}): for {waited} its start has waited for the record at offset"
+            f" {self.first_offset:,}, which {has}; {self._delivered}"
+        )
+
+    def _remedy(self) -> str:
+        return (
+            "Later records are delivered when this one is accepted, rejected or archived. How long a member may keep it"
+            " is share.record.lock.duration.ms of the group (group.share.record.lock.duration.ms of the broker); how"
+            " large the window is, share.partition.max.record.locks (group.share.partition.max.record.locks)."
+        )
 
 
 # Offsets

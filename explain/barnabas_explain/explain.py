@@ -54,6 +54,7 @@ from barnabas_explain.catalog import (
     RegexResolved,
     ShareOffsetsAltered,
     SharePartitionsOpened,
+    ShareRecords,
     SubscriptionChanged,
     TopicChanged,
     in_words,
@@ -69,6 +70,8 @@ from barnabas_explain.words import MAX_NAMED, Told, count, ms
 _SLOW_MS: Final = 1_000
 #: Events before a change among which its cause is looked for.
 _LOOK_BACK: Final = 1_000
+#: Ms between two events of the records of a share group that become one explanation.
+_TOGETHER_MS: Final = 90_000
 
 E = TypeVar("E", bound=GroupEvent)
 
@@ -163,6 +166,7 @@ def explain(
     epochs = [
         *_explain_migrations(everything, findings, since, generation),
         *_explain_epochs(everything, findings, since, generation),
+        *_explain_records(everything, since, generation),
     ]
     rebalances = [
         rebalance
@@ -310,6 +314,8 @@ def _explain_epochs(
     for at, event in enumerate(events):
         if not event.of_epochs:
             continue
+        if isinstance(event, ShareRecords):
+            continue
         alone = event.sentence()
         if isinstance(event, EpochBumped):
             text, remedy = _cause_of_epoch(event, _before(events, at), findings)
@@ -330,6 +336,30 @@ def _explain_epochs(
             if isinstance(event, AssignorFailed):
                 current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
     return _selected([each for each in explanations if id(each.events[0]) not in causes], since, generation)
+
+
+def _explain_records(events: list[GroupEvent], since: int | None, generation: int | None) -> list[Explanation]:
+    """Explain what happened to the records of a share group; what happens again soon is one explanation."""
+    explanations: list[Explanation] = []
+    newest: dict[tuple[object, ...], tuple[Explanation, ShareRecords]] = {}
+    for event in events:
+        if not isinstance(event, ShareRecords) or (since is not None and event.time < since):
+            continue
+        told, joined = newest.get(event.kin(), (None, event))
+        if told is None or event.time - told.events[-1].time > _TOGETHER_MS:
+            told, joined = Explanation(event.time, event.generation, ""), event
+            explanations.append(told)
+        else:
+            joined = joined.joined(event)
+        told.events.append(event)
+        newest[event.kin()] = told, joined
+        told.text, told.remedy = joined.sentence()
+    for each in explanations:
+        if len(each.events) > 1:
+            each.details.append(
+                f"This was recorded {words.times(len(each.events))} until {words.clock(each.events[-1].time)}."
+            )
+    return _selected(explanations, since, generation)
 
 
 def _selected(explanations: list[Explanation], since: int | None, generation: int | None) -> list[Explanation]:

@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from barnabas_explain import words
-from barnabas_explain.catalog import EpochBumped, GroupEvent, ShareOffsetsAltered, SharePartitionsOpened
+from barnabas_explain.catalog import (
+    EpochBumped,
+    GroupEvent,
+    ShareDeadLetters,
+    ShareLocksExpired,
+    ShareOffsetsAltered,
+    SharePartitionsOpened,
+    ShareRecordsArchived,
+    ShareRecordsRejected,
+    ShareRecordsReleased,
+    ShareWindowBlocked,
+)
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
@@ -42,3 +53,109 @@ def test_causes_of_the_epoch_of_a_share_group(
     assert told.text == f"Epoch 3: {without}.", "its trigger was not read"
     (told,) = explain(read([trigger]))
     assert told.text == f"{words.capital(text)}.", "no epoch has followed"
+
+
+OWNER = {"member_id": "m1", "client_id": "worker", "host": "/h", "instance_id": None}
+ONE: dict[str, Any] = {"topic": "t", "partition": 0, "owner": OWNER, "records": 1, "first_offset": 7, "last_offset": 7}
+SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset": 1200}
+
+
+@pytest.mark.parametrize(
+    ("event_type", "data", "text", "remedy"),
+    [
+        (
+            ShareLocksExpired,
+            {**SOME, "deliveries": 2, "lock_ms": 30_000},
+            "Worker (h) did not acknowledge 3 records of t-0 (offsets 1,000 to 1,200) within the lock of 30 s;"
+            " delivered up to twice so far.",
+            "group.share.record.lock.duration.ms",
+        ),
+        (
+            ShareRecordsReleased,
+            {**ONE, "deliveries": 1},
+            "Worker (h) released 1 record of t-0 (offset 7); delivered once so far.",
+            None,
+        ),
+        (
+            ShareRecordsReleased,
+            {**ONE, "deliveries": 4},
+            "Worker (h) released 1 record of t-0 (offset 7); delivered 4 times so far.",
+            "group.share.delivery.count.limit",
+        ),
+        (
+            ShareRecordsRejected,
+            {**ONE, "owner": None},
+            "A member rejected 1 record of t-0 (offset 7), which are not delivered any more; delivered once so far.",
+            None,
+        ),
+        (
+            ShareRecordsArchived,
+            {**SOME, "deliveries": 5, "limit": 5},
+            "3 records of t-0 (offsets 1,000 to 1,200) reached the limit of 5 deliveries and are not delivered any"
+            " more; worker (h) had them last.",
+            "group.share.delivery.count.limit",
+        ),
+        (
+            ShareDeadLetters,
+            {**SOME, "letters": "dlq.t", "failed": 0},
+            "3 records of t-0 (offsets 1,000 to 1,200) became dead letters in dlq.t.",
+            None,
+        ),
+        (
+            ShareDeadLetters,
+            {**SOME, "records": 0, "letters": "dlq.t", "failed": 3, "error": "POLICY_VIOLATION"},
+            "3 records of t-0 should have become dead letters in dlq.t, and did not: POLICY_VIOLATION.",
+            "errors.deadletterqueue.group.enable",
+        ),
+        (
+            ShareWindowBlocked,
+            {**ONE, "records": 2000, "deliveries": 3, "waited_ms": 12_000},
+            "The window of t-0 is full (2,000 records): for 12 s its start has waited for the record at offset 7, which"
+            " is with worker (h); delivered 3 times so far.",
+            "group.share.partition.max.record.locks",
+        ),
+        (
+            ShareWindowBlocked,
+            {**ONE, "owner": None, "records": 2000, "deliveries": 1, "waited_ms": 12_000},
+            "The window of t-0 is full (2,000 records): for 12 s its start has waited for the record at offset 7, which"
+            " waits to be delivered again; delivered once so far.",
+            "group.share.partition.max.record.locks",
+        ),
+    ],
+)
+def test_what_happened_to_records(
+    event_type: type[GroupEvent], data: dict[str, Any], text: str, remedy: str | None
+) -> None:
+    given = {name: value for name, value in data.items() if value is not None}
+    (told,) = explain(read([event(event_type, **given)]))
+    assert told.text == text
+    assert (told.remedy is None) if remedy is None else (remedy in (told.remedy or ""))
+
+
+def test_what_happens_to_records_again_soon_is_told_once() -> None:
+    released = {**ONE, "deliveries": 2}
+    later = {**SOME, "deliveries": 3}
+    events = [
+        event(ShareRecordsReleased, **released),
+        event(ShareRecordsReleased, at=110_000, **{**released, "owner": {**OWNER, "client_id": "other"}}),
+        event(ShareRecordsReleased, at=150_000, **later),
+        event(ShareRecordsReleased, at=900_000, **later),
+    ]
+    first, other, again = explain(read(events))
+    assert first.text == "Worker (h) released 4 records of t-0 (offsets 7 to 1,200); delivered up to 3 times so far."
+    assert first.details == [f"This was recorded twice until {words.clock(150_000)}."]
+    assert other.text.startswith("Other (h) released 1 record")
+    assert again.text.startswith("Worker (h) released 3 records") and not again.details
+    assert [each.text for each in explain(read(events), since=120_000)] == [
+        "Worker (h) released 3 records of t-0 (offsets 1,000 to 1,200); delivered up to 3 times so far.",
+        again.text,
+    ]
+
+
+def test_a_window_that_stays_blocked_is_told_once_with_its_newest_duration() -> None:
+    blocked = {**ONE, "records": 2000, "deliveries": 3}
+    events = [event(ShareWindowBlocked, at=at, **blocked, waited_ms=at) for at in (5_000, 10_000, 20_000)]
+    events.append(event(ShareWindowBlocked, at=30_000, **{**blocked, "first_offset": 8}, waited_ms=5_000))
+    first, second = explain(read(events))
+    assert "for 20 s its start has waited for the record at offset 7" in first.text
+    assert "for 5 s its start has waited for the record at offset 8" in second.text

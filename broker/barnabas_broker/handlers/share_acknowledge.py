@@ -16,7 +16,7 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.share_partitions.hosted import Place
+from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, Where
 from barnabas_broker.steps import Steps
 from barnabas_protocol.errors import ErrorCode, KafkaError

@@ -21,10 +21,12 @@ from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.quotas.clients import milliseconds
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.share_partitions.hosted import Delivery, Place, Wanted
+from barnabas_broker.share_partitions.hosted import Delivery, Wanted
+from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.share_partitions.service import Found
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, Where
 from barnabas_broker.steps import Steps
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -65,7 +67,8 @@ def _session(context: RequestContext, request: ShareFetchRequest, group: str, me
     if request.share_session_epoch == INITIAL_EPOCH:
         if acknowledges:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The first request of a session cannot acknowledge records.")
-        session = shares.begin(group, member, named)
+        identity = Member(member, context.client_id, f"/{peer.host}")
+        session = shares.begin(group, identity, named)
 
         def end() -> None:
             shares.end(session)

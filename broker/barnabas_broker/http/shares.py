@@ -9,7 +9,8 @@ from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.share.partition import SharePartition, State
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import View
-from barnabas_broker.share_partitions.hosted import HostedPartition, Place
+from barnabas_broker.share_partitions.hosted import HostedPartition
+from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.shares.records import ShareKey
 
 #: Maximum ranges of acquired records that are shown of a share partition.
@@ -144,7 +145,7 @@ def _row(window: Window, now: float) -> dict[str, Any]:
         "lag": window.lag,
         "available": None if machine is None else machine.in_state(State.AVAILABLE),
         "acquired": None if machine is None else machine.in_state(State.ACQUIRED),
-        "blocked_by": None if blocked is None else {"offset": blocked[0], "member_id": blocked[1] or None},
+        "blocked_by": None if blocked is None else {"offset": blocked.first, "member_id": blocked.member or None},
         "locks": [
             {
                 "first_offset": lock.first,

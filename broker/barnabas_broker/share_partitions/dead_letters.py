@@ -29,7 +29,7 @@ from barnabas_broker.groups.share.partition import Reason, Undeliverable
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
-from barnabas_broker.share_partitions.hosted import Place
+from barnabas_broker.share_partitions.incidents import Letters, Place
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -104,13 +104,13 @@ class DeadLetterTopics:
         self._wall_ms = wall_ms
         self._lines = FoldedLines(now, "group")
 
-    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> None:
+    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> Letters | None:
         """Write dead letters, if the group wants them; log it if that is not possible."""
         group = GroupConfig(self._config, self._cluster.image.group_configs.get(place.group, {}))
         topic = group[DEAD_LETTER_TOPIC]
         if not topic:
-            return
-        done = 0
+            return None
+        done, reason = 0, None
         try:
             async with asyncio.timeout(_TIMEOUT):
                 most = self._check(topic)
@@ -123,7 +123,6 @@ class DeadLetterTopics:
                         done += count
         except (KafkaError, OSError, DecodeError) as error:
             reason = error.code.name if isinstance(error, KafkaError) else str(error) or type(error).__name__
-            self.failed += sum(each.last - each.first + 1 for each in undeliverable) - done
             self._lines.add(
                 log.warning,
                 "dead letters could not be written",
@@ -132,7 +131,10 @@ class DeadLetterTopics:
                 topic=topic,
                 reason=reason,
             )
+        failed = 0 if reason is None else sum(each.last - each.first + 1 for each in undeliverable) - done
+        self.failed += failed
         self.written += done
+        return Letters(topic, done, failed, reason)
 
     def _check(self, topic: str) -> int:
         """Check that a topic may have dead letters; the most bytes of a batch.

@@ -31,6 +31,7 @@ from barnabas_broker.groups.share.partition import (
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.replica import DelayedFetch, Replica
+from barnabas_broker.share_partitions.incidents import Incidents, Letters, Place
 from barnabas_broker.shares.ports import Persister
 from barnabas_broker.slicer import Client, Slicer
 from barnabas_broker.storage.slices import joined
@@ -50,6 +51,8 @@ _READS: Final = 8
 _ABORTED_STEP: Final = 4_096
 #: Seconds until a write that has failed is tried again.
 _RETRY_SECONDS: Final = (0.1, 5.0)
+#: Seconds after which a window that does not move is reported, and the longest time until it is reported again.
+_BLOCKED_SECONDS: Final = (5.0, 60.0)
 #: Errors of the persister after which another leader decides, or another start offset.
 _FENCED: Final = frozenset(
     {
@@ -77,19 +80,6 @@ def as_answered(error: KafkaError) -> KafkaError:
     if error.code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH):
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
     return error
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A share partition: the group, and the partition of the topic."""
-
-    group: str
-    topic: str
-    topic_id: bytes
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.group}:{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +114,19 @@ class Delivery(NamedTuple):
     acquired: list[Acquired]
 
 
+class _Blocked(NamedTuple):
+    """A window that is full: the record that it starts with, since when, and when that is reported next."""
+
+    start: int
+    since: float
+    report: float
+
+
 class DeadLetters(Protocol):
     """Where undeliverable records go."""
 
-    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> None:
-        """Write them, or report that this is not possible."""
+    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> Letters | None:
+        """Write them, or report that this is not possible; None if the group wants no dead letters."""
 
 
 class HostedPartition:
@@ -143,6 +141,7 @@ class HostedPartition:
         slicer: gives turns to what takes long.
         clock: the time of locks.
         lines: log lines that members cause.
+        incidents: collects what happens to records.
 
     Attributes:
         place: what it is.
@@ -162,6 +161,7 @@ class HostedPartition:
         slicer: Slicer,
         clock: Clock,
         lines: FoldedLines,
+        incidents: Incidents,
     ) -> None:
         self.place = place
         self.replica = replica
@@ -174,6 +174,8 @@ class HostedPartition:
         self._slicer = slicer
         self._clock = clock
         self._lines = lines
+        self._incidents = incidents
+        self._blocked: _Blocked | None = None
         #: Fetches that wait, in their order.
         self._waiting: dict[DelayedFetch, None] = {}
         self._appends: DelayedFetch | None = None
@@ -231,6 +233,7 @@ class HostedPartition:
         for _ in range(_READS):
             self.check()
             self.machine.log_starts_at(partition_log.log_start_offset)
+            self._notice_block()
             if not self.ready:
                 return None
             offset = self.machine.next_fetch_offset
@@ -259,6 +262,18 @@ class HostedPartition:
             if acquired:
                 return Delivery(self._slice(batches, data, acquired), acquired)
         return None
+
+    def _notice_block(self) -> None:
+        """Report a window that is full and does not move, while there is more to deliver."""
+        machine, by, now = self.machine, self.machine.blocked_by, self._clock.now()
+        if by is None or not machine.is_full or machine.end_offset + 1 >= self._end:
+            self._blocked = None
+        elif self._blocked is None or self._blocked.start != by.first:
+            self._blocked = _Blocked(by.first, now, now + _BLOCKED_SECONDS[0])
+        elif now >= self._blocked.report:
+            waited = now - self._blocked.since
+            self._incidents.blocked(self.place, by, machine.end_offset + 1 - machine.start_offset, waited)
+            self._blocked = self._blocked._replace(report=now + min(waited, _BLOCKED_SECONDS[1]))
 
     async def _read(
         self, offset: int, size: int, wanted: Wanted
@@ -399,7 +414,9 @@ class HostedPartition:
                 error: KafkaError | None = None
                 try:
                     if undeliverable:
-                        await self._dead_letters.write(self.place, self.replica, undeliverable)
+                        letters = await self._dead_letters.write(self.place, self.replica, undeliverable)
+                        if letters is not None:
+                            self._incidents.dead_letters(self.place, undeliverable, letters)
                     await self._persister.write(
                         self.place.group,
                         UUID(bytes=self.place.topic_id),
@@ -423,6 +440,9 @@ class HostedPartition:
                 self.poke()
                 if error is None:
                     backoff.succeeded()
+                    self._incidents.undeliverable(self.place, undeliverable, self.machine.limits.delivery_count)
+                    released = (each for change in write.changes for each in change.released)
+                    self._incidents.released(self.place, released)
                     continue
                 self._lines.add(
                     log.warning,
@@ -467,6 +487,7 @@ class HostedPartition:
             return
         # If those that were delivered often enough cannot be archived, their locks expire again.
         expired, _ = self.machine.expire(self._clock.now())
+        self._incidents.expired(self.place, expired, self.machine.limits.lock_seconds)
         for each in expired:
             self._lines.add(
                 log.info,

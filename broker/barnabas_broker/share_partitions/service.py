@@ -5,7 +5,7 @@ because the member closes it or its connection is lost, gives back what the memb
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -30,16 +30,13 @@ from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePa
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
-from barnabas_broker.share_partitions.hosted import (
-    Delivery,
-    HostedPartition,
-    Place,
-    Wanted,
-    as_answered,
-)
+from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted, as_answered
+from barnabas_broker.share_partitions.incidents import Incidents, Place
 from barnabas_broker.share_partitions.sessions import ShareSession, ShareSessions, Where
 from barnabas_broker.shares.ports import Persister
 from barnabas_broker.slicer import Slicer
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: Partitions of all share sessions together.
@@ -65,11 +62,13 @@ class SharePartitions:
         dead_letters: where undeliverable records go.
         slicer: gives turns to what takes long.
         clock: the time of locks.
+        publish: gets every event of a group's records.
 
     Attributes:
         sessions: the share sessions of members.
         totals: numbers of records since the start.
         dead_letters: where undeliverable records go.
+        incidents: what has happened to records, and is not published yet.
     """
 
     def __init__(
@@ -81,9 +80,12 @@ class SharePartitions:
         dead_letters: DeadLetterTopics,
         slicer: Slicer,
         clock: Clock,
+        publish: Callable[[str, GroupEvent], None],
     ) -> None:
         self.sessions = ShareSessions(config[GROUP_SHARE_MAX_SHARE_SESSIONS], _MOST_PARTITIONS)
         self.totals = Totals()
+        self.incidents = Incidents(self._identity)
+        self._publish = publish
         self._config = config
         self._cluster = cluster
         self._replicas = replicas
@@ -217,16 +219,27 @@ class SharePartitions:
 
     # Sessions
 
-    def begin(self, group: str, member: str, partitions: Iterable[Where]) -> ShareSession:
+    def _identity(self, group: str, member: str) -> Member:
+        """A member as group events name it: only its id if its session has ended."""
+        session = self.sessions.of(group, member)
+        return Member(member) if session is None else session.identity
+
+    def tick(self) -> None:
+        """Publish what has happened to records, and write how often lines were repeated. To be called every second."""
+        for group, event in self.incidents.take(self._clock.now()):
+            self._publish(group, event)
+        self._lines.tick()
+
+    def begin(self, group: str, identity: Member, partitions: Iterable[Where]) -> ShareSession:
         """Open a session. One that the member has ends, but the member keeps its records, as in Kafka.
 
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
         """
-        old = self.sessions.of(group, member)
+        old = self.sessions.of(group, identity.member_id or "")
         if old is not None:
             self._end(old)
-        return self.sessions.open(group, member, partitions)
+        return self.sessions.open(group, identity, partitions)
 
     def _end(self, session: ShareSession) -> None:
         self.sessions.close(session)
@@ -304,7 +317,15 @@ class SharePartitions:
         machine = SharePartition(state, start, limits, self.totals)
         machine.log_starts_at(replica.log.log_start_offset)
         hosted = HostedPartition(
-            place, replica, machine, self._persister, self.dead_letters, self._slicer, self._clock, self._lines
+            place,
+            replica,
+            machine,
+            self._persister,
+            self.dead_letters,
+            self._slicer,
+            self._clock,
+            self._lines,
+            self.incidents,
         )
         hosted.configure(limits, committed)
         self._hosted[place] = hosted

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH: Final = 0
@@ -37,6 +38,7 @@ class ShareSession:
     Attributes:
         group: its group.
         member: its id.
+        identity: the member, as group events name it.
         epoch: of the next request.
         partitions: what it fetches, the one to begin with first.
         closed: whether it has ended.
@@ -46,6 +48,7 @@ class ShareSession:
 
     group: str
     member: str
+    identity: Member
     epoch: int = INITIAL_EPOCH + 1
     partitions: dict[Where, None] = field(default_factory=dict)
     closed: bool = False
@@ -97,13 +100,14 @@ class ShareSessions:
         """The session of a member; None without."""
         return self._sessions.get((group, member))
 
-    def open(self, group: str, member: str, partitions: Iterable[Where]) -> ShareSession:
+    def open(self, group: str, identity: Member, partitions: Iterable[Where]) -> ShareSession:
         """Open a session for a member that has none.
 
         Raises:
             KafkaError: SHARE_SESSION_LIMIT_REACHED.
         """
-        session = ShareSession(group, member, partitions=dict.fromkeys(partitions))
+        member = identity.member_id or ""
+        session = ShareSession(group, member, identity, partitions=dict.fromkeys(partitions))
         if len(self._sessions) >= self._slots or self._partitions + len(session.partitions) > self._most:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         self._sessions[group, member] = session

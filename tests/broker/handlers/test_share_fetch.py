@@ -1,7 +1,8 @@
 """ShareFetch and ShareAcknowledge over the wire, on a broker with its share coordinator."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +13,12 @@ from barnabas_broker.cluster.image import GroupConfigured
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.groups.share.partition import Totals
 from barnabas_broker.security import acls
+from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.testing.clock import AdvancingClock
+from barnabas_explain.catalog import GroupEvent, ShareRecords, ShareRecordsReleased
+from barnabas_explain.members import Member as ExplainedMember
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import (
     CreatableTopic,
@@ -47,6 +51,8 @@ from tests.broker.server.test_tls import until
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
+#: Takes what has happened to records: type, records, first offset, deliveries.
+Found = Callable[[BrokerServer], list[tuple[str, int, int, int | None]]]
 NOW = 1_700_000_000_000
 
 
@@ -500,7 +506,7 @@ async def test_a_topic_that_is_deleted_ends_what_waits(wire: Wire, broker: Broke
     assert not broker.services.queues.hosted
 
 
-async def test_the_locks_of_a_member_that_never_acknowledges(start_broker: StartBroker) -> None:
+async def test_the_locks_of_a_member_that_never_acknowledges(start_broker: StartBroker, incidents: Found) -> None:
     clock = AdvancingClock()
     broker = await start_broker(clock=clock)
     async with await Wire.connect(broker.port) as wire, await Wire.connect(broker.port) as other:
@@ -515,6 +521,7 @@ async def test_the_locks_of_a_member_that_never_acknowledges(start_broker: Start
         clock.advance(1.5)
         assert acquired(await waiting) == [(0, 1, 2)]
         assert broker.services.queues.totals.expired == 2
+        assert incidents(broker) == [("share_locks_expired", 2, 0, 1)]
         assert await ann.acknowledge((0, 1, [1])) == E.INVALID_RECORD_STATE
 
 
@@ -524,3 +531,85 @@ async def test_records_in_flight_are_bounded(wire: Wire, broker: BrokerServer, m
         await produce(wire, *[b"x"] * 10)
     counts = [sum(last - first + 1 for first, last, _ in acquired(await each.fetch())) for each in members]
     assert counts == [100, 0, 0]
+
+
+def told(events: Iterable[GroupEvent]) -> list[tuple[str, int, int, int | None]]:
+    """The events of records: type, records, first offset, deliveries."""
+    return [
+        (event.type, event.records, event.first_offset, event.deliveries)
+        for event in events
+        if isinstance(event, ShareRecords)
+    ]
+
+
+@pytest.fixture
+def incidents(monkeypatch: pytest.MonkeyPatch) -> Found:
+    """What has happened to records since the last time. The broker does not publish it meanwhile."""
+    monkeypatch.setattr(SharePartitions, "tick", lambda self: None)
+    times = count(0.0, 1_000_000.0)
+    return lambda broker: told(event for _, event in broker.services.queues.incidents.take(next(times)))
+
+
+async def test_what_members_do_to_records_becomes_events(
+    wire: Wire, broker: BrokerServer, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = members[0]
+    await create(wire, "dlq.g", errors_deadletterqueue_group_enable="true")
+    await configure(broker, errors_deadletterqueue_topic_name="dlq.g", share_delivery_count_limit="2")
+    await produce(wire, b"a", b"b", b"c", b"d")
+    monkeypatch.setattr(broker.services.queues, "tick", lambda: None)
+    await ann.fetch()
+    assert await ann.acknowledge((0, 3, [1, 2, 2, 3])) == E.NONE
+    assert acquired(await ann.fetch()) == [(1, 2, 2)]
+    assert await ann.acknowledge((1, 2, [2])) == E.NONE
+    monkeypatch.undo()
+    broker.maintain()
+    recent = broker.services.groups.journal.recent("g")
+    assert told(recent) == [
+        ("share_dead_letters", 3, 1, 2),
+        ("share_records_rejected", 1, 3, 1),
+        ("share_records_released", 2, 1, 1),
+        ("share_records_archived", 2, 1, 2),
+    ]
+    assert [each.owner for each in recent if isinstance(each, ShareRecordsReleased)] == [
+        ExplainedMember("ann", "test", "/127.0.0.1")
+    ]
+
+
+async def test_an_accepted_record_is_no_event(
+    wire: Wire, broker: BrokerServer, members: list[Member], incidents: Found
+) -> None:
+    await produce(wire, b"a", b"b")
+    await members[0].fetch()
+    assert await members[0].acknowledge((0, 1, [1])) == E.NONE
+    assert incidents(broker) == []
+
+
+async def test_a_window_that_is_full_and_stands_still_becomes_an_event(
+    start_broker: StartBroker, incidents: Found
+) -> None:
+    clock = AdvancingClock()
+    broker = await start_broker(clock=clock)
+    async with await Wire.connect(broker.port) as wire, await Wire.connect(broker.port) as other:
+        topic_id = await initialized(wire, broker)
+        await configure(broker, share_partition_max_record_locks="100")
+        ann, bob = Member(wire, topic_id), Member(other, topic_id, "bob")
+        for _ in range(11):
+            await produce(wire, *[b"x"] * 10)
+        assert acquired(await ann.fetch()) == [(0, 99, 1)]
+        assert await ann.acknowledge((1, 99, [1])) == E.NONE
+        assert acquired(await bob.fetch()) == []
+        clock.advance(4.9)
+        assert acquired(await bob.fetch()) == []
+        assert incidents(broker) == [], "it has stood still for less than 5 s"
+        clock.advance(0.2)
+        assert acquired(await bob.fetch()) == []
+        assert incidents(broker) == [("share_window_blocked", 100, 0, 1)]
+        clock.advance(15.0)
+        assert acquired(await bob.fetch()) == []
+        assert len(incidents(broker)) == 1, "again, when twice the time is over"
+        assert await ann.acknowledge((0, 0, [1])) == E.NONE
+        assert acquired(await bob.fetch()) == [(100, 109, 1)]
+        clock.advance(15.0)
+        assert acquired(await bob.fetch()) == []
+        assert incidents(broker) == [], "it has moved"

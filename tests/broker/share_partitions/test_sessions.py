@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas_broker.share_partitions.sessions import ShareSessions, Where
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 ONE, TWO, THREE = (Where(bytes(16), n) for n in range(3))
@@ -10,7 +11,7 @@ ONE, TWO, THREE = (Where(bytes(16), n) for n in range(3))
 
 def test_epochs_follow_each_other() -> None:
     sessions = ShareSessions(10, 10)
-    session = sessions.open("g", "ann", [ONE])
+    session = sessions.open("g", Member("ann"), [ONE])
     assert sessions.find("g", "ann", 1) is session
     with pytest.raises(KafkaError) as wrong:
         sessions.find("g", "ann", 1)
@@ -23,7 +24,7 @@ def test_epochs_follow_each_other() -> None:
 
 def test_a_session_that_is_not_there() -> None:
     sessions = ShareSessions(10, 10)
-    session = sessions.open("g", "ann", [ONE])
+    session = sessions.open("g", Member("ann"), [ONE])
     assert sessions.find("g", "ann", -1) is session
     sessions.close(session)
     sessions.close(session)
@@ -35,7 +36,7 @@ def test_a_session_that_is_not_there() -> None:
 
 def test_partitions_are_added_forgotten_and_take_turns() -> None:
     sessions = ShareSessions(10, 10)
-    session = sessions.open("g", "ann", [ONE, TWO])
+    session = sessions.open("g", Member("ann"), [ONE, TWO])
     session.rotate()
     assert list(session.partitions) == [TWO, ONE]
     sessions.update(session, [THREE, TWO], [ONE])
@@ -45,18 +46,18 @@ def test_partitions_are_added_forgotten_and_take_turns() -> None:
 @pytest.mark.parametrize(("slots", "partitions"), [(1, 10), (10, 3)])
 def test_sessions_are_bounded(slots: int, partitions: int) -> None:
     sessions = ShareSessions(slots, partitions)
-    first = sessions.open("g", "ann", [ONE, TWO])
+    first = sessions.open("g", Member("ann"), [ONE, TWO])
     with pytest.raises(KafkaError) as full:
-        sessions.open("g", "bob", [ONE, TWO])
+        sessions.open("g", Member("bob"), [ONE, TWO])
     assert full.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     sessions.close(first)
-    assert sessions.open("g", "bob", [ONE, TWO]) is not first
+    assert sessions.open("g", Member("bob"), [ONE, TWO]) is not first
     assert len(sessions) == 1
 
 
 def test_a_session_cannot_grow_beyond_the_bound() -> None:
     sessions = ShareSessions(10, 2)
-    session = sessions.open("g", "ann", [ONE])
+    session = sessions.open("g", Member("ann"), [ONE])
     with pytest.raises(KafkaError) as full:
         sessions.update(session, [TWO, THREE], [])
     assert full.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED

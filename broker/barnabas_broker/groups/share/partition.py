@@ -87,8 +87,8 @@ class Acquired(NamedTuple):
     delivery_count: int
 
 
-class Expired(NamedTuple):
-    """Records whose lock has expired, and the member that had them."""
+class Returned(NamedTuple):
+    """Records that a member had: it has released them, or their lock has expired."""
 
     member: str
     first: int
@@ -113,6 +113,7 @@ class Undeliverable(NamedTuple):
     last: int
     delivery_count: int
     reason: Reason
+    member: str
 
 
 @dataclass(slots=True)
@@ -147,10 +148,12 @@ class Change:
 
     Attributes:
         undeliverable: the records whose delivery it ends without success.
+        released: the records that the member wants to be delivered again.
         settled: None until the write has ended; then whether the change counts.
     """
 
     undeliverable: list[Undeliverable] = field(default_factory=list)
+    released: list[Returned] = field(default_factory=list)
     settled: bool | None = None
 
 
@@ -218,6 +221,12 @@ class _Range:
         if self.state is State.ACQUIRED:
             return State.AVAILABLE, self.count - 1
         return self.state, self.count
+
+    @property
+    def lock(self) -> Lock:
+        """The records, and the member that has them."""
+        lasts = self.state is State.ACQUIRED and self.change is None
+        return Lock(self.member, self.first, self.last, self.count, self.deadline if lasts else None)
 
     @property
     def acquirable(self) -> bool:
@@ -321,17 +330,19 @@ class SharePartition:
         return sum(len(each) for each in self._ranges if each.state is state)
 
     @property
-    def blocked_by(self) -> tuple[int, str] | None:
-        """The first record of the window and the member that has it; None if the window is empty."""
-        return (self._ranges[0].first, self._ranges[0].member) if self._ranges else None
+    def is_full(self) -> bool:
+        """Whether no record above the window is delivered until its start moves."""
+        return self._room <= 0
+
+    @property
+    def blocked_by(self) -> Lock | None:
+        """The first record of the window, which its start waits for, with those in the same state; None if the window
+        is empty. The member is "" and the deadline None if no member has it."""
+        return self._ranges[0].lock if self._ranges else None
 
     def locks(self, most: int) -> list[Lock]:
         """The first `most` ranges of acquired records, in order, with their members and deadlines."""
-        held = (each for each in self._ranges if each.state is State.ACQUIRED)
-        return [
-            Lock(each.member, each.first, each.last, each.count, None if each.change is not None else each.deadline)
-            for each in islice(held, most)
-        ]
+        return [each.lock for each in islice((each for each in self._ranges if each.state is State.ACQUIRED), most)]
 
     # Acquire
 
@@ -505,18 +516,23 @@ class SharePartition:
             case Acknowledgement.GAP:
                 each.decide(State.ARCHIVED, change)
             case Acknowledgement.REJECT:
-                each.decide(State.ARCHIVED, change)
-                change.undeliverable.append(Undeliverable(each.first, each.last, each.count, Reason.REJECTED))
+                self._end_delivery(each, change, Reason.REJECTED)
             case Acknowledgement.RELEASE:
                 self._give_back(each, change)
+                if each.after is State.AVAILABLE:
+                    change.released.append(Returned(each.member, each.first, each.last, each.count))
 
     def _give_back(self, each: _Range, change: Change) -> None:
         """Make acquired records available again, or archive them if they were delivered often enough."""
         if each.count < self.limits.delivery_count:
             each.decide(State.AVAILABLE, change)
         else:
-            each.decide(State.ARCHIVED, change)
-            change.undeliverable.append(Undeliverable(each.first, each.last, each.count, Reason.DELIVERY_LIMIT))
+            self._end_delivery(each, change, Reason.DELIVERY_LIMIT)
+
+    def _end_delivery(self, each: _Range, change: Change, reason: Reason) -> None:
+        """Archive acquired records."""
+        each.decide(State.ARCHIVED, change)
+        change.undeliverable.append(Undeliverable(each.first, each.last, each.count, reason, each.member))
 
     def release(self, member: str) -> Change | None:
         """Give back everything that a member has acquired, because its session has ended.
@@ -538,14 +554,14 @@ class SharePartition:
 
     # Locks
 
-    def expire(self, now: float) -> tuple[list[Expired], Change | None]:
+    def expire(self, now: float) -> tuple[list[Returned], Change | None]:
         """Give back the records whose locks have expired.
 
         Returns:
             Them, and the change that archives those which were delivered often enough. That one counts when it is
             written; if this fails, their locks expire again.
         """
-        expired: list[Expired] = []
+        expired: list[Returned] = []
         self.deadline = _NEVER
         change = Change()
         for each in self._ranges:
@@ -554,7 +570,7 @@ class SharePartition:
             if each.deadline > now:
                 self.deadline = min(self.deadline, each.deadline)
                 continue
-            expired.append(Expired(each.member, each.first, each.last, each.count))
+            expired.append(Returned(each.member, each.first, each.last, each.count))
             if each.count >= self.limits.delivery_count:
                 self._give_back(each, change)
             else:

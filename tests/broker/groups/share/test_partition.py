@@ -84,7 +84,7 @@ def test_a_record_blocks_the_window_and_the_ones_behind_it_are_written() -> None
     acquire(part)
     part.acknowledge("ann", [Acknowledged(1, 19, [1]), Acknowledged(20, 24, [3])], 0.0)
     assert write(part) == (0, [StateBatch(1, 19, 2, 1), StateBatch(20, 24, 4, 1)])
-    assert part.blocked_by == (0, "ann")
+    assert part.blocked_by == Lock("ann", 0, 0, 1, 30.0)
     restored = partition(ShareState(7, 0, 24, (StateBatch(1, 19, 2, 1), StateBatch(20, 24, 4, 1))))
     assert acquire(restored, "bob") == [Acquired(0, 0, 1)]
 
@@ -94,7 +94,7 @@ def test_types_of_each_record() -> None:
     acquire(part, most=10)
     change = part.acknowledge("ann", [Acknowledged(0, 9, [1, 1, 1, 2, 2, 3, 0, 4, 1, 1])], 0.0)
     assert change is not None
-    assert change.undeliverable == [Undeliverable(5, 5, 1, Reason.REJECTED)]
+    assert change.undeliverable == [Undeliverable(5, 5, 1, Reason.REJECTED, "ann")]
     assert write(part) == (
         3,
         [StateBatch(3, 4, 0, 1), StateBatch(5, 6, 4, 1), StateBatch(8, 9, 2, 1)],
@@ -150,7 +150,7 @@ def test_the_last_delivery_is_alone_and_then_the_record_is_archived() -> None:
     assert acquire(part, most=10) == [Acquired(0, 0, 3)]
     _, change = part.expire(30.0)
     assert change is not None
-    assert change.undeliverable == [Undeliverable(0, 0, 3, Reason.DELIVERY_LIMIT)]
+    assert change.undeliverable == [Undeliverable(0, 0, 3, Reason.DELIVERY_LIMIT, "ann")]
     assert part.in_state(State.ACQUIRED) == 1  # until it is written
     assert write(part) == (1, [StateBatch(1, 9, 0, 2)])
     assert part.next_fetch_offset == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.share.partition import Acquired, Change, Expired, Offsets, SharePartition, State, _Range
+from barnabas_broker.groups.share.partition import Acquired, Change, Offsets, Returned, SharePartition, State, _Range
 from tests.broker.groups.share.naive import Driver
 
 
@@ -75,7 +75,7 @@ class NeverFull(SharePartition):
 class ExpiresWhatIsWritten(SharePartition):
     """A lock expires while its record is being acknowledged."""
 
-    def expire(self, now: float) -> tuple[list[Expired], Change | None]:
+    def expire(self, now: float) -> tuple[list[Returned], Change | None]:
         for each in self._ranges:
             if each.deadline <= now:
                 each.change = None
