@@ -440,7 +440,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     For type checkers, and for programs that keep settings in a dictionary.
     """
 
-    client_id: str | None
+    client_id: str
     share_acknowledgement_mode: ShareAcknowledgementMode
     share_acquire_mode: ShareAcquireMode
     max_poll_records: int

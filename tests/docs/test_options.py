@@ -17,10 +17,10 @@ import pytest
 
 import barnabas
 import barnabas.testing
-from barnabas import Admin, Consumer, Producer
+from barnabas import Admin, Consumer, Producer, ShareConsumer
 from barnabas.testing import Broker, Faults
 from barnabas_broker import pytest_plugin
-from barnabas_client.config import ClientSettings, ConsumerSettings, ProducerSettings
+from barnabas_client.config import ClientSettings, ConsumerSettings, ProducerSettings, ShareConsumerSettings
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_pipeline.datasource import BarnabasDataSource
 from barnabas_pipeline.options import KNOWN
@@ -99,8 +99,8 @@ def check(entry: Entry, annotation: object, default: object) -> None:
 
 @pytest.mark.parametrize(
     ("called", "described"),
-    [(Consumer, Consumer), (Producer, Producer), (Admin, Admin), (Broker, Broker), (Consumer.run, Consumer.run)],
-    ids=["Consumer", "Producer", "Admin", "testing.Broker", "Consumer.run"],
+    [(one, one) for one in (Consumer, ShareConsumer, Producer, Admin, Broker, Consumer.run, ShareConsumer.run)],
+    ids=["Consumer", "ShareConsumer", "Producer", "Admin", "testing.Broker", "Consumer.run", "ShareConsumer.run"],
 )
 def test_every_argument_is_described(called: Callable[..., Any], described: Any) -> None:
     written = entries(described.__doc__, "Args")
@@ -115,10 +115,14 @@ def test_every_argument_is_described(called: Callable[..., Any], described: Any)
             check(written[name], hints[name], parameter.default)
 
 
-@pytest.mark.parametrize(("cls", "settings"), [(Consumer, ConsumerSettings), (Producer, ProducerSettings)])
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [(Consumer, ConsumerSettings), (ShareConsumer, ShareConsumerSettings), (Producer, ProducerSettings)],
+)
 def test_settings_are_the_arguments(cls: type, settings: Any) -> None:
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
-    given = {name: hint for name, hint in hints.items() if not re.fullmatch(r"return|topics|\w+serializer", name)}
+    optional = {name for name, one in inspect.signature(cls).parameters.items() if one.default is not one.empty}
+    given = {name: hints[name] for name in optional if not name.endswith("serializer")}
     assert typing.get_type_hints(settings) == given
     assert typing.get_type_hints(ClientSettings).items() <= given.items()
 
@@ -137,7 +141,7 @@ def test_public_classes_describe_what_they_are_made_of() -> None:
 
 
 def test_every_public_method_describes_its_arguments_or_none() -> None:
-    for cls in (Consumer, Producer, Admin, Broker):
+    for cls in (Consumer, ShareConsumer, Producer, Admin, Broker):
         for name, function in inspect.getmembers(cls, inspect.isfunction):
             if name.startswith("_") or "\nArgs:" not in (text := inspect.getdoc(function) or ""):
                 continue

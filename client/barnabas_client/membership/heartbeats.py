@@ -53,7 +53,7 @@ def is_valid(epoch: int, assigned: Partitions | None) -> bool:
 
 
 class Refusal(Enum):
-    """What an error code in the response to a heartbeat means."""
+    """The meaning of an error code in the response to a heartbeat."""
 
     #: The coordinator has removed this member, or does not know it.
     REMOVED = auto()

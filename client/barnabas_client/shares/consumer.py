@@ -9,12 +9,16 @@ Source: ``ShareConsumerImpl.java``; KIP-932.
 
 import asyncio
 import ssl
+import sys
+import time
 import warnings
 from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, Unpack, overload
 from uuid import uuid4
 
 from barnabas_client.checks import check_topic
@@ -32,11 +36,13 @@ from barnabas_client.config import (
     ShareConsumerSettings,
     parse_servers,
 )
+from barnabas_client.consumer.parallel.config import HandlerConfig
 from barnabas_client.errors import (
     ConsumerStoppedError,
     CorruptRecordError,
     IllegalStateError,
     RecordDeserializationError,
+    WakeupError,
     error_for,
 )
 from barnabas_client.keywords import suggest_names
@@ -49,13 +55,17 @@ from barnabas_client.network.network import Network
 from barnabas_client.serialization import Conversion
 from barnabas_client.shares.leader import Leader
 from barnabas_client.shares.membership import ShareMembership
-from barnabas_client.shares.records import Part, Row, ShareRecord, acquired_rows, are_valid
+from barnabas_client.shares.records import Part, Row, ShareHandler, ShareRecord, acquired_rows, are_valid
 from barnabas_client.shares.session import Acknowledgement, LeaderSession, Limits, Run
 from barnabas_client.structs import K, TopicPartition, V
 from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.share_fetch import ShareFetchResponse
+
+if TYPE_CHECKING:
+    from barnabas_client.producer.producer import Producer
+    from barnabas_client.shares.runner import ShareRunner
 
 _log: Final = logger("barnabas_client.shares")
 
@@ -71,7 +81,7 @@ class _Delivery:
         leader: of the partition.
         where: the partition.
         parts: its records.
-        until: the time of the event loop when the locks expire.
+        lock: seconds that the locks last, from now on.
     """
 
     def __init__(
@@ -80,10 +90,11 @@ class _Delivery:
         leader: Leader,
         where: TopicIdPartition,
         parts: Iterator[Part],
-        until: float,
+        lock: float,
     ) -> None:
         self.parts = parts
-        self.until = until
+        self.lock = lock
+        self.until = asyncio.get_running_loop().time() + lock
         self.rows: deque[Row] = deque()
         self._consumer = consumer
         self._leader = leader
@@ -93,16 +104,32 @@ class _Delivery:
     def hand_over(self, offset: int, kind: Acknowledgement) -> Awaitable[None] | None:
         """See :class:`Holder`."""
         self._consumer._check_explicit()
+        if kind is not Acknowledgement.RENEW:
+            self.say(Run(offset, offset, kind))
+            return None
+        if self._ended:
+            raise _session_has_ended()
         self.say(Run(offset, offset, kind))
-        return self._leader.flushed(self._where) if kind is Acknowledgement.RENEW else None
+        return self._leader.flushed(self._where)
 
     def say(self, run: Run) -> None:
         """Acknowledge offsets. If the session has ended, the acknowledgement is lost."""
-        if self._number == self._leader.session.number:
+        if not self._ended:
             self._leader.acknowledge(self._where, run)
         elif run.kind is not Acknowledgement.GAP:
-            lost = error_for(ErrorCode.INVALID_RECORD_STATE, "acknowledge records", "the share session has ended")
-            self._consumer.refused({self._where: lost})
+            self._consumer.refused({self._where: _session_has_ended()})
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the session that has acquired the records has ended."""
+        return self._number != self._leader.session.number
+
+
+class _Taken(NamedTuple):
+    """A record that a poll returns, and where it comes from."""
+
+    delivery: _Delivery
+    record: ShareRecord[Any, Any]
 
 
 class ShareConsumer(AsyncOnly, Generic[K, V]):
@@ -126,7 +153,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     Args:
         topics: the topics to read; none if :meth:`subscribe` follows. Default: none.
-        group_id: the share group to join. It cannot have the name of a consumer group.
+        group_id: the share group to join. It cannot have the name of a consumer group. Required.
         bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
             names the others. Default: "localhost:9092".
         client_id: the name of this client in the brokers' logs. Default: "barnabas".
@@ -250,7 +277,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         *topics: str,
         group_id: str,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
-        client_id: str | None = None,
+        client_id: str = ClientConfig.client_id,
         share_acknowledgement_mode: ShareAcknowledgementMode = ShareConsumerConfig.share_acknowledgement_mode,
         share_acquire_mode: ShareAcquireMode = ShareConsumerConfig.share_acquire_mode,
         max_poll_records: int = ShareConsumerConfig.max_poll_records,
@@ -283,7 +310,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
     ) -> None:
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
-            client_id=ClientConfig.client_id if client_id is None else client_id,
+            client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
@@ -325,14 +352,20 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._membership: ShareMembership | None = None
         self._leaders: dict[int, Leader] = {}
         self._buffer: deque[_Delivery] = deque()
-        self._delivered: list[tuple[_Delivery, int]] = []
+        self._untaken: deque[_Taken] = deque()  # of polls that were cancelled, before those of the buffer
+        self._delivered: list[_Taken] = []  # what the next poll accepts
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._failure: KafkaError | None = None  # of the membership
         self._error: KafkaError | None = None  # for the next poll
         self._refusal: KafkaError | None = None  # for the next commit
+        self._woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: ShareRunner | None = None
         #: Whether a poll waits for records; leaders read it.
         self.hungry = False
+        #: Of the next fetch; leaders read it.
+        self.limits = self._limits(max_poll_records, share_acquire_mode)
         if topics:
             self.subscribe(topics)
 
@@ -350,6 +383,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
                 f"start(): this share consumer is {self._phase.value} already. To do: make a new one"
             )
         self._home.settle()
+        self._loop = asyncio.get_running_loop()
         self._phase = Lifecycle.STARTING
         network = self._network = Network(self._client, auto_create=True)
         network.watch(self._topics)
@@ -377,7 +411,11 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
         With implicit acknowledgement, the records of the last poll are accepted, unless an ``async with`` block ends
         with an error. Records without an acknowledgement are released: other members get them at once. Polls that wait
-        raise `ConsumerStoppedError`, and iteration ends. A second call does nothing.
+        raise `ConsumerStoppedError`, and iteration ends. A :meth:`run` ends first, as after :meth:`wakeup`. A second
+        call does nothing.
+
+        Raises:
+            IllegalStateError: called in a handler of :meth:`run`.
         """
         await self._stop(accept=True)
 
@@ -386,6 +424,11 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         await self.stop()
 
     async def _stop(self, *, accept: bool) -> None:
+        timeout = self._config.close_timeout_ms / 1000
+        deadline = time.monotonic() + timeout
+        if self._runner is not None:
+            self._home.check()
+            await self._runner.handlers.stop(timeout)
         if self._phase is Lifecycle.CLOSED:
             return
         self._home.check()
@@ -393,14 +436,14 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             self._accept_delivered()
         self._phase = Lifecycle.CLOSED
         self._notify()
-        await uninterrupted(self._end())
+        await uninterrupted(self._end(deadline))
 
-    async def _end(self) -> None:
+    async def _end(self, deadline: float) -> None:
         network, membership = self._network, self._membership
         if network is None or membership is None:
             return
         try:
-            async with asyncio.timeout(self._config.close_timeout_ms / 1000):
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 await asyncio.gather(*(leader.close() for leader in self._leaders.values()))
                 await membership.leave()
         except TimeoutError:
@@ -477,6 +520,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
         Raises:
             ConsumerStoppedError: the consumer was stopped.
+            WakeupError: :meth:`wakeup` was called.
             RecordDeserializationError: a deserializer raised; the record is released.
             CorruptRecordError: records cannot be decoded; they are released.
             IllegalStateError: nothing is subscribed to.
@@ -528,6 +572,21 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
                 return
             yield record
 
+    def wakeup(self) -> None:
+        """End the poll that waits, or the next one, with `WakeupError`, and a :meth:`run`. Safe to call from any
+        thread."""
+        if self._loop is None:
+            self._woken = True
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_up)
+
+    def _wake_up(self) -> None:
+        if self._runner is not None:
+            self._runner.handlers.end()
+        else:
+            self._woken = True
+            self._notify()
+
     async def commit(self) -> None:
         """Wait until the broker has what was acknowledged; with implicit acknowledgement, accept the records of the
         last poll first.
@@ -538,7 +597,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         """
         self._running()
         self._accept_delivered()
-        await asyncio.gather(*(leader.flushed() for leader in self._leaders.values()))
+        await self.flush()
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
@@ -570,8 +629,12 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     async def _from_buffer(self, limit: int) -> list[ShareRecord[K, V]]:
         """Take up to `limit` records whose locks have not expired."""
-        taken: list[tuple[_Delivery, Row, ShareRecord[K, V]]] = []
+        taken: list[_Taken] = []
         now = asyncio.get_running_loop().time()
+        while self._untaken and len(taken) < limit:
+            one = self._untaken.popleft()
+            if now < one.delivery.until:
+                taken.append(one)
         try:
             while len(taken) < limit and self._buffer and self._error is None:
                 delivery = self._buffer[0]
@@ -584,14 +647,11 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
                     await asyncio.sleep(0)
         except BaseException:
             # The poll was cancelled: the records are for the next one.
-            for delivery, row, _ in reversed(taken):
-                delivery.rows.appendleft(row)
-                if delivery not in self._buffer:
-                    self._buffer.appendleft(delivery)
+            self._untaken.extendleft(reversed(taken))
             raise
-        if self._config.share_acknowledgement_mode == "implicit":
-            self._delivered += [(delivery, row.record.offset) for delivery, row, _ in taken]
-        return [record for _, _, record in taken]
+        if self._implicit:
+            self._delivered += taken
+        return [one.record for one in taken]
 
     def _next_part(self, delivery: _Delivery) -> None:
         """Decode the next part of the first delivery."""
@@ -604,9 +664,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         delivery.rows.extend(part.rows)
         self._error = self._error or part.error
 
-    async def _take_row(
-        self, delivery: _Delivery, row: Row, taken: list[tuple[_Delivery, Row, ShareRecord[K, V]]]
-    ) -> None:
+    async def _take_row(self, delivery: _Delivery, row: Row, taken: list[_Taken]) -> None:
         """Deserialize a record. If a deserializer raises, the record is released, and the next poll raises."""
         given, offset = row.record, row.record.offset
         try:
@@ -620,15 +678,18 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             raise
         else:
             record: ShareRecord[K, V] = ShareRecord(given._replace(key=key, value=value), row.delivery_count, delivery)
-            taken.append((delivery, row, record))
+            taken.append(_Taken(delivery, record))
 
     def _accept_delivered(self) -> None:
         """Accept what the last poll returned, if acknowledgement is implicit."""
         delivered, self._delivered = self._delivered, []
-        for delivery, offset in delivered:
-            delivery.say(Run(offset, offset, Acknowledgement.ACCEPT))
+        for delivery, record in delivered:
+            delivery.say(Run(record.offset, record.offset, Acknowledgement.ACCEPT))
 
     def _raise_errors(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called")
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         error, self._error = self._error, None
@@ -642,10 +703,119 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             IllegalStateError: see above.
         """
         self._running()
-        if self._config.share_acknowledgement_mode == "implicit":
+        if self._implicit:
             raise IllegalStateError(
                 'this share consumer acknowledges records itself. To do: give it share_acknowledgement_mode="explicit"'
             )
+
+    def _limits(self, max_records: int, mode: ShareAcquireMode) -> Limits:
+        return Limits(
+            max_wait_ms=self._config.fetch_max_wait_ms,
+            min_bytes=self._config.fetch_min_bytes,
+            max_bytes=self._config.fetch_max_bytes,
+            max_records=max_records,
+            acquire_mode=_ACQUIRE_MODES[mode],
+        )
+
+    @property
+    def _implicit(self) -> bool:
+        """Whether polls accept what the last one returned. During a run, the run acknowledges."""
+        return self._runner is None and self._config.share_acknowledgement_mode == "implicit"
+
+    # Parallel work.
+
+    async def run(
+        self,
+        handler: ShareHandler[K, V],
+        *,
+        concurrency: int = HandlerConfig.concurrency,
+        executor: Executor | None = HandlerConfig.executor,
+        retries: int = HandlerConfig.retries,
+        retry_backoff_ms: int = HandlerConfig.retry_backoff_ms,
+        retry_backoff_max_ms: int = HandlerConfig.retry_backoff_max_ms,
+        dead_letter_topic: str | None = HandlerConfig.dead_letter_topic,
+        producer: "Producer[K, V] | None" = HandlerConfig.producer,
+        drain_timeout_ms: int | None = HandlerConfig.drain_timeout_ms,
+    ) -> None:
+        """Handle records with `concurrency` handlers at a time and acknowledge them, until :meth:`wakeup` or
+        :meth:`stop`.
+
+        A record is accepted when its handler returns. If the handler raises, the record is released after a pause, and
+        delivered again to any consumer of the group; after `retries` it is rejected. A handler may acknowledge its
+        record itself. ``share_acknowledgement_mode`` does not matter here.
+
+        No more records are fetched than handlers are free. Their locks are renewed until they are acknowledged, so a
+        handler may take any time. If a lock is lost all the same (the connection broke, the group does not allow
+        renewals, or the event loop was blocked), the broker delivers the record again: the run logs a warning, and
+        cancels the handler when the time of the lock is over. A function in a thread or process does not notice that,
+        so the record may be handled twice at the same time.
+
+        :meth:`wakeup` and :meth:`stop` end the run: running handlers finish, records that no handler has are released,
+        then the call returns. A cancellation does the same, except that it is raised; a second one does not wait. Do
+        not poll or subscribe during a run.
+
+        Args:
+            handler: handles a record: a coroutine function, or a plain function for an `executor`. Its result is
+                ignored. Required.
+            concurrency: how many handlers run at a time. Default: 10 handlers.
+            executor: the thread or process pool that runs `handler`, which is a plain function then. For processes, the
+                handler must be importable and records picklable. Default: None: it is a coroutine function and runs as
+                a task.
+            retries: how often a record is delivered again after its handler raised; deliveries that ended otherwise,
+                such as with a crash, count as well. The group's own limit is `share.delivery.count.limit`, by default 5
+                deliveries: give less than that. Default: 3 retries.
+            retry_backoff_ms: the pause before a record is released the first time; it doubles up to
+                `retry_backoff_max_ms`. The record stays locked, and counts as one of `concurrency`. Default: 100 ms.
+            retry_backoff_max_ms: the longest pause before a record is released. Default: 10000 ms.
+            dead_letter_topic: the topic for records without retries left, which are accepted then. Default: None: they
+                are rejected, so that they go to the dead letter topic of the group if it has one.
+            producer: a started producer for the dead letters; it receives keys and values as they were consumed.
+                Default: None, which makes one from the consumer's settings.
+            drain_timeout_ms: how long running handlers may take to finish when the run ends, in milliseconds. Then they
+                are cancelled, which a function in a thread or process does not notice, and their records are released.
+                Default: None, which is 30000 ms.
+
+        Raises:
+            IllegalStateError: the consumer is not started, or runs already.
+            TypeError, ValueError: an invalid setting or handler.
+            KafkaError: polls fail, or a dead letter cannot be written.
+        """
+        self._running()
+        if self._runner is not None:
+            raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
+        config = HandlerConfig(
+            concurrency=concurrency,
+            executor=executor,
+            retries=retries,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            dead_letter_topic=dead_letter_topic,
+            producer=producer,
+            drain_timeout_ms=drain_timeout_ms,
+        )
+        # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
+        module = import_module("barnabas_client.shares.runner")
+        runner: ShareRunner = module.ShareRunner(self, self._client, self._config, handler, config)
+        self._accept_delivered()
+        self._runner = runner
+        try:
+            await runner.run()
+        finally:
+            self._runner = None
+            self.limits = self._limits(self._config.max_poll_records, self._config.share_acquire_mode)
+
+    async def acquire(self, most: int) -> list[ShareRecord[Any, Any]]:
+        """See :class:`RunConsumer`."""
+        self.limits = self._limits(min(most, self._config.max_poll_records), "record_limit")
+        return await self._take(None, sys.maxsize)
+
+    async def buffered(self) -> list[ShareRecord[Any, Any]]:
+        """See :class:`RunConsumer`."""
+        return await self._from_buffer(sys.maxsize)
+
+    async def flush(self) -> None:
+        """See :class:`RunConsumer`."""
+        await asyncio.gather(*(leader.flushed() for leader in self._leaders.values()))
 
     # What leaders and the membership report.
 
@@ -658,7 +828,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     def arrived(self, leader: Leader, response: ShareFetchResponse) -> None:
         """See :class:`LeaderOwner`."""
-        until = asyncio.get_running_loop().time() + response.acquisition_lock_timeout_ms / 1000
+        lock = response.acquisition_lock_timeout_ms / 1000
         names = {} if self._network is None else self._network.cluster.names
         for topic in response.responses:
             for part in topic.partitions:
@@ -673,7 +843,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
                     self.raise_once(CorruptRecordError(f"the ranges of acquired records of {tp} are invalid"))
                     continue
                 rows = acquired_rows(tp, part.records, part.acquired_records, check_crcs=self._config.check_crcs)
-                self._buffer.append(_Delivery(self, leader, where, rows, until))
+                self._buffer.append(_Delivery(self, leader, where, rows, lock))
         if self._buffer or not self._waiting:
             self.hungry = False
         if self._buffer:
@@ -712,21 +882,17 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             if node_id < 0:
                 network.want_refresh()
             elif node_id not in self._leaders:
-                config = self._config
-                limits = Limits(
-                    max_wait_ms=config.fetch_max_wait_ms,
-                    min_bytes=config.fetch_min_bytes,
-                    max_bytes=config.fetch_max_bytes,
-                    max_records=config.max_poll_records,
-                    acquire_mode=_ACQUIRE_MODES[config.share_acquire_mode],
-                )
-                session = LeaderSession(config.group_id, self._member_id)
-                self._leaders[node_id] = Leader(node_id, network, session, limits, self)
+                session = LeaderSession(self._config.group_id, self._member_id)
+                self._leaders[node_id] = Leader(node_id, network, session, self)
         self._wake_leaders()
 
     def _wake_leaders(self) -> None:
         for leader in self._leaders.values():
             leader.wake()
+
+
+def _session_has_ended() -> KafkaError:
+    return error_for(ErrorCode.INVALID_RECORD_STATE, "acknowledge records", "the share session has ended")
 
 
 def _leader(cluster: Cluster, where: TopicIdPartition) -> int:

@@ -29,6 +29,8 @@ class LeaderOwner(Protocol):
 
     #: Whether a poll waits for records.
     hungry: bool
+    #: Of the next fetch.
+    limits: Limits
 
     def partitions(self, node_id: int) -> Partitions:
         """The assigned partitions that a broker leads."""
@@ -50,17 +52,13 @@ class Leader:
         node_id: of the broker.
         network: connected.
         session: with the broker.
-        limits: of each fetch.
         owner: the consumer.
     """
 
-    def __init__(
-        self, node_id: int, network: Network, session: LeaderSession, limits: Limits, owner: LeaderOwner
-    ) -> None:
+    def __init__(self, node_id: int, network: Network, session: LeaderSession, owner: LeaderOwner) -> None:
         self.session = session
         self._node_id = node_id
         self._network = network
-        self._limits = limits
         self._owner = owner
         self._backoff = retry_backoff(network.config)
         self._connection: Connection | None = None
@@ -152,8 +150,9 @@ class Leader:
                 if session.epoch != INITIAL_EPOCH:
                     self._settle(session.lost(KafkaConnectionError(f"the connection to broker {self._node_id} broke")))
             if fetches:
-                request = session.fetch(owner.partitions(self._node_id), self._limits)
-                wait = self._limits.max_wait_ms / 1000 + config.request_timeout
+                limits = owner.limits
+                request = session.fetch(owner.partitions(self._node_id), limits)
+                wait = limits.max_wait_ms / 1000 + config.request_timeout
                 response = await connection.ask(request, ShareFetchResponse, timeout=wait)
                 self._settle(session.fetched(response))
                 code, message = ErrorCode.of(response.error_code), response.error_message

@@ -5,8 +5,8 @@ returns the records of these offsets, and the offsets that have none: those of c
 were compacted. They are acknowledged as gaps, in ranges.
 """
 
-from collections.abc import Awaitable, Iterator, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self
 
 from barnabas_client.consumer.fetched import cut, unpack
 from barnabas_client.errors import IllegalStateError
@@ -20,43 +20,31 @@ _LAST_OFFSET: Final = 2**63 - 1
 
 
 class Holder(Protocol):
-    """Takes the acknowledgements of records."""
+    """Takes the acknowledgements of records that were fetched together."""
+
+    #: Seconds that a lock lasts.
+    lock: float
+    #: The time of the event loop when the locks expire.
+    until: float
 
     def hand_over(self, offset: int, kind: Acknowledgement) -> Awaitable[None] | None:
         """Acknowledge the record at an offset. A renewal returns what to wait for.
 
         Raises:
             IllegalStateError: acknowledgement is implicit, or the consumer was stopped.
+            KafkaError: a renewal comes too late: the share session has ended.
         """
 
 
-class ShareRecord(Generic[K, V]):
-    """A record of a share group: a :class:`~barnabas.ConsumerRecord` that can be acknowledged.
-
-    With ``share_acknowledgement_mode="explicit"``, call one of :meth:`accept`, :meth:`release` and :meth:`reject` for
-    each record, in any order and from any task. They return at once: the consumer sends acknowledgements in the
-    background, many in one request. :meth:`ShareConsumer.commit() <barnabas.ShareConsumer.commit>` waits until the
-    broker has them.
+class AcquiredRecord(Generic[K, V]):
+    """The fields of a record of a share group.
 
     Args:
         row: the record with its key and value deserialized.
         delivery_count: how often it was delivered.
-        holder: takes its acknowledgement.
-
-    Attributes:
-        topic: the name of its topic.
-        partition: the number of its partition.
-        offset: its offset in the partition.
-        timestamp: milliseconds since 1970.
-        timestamp_type: 0 if the producer set the timestamp, 1 if the broker did.
-        key: what `key_deserializer` returned, or the key's bytes; None if the record has no key.
-        value: what `value_deserializer` returned, or the value's bytes; None if the value is null.
-        headers: names with values, in order; a name may occur several times.
-        delivery_count: how often the record was delivered, this time included.
     """
 
     __slots__ = (
-        "_holder",
         "delivery_count",
         "headers",
         "key",
@@ -78,16 +66,75 @@ class ShareRecord(Generic[K, V]):
     headers: Headers
     delivery_count: int
 
-    def __init__(self, row: ConsumerRecord[K, V], delivery_count: int, holder: Holder) -> None:
+    def __init__(self, row: ConsumerRecord[K, V], delivery_count: int) -> None:
         self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type = row[:5]
         self.key, self.value, self.headers = row.key, row.value, row.headers
         self.delivery_count = delivery_count
-        self._holder: Holder | None = holder
 
     @property
     def topic_partition(self) -> TopicPartition:
         """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def consumer_record(self) -> ConsumerRecord[K, V]:
+        """The same record as a :class:`~barnabas.ConsumerRecord`."""
+        return ConsumerRecord(
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"ShareRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, key={self.key!r}, "
+            f"value={self.value!r}, delivery_count={self.delivery_count})"
+        )
+
+
+class ShareRecord(AcquiredRecord[K, V]):
+    """A record of a share group: a :class:`~barnabas.ConsumerRecord` that can be acknowledged.
+
+    With ``share_acknowledgement_mode="explicit"``, call one of :meth:`accept`, :meth:`release` and :meth:`reject` for
+    each record, in any order and from any task. They return at once: the consumer sends acknowledgements in the
+    background, many in one request. :meth:`ShareConsumer.commit() <barnabas.ShareConsumer.commit>` waits until the
+    broker has them. A copy that was pickled, such as one in a worker process, cannot be acknowledged.
+
+    Args:
+        row: the record with its key and value deserialized.
+        delivery_count: how often it was delivered.
+        holder: takes its acknowledgement; None for a copy.
+
+    Attributes:
+        topic: the name of its topic.
+        partition: the number of its partition.
+        offset: its offset in the partition.
+        timestamp: milliseconds since 1970.
+        timestamp_type: 0 if the producer set the timestamp, 1 if the broker did.
+        key: what `key_deserializer` returned, or the key's bytes; None if the record has no key.
+        value: what `value_deserializer` returned, or the value's bytes; None if the value is null.
+        headers: names with values, in order; a name may occur several times.
+        delivery_count: how often the record was delivered, this time included.
+    """
+
+    __slots__ = ("_holder",)
+
+    def __init__(self, row: ConsumerRecord[K, V], delivery_count: int, holder: Holder | None) -> None:
+        super().__init__(row, delivery_count)
+        self._holder = holder
+
+    def __reduce__(self) -> tuple[type[Self], tuple[ConsumerRecord[K, V], int, None]]:
+        return type(self), (self.consumer_record, self.delivery_count, None)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether it was accepted, released or rejected; a renewal does not count."""
+        return self._holder is None
 
     async def accept(self) -> None:
         """The record was processed: it is not delivered again.
@@ -96,7 +143,7 @@ class ShareRecord(Generic[K, V]):
             IllegalStateError: acknowledgement is implicit, the record was acknowledged before, or the consumer was
                 stopped.
         """
-        await self._acknowledge(Acknowledgement.ACCEPT)
+        self._hand_over(Acknowledgement.ACCEPT)
 
     async def release(self) -> None:
         """The record could not be processed now: it is delivered again, to any member, until its delivery count has
@@ -105,7 +152,7 @@ class ShareRecord(Generic[K, V]):
         Raises:
             IllegalStateError: see :meth:`accept`.
         """
-        await self._acknowledge(Acknowledgement.RELEASE)
+        self._hand_over(Acknowledgement.RELEASE)
 
     async def reject(self) -> None:
         """The record cannot be processed at all: it is not delivered again, but goes to the dead letter topic if the
@@ -114,7 +161,7 @@ class ShareRecord(Generic[K, V]):
         Raises:
             IllegalStateError: see :meth:`accept`.
         """
-        await self._acknowledge(Acknowledgement.REJECT)
+        self._hand_over(Acknowledgement.REJECT)
 
     async def renew(self) -> None:
         """Processing takes longer: begin the time of the lock anew (KIP-1222), and wait until the broker has done so.
@@ -123,25 +170,24 @@ class ShareRecord(Generic[K, V]):
             IllegalStateError: see :meth:`accept`.
             KafkaError: the lock has expired, so that another member may have the record; or the broker is too old.
         """
-        await self._acknowledge(Acknowledgement.RENEW)
+        waiting = self._hand_over(Acknowledgement.RENEW)
+        if waiting is not None:
+            await waiting
 
-    async def _acknowledge(self, kind: Acknowledgement) -> None:
+    def _hand_over(self, kind: Acknowledgement) -> Awaitable[None] | None:
         if self._holder is None:
             raise IllegalStateError(
-                f"the record at offset {self.offset} of {self.topic_partition} was acknowledged before. To do: "
-                "acknowledge each record once"
+                f"the record at offset {self.offset} of {self.topic_partition} was acknowledged before, or is a copy "
+                "of one. To do: acknowledge each record once"
             )
         waiting = self._holder.hand_over(self.offset, kind)
         if kind is not Acknowledgement.RENEW:
             self._holder = None
-        if waiting is not None:
-            await waiting
+        return waiting
 
-    def __repr__(self) -> str:
-        return (
-            f"ShareRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, key={self.key!r}, "
-            f"value={self.value!r}, delivery_count={self.delivery_count})"
-        )
+
+#: Handles a record of a share group. The result is ignored.
+ShareHandler = Callable[[ShareRecord[K, V]], object]
 
 
 class Row(NamedTuple):

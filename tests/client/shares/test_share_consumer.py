@@ -1,59 +1,23 @@
 """The consumer of a share group with a broker in the test's event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from barnabas_broker.broker import BrokerServer
 from barnabas_client import (
     Admin,
-    AlterConfigOp,
-    ConfigResource,
     Consumer,
-    NewTopic,
-    Producer,
     ShareConsumer,
     ShareRecord,
 )
 from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, KafkaError, RecordDeserializationError
-from tests.client.real_broker import running_broker
+from tests.client.shares.queue_world import GROUP, TOPIC, queue, servers_of, worker
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
 #: Seconds until everything must have been received.
 PATIENCE = 30.0
-GROUP = "workers"
-TOPIC = "orders"
-
-
-@asynccontextmanager
-async def queue(folder: Path, *values: bytes, **configs: str) -> AsyncIterator[BrokerServer]:
-    """A broker with records in one partition, and a group that reads them from the beginning."""
-    async with running_broker(folder, group_share_min_record_lock_duration_ms="1000") as broker:
-        servers = servers_of(broker)
-        async with Admin(bootstrap_servers=servers) as admin:
-            await admin.create_topics([NewTopic(TOPIC, num_partitions=1)])
-            given = {"share.auto.offset.reset": "earliest"}
-            given |= {key.replace("_", "."): value for key, value in configs.items()}
-            ops = [AlterConfigOp(key, value) for key, value in given.items()]
-            await admin.incremental_alter_configs({ConfigResource.group(GROUP): ops})
-        async with Producer(bootstrap_servers=servers) as producer:
-            for value in values:
-                await producer.send_and_wait(TOPIC, value)
-        yield broker
-
-
-def servers_of(broker: BrokerServer) -> str:
-    return f"127.0.0.1:{broker.port}"
-
-
-def worker(broker: BrokerServer, mode: Any = "explicit", **settings: Any) -> ShareConsumer[bytes, bytes]:
-    given = {"group_id": GROUP, "share_acknowledgement_mode": mode, "fetch_max_wait_ms": 50, **settings}
-    return ShareConsumer(TOPIC, bootstrap_servers=servers_of(broker), **given)
 
 
 async def next_of(consumer: ShareConsumer[bytes, bytes]) -> ShareRecord[bytes, bytes]:
