@@ -1,5 +1,5 @@
-"""Consumer, producer and admin client without ``await``: see :mod:`barnabas_client.sync`."""
+"""Consumers, producer and admin client without ``await``: see :mod:`barnabas_client.sync`."""
 
-from barnabas_client.sync import Admin, BatchReceipt, Consumer, Producer, Receipt
+from barnabas_client.sync import Admin, BatchReceipt, Consumer, Producer, Receipt, ShareConsumer, ShareRecord
 
-__all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt"]
+__all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt", "ShareConsumer", "ShareRecord"]

@@ -1,4 +1,4 @@
-"""Consumer, producer and admin client without ``await``, for scripts and notebooks.
+"""Consumers, producer and admin client without ``await``, for scripts and notebooks.
 
 ::
 
@@ -22,6 +22,7 @@ awaited, and ``with`` and ``for`` replace ``async with`` and ``async for``. What
 - ``run`` calls a plain handler in threads: as many as `concurrency`, unless an `executor` is given.
 - Serializers, deserializers and the callbacks of ``commit_async`` are called in the thread of the event loop. They must
   not call a client.
+- Records of a :class:`ShareConsumer` have the same methods, which any thread may call.
 - A client that is not stopped is stopped when it is deleted, or when the process ends.
 """
 
@@ -30,7 +31,7 @@ import functools
 import inspect
 import re
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
@@ -45,10 +46,17 @@ from barnabas_client.config import (
     Deserializer,
     ProducerSettings,
     Serializer,
+    ShareConsumerSettings,
 )
 from barnabas_client.consumer.consumer import Consumer as AsyncConsumer
 from barnabas_client.consumer.listener import ConsumerRebalanceListener, lost_method
-from barnabas_client.consumer.parallel.config import BatchHandler, Handler, RunConfig, RunSettings
+from barnabas_client.consumer.parallel.config import (
+    BatchHandler,
+    Handler,
+    HandlerConfig,
+    HandlerSettings,
+    RunSettings,
+)
 from barnabas_client.consumer.polls import Loan
 from barnabas_client.consumer.rebalance import inside_listener
 from barnabas_client.errors import ConsumerStoppedError, KafkaTimeoutError
@@ -59,14 +67,17 @@ from barnabas_client.producer.producer import Producer as AsyncProducer
 from barnabas_client.producer.producer import V as PV
 from barnabas_client.producer.receipts import BatchReceipt as AsyncBatchReceipt
 from barnabas_client.producer.receipts import Receipt as AsyncReceipt
+from barnabas_client.shares.consumer import ShareConsumer as AsyncShareConsumer
+from barnabas_client.shares.records import AcquiredRecord
+from barnabas_client.shares.records import ShareRecord as AsyncShareRecord
 from barnabas_client.structs import AnyRecord, BatchMetadata, ConsumerRecord, K, RecordMetadata, TopicPartition, V
 from barnabas_protocol.wire import Buffer
 
-__all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt"]
+__all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt", "ShareConsumer", "ShareRecord"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound="AsyncConsumer[Any, Any] | AsyncProducer[Any, Any] | AsyncAdmin")
+C = TypeVar("C", bound="AsyncConsumer[Any, Any] | AsyncShareConsumer[Any, Any] | AsyncProducer[Any, Any] | AsyncAdmin")
 
 #: Calls that wait until a rebalance listener returns, and the word for them.
 _WAIT_FOR_LISTENER: Final = {
@@ -313,13 +324,8 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
             settings: those of :meth:`barnabas.Consumer.run`. Without an `executor` there are as many threads as
                 handlers.
         """
-        client = None if producer is None else producer._client
-        if inspect.iscoroutinefunction(handler) or settings.get("executor") is not None or not callable(handler):
-            self._call("run", self._client.run(handler, producer=client, **settings))
-            return
-        threads = settings.get("concurrency", RunConfig.concurrency)
-        with ThreadPoolExecutor(threads if isinstance(threads, int) and threads > 0 else 1) as pool:
-            settings["executor"] = pool
+        with _handler_threads(handler, settings):
+            client = None if producer is None else producer._client
             self._call("run", self._client.run(handler, producer=client, **settings))
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
@@ -398,6 +404,19 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
             await asyncio.to_thread(call)
 
 
+@contextmanager
+def _handler_threads(handler: object, settings: dict[str, Any]) -> Iterator[bool]:
+    """Give the settings of a run a pool of threads for a plain handler, unless they have an executor; returns whether
+    they got one."""
+    if inspect.iscoroutinefunction(handler) or settings.get("executor") is not None or not callable(handler):
+        yield False
+        return
+    threads = settings.get("concurrency", HandlerConfig.concurrency)
+    with ThreadPoolExecutor(threads if isinstance(threads, int) and threads > 0 else 1) as pool:
+        settings["executor"] = pool
+        yield True
+
+
 class _CallerListener(ConsumerRebalanceListener):
     """Calls the program's rebalance listener in the thread that polls."""
 
@@ -417,6 +436,202 @@ class _CallerListener(ConsumerRebalanceListener):
 
 def _partitions(records: Iterable[AnyRecord]) -> set[TopicPartition]:
     return {record.topic_partition for record in records}
+
+
+class ShareRecord(AcquiredRecord[K, V]):
+    """A record of a share group: :class:`barnabas.ShareRecord` without ``await``. Any thread may acknowledge it.
+
+    Args:
+        consumer: that returned it.
+        record: the record in the event loop.
+    """
+
+    __slots__ = ("_consumer", "_record")
+
+    def __init__(self, consumer: "ShareConsumer[K, V]", record: AsyncShareRecord[K, V]) -> None:
+        super().__init__(record.consumer_record, record.delivery_count)
+        self._consumer = consumer
+        self._record = record
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether it was accepted, released or rejected; a renewal does not count."""
+        return self._record.acknowledged
+
+    def accept(self) -> None:
+        """The record was processed: :meth:`barnabas.ShareRecord.accept`."""
+        self._consumer._call("accept", self._record.accept())
+
+    def release(self) -> None:
+        """The record could not be processed now: :meth:`barnabas.ShareRecord.release`."""
+        self._consumer._call("release", self._record.release())
+
+    def reject(self) -> None:
+        """The record cannot be processed at all: :meth:`barnabas.ShareRecord.reject`."""
+        self._consumer._call("reject", self._record.reject())
+
+    def renew(self) -> None:
+        """Processing takes longer: :meth:`barnabas.ShareRecord.renew`."""
+        self._consumer._call("renew", self._record.renew())
+
+
+class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
+    """Takes records from queues: :class:`barnabas.ShareConsumer` without ``await``, with the same options.
+
+    ``for record in consumer`` reads until it is stopped in another thread, or until Ctrl-C.
+    """
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[bytes, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: None = None,
+        value_deserializer: AsyncDeserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[bytes, bytes]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[K, bytes]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: Deserializer[K],
+        value_deserializer: None = None,
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[bytes, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: None = None,
+        value_deserializer: Deserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[K, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[bytes, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: None = None,
+        value_deserializer: ContextDeserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ShareConsumer[K, V]",
+        *topics: str,
+        group_id: str,
+        key_deserializer: Deserializer[K] | ContextDeserializer[K],
+        value_deserializer: ContextDeserializer[V],
+        **settings: Unpack[ShareConsumerSettings],
+    ) -> None: ...
+
+    def __init__(self, *topics: str, **settings: Any) -> None:
+        super().__init__(AsyncShareConsumer(*topics, **settings))
+
+    start = _blocking(AsyncShareConsumer[K, V].start)
+    stop = _blocking(AsyncShareConsumer[K, V].stop)
+    close = _blocking(AsyncShareConsumer[K, V].close)
+    subscribe = _blocking(AsyncShareConsumer[K, V].subscribe)
+    subscription = _blocking(AsyncShareConsumer[K, V].subscription)
+    commit = _blocking(AsyncShareConsumer[K, V].commit)
+
+    @_like(AsyncShareConsumer[K, V].getone)
+    def getone(self) -> ShareRecord[K, V]:
+        return ShareRecord(self, self._call("poll", self._client.getone()))
+
+    @_like(AsyncShareConsumer[K, V].poll)
+    def poll(self, *given: Any, **named: Any) -> list[ShareRecord[K, V]]:
+        return [ShareRecord(self, one) for one in self._call("poll", self._client.poll(*given, **named))]
+
+    @_like(AsyncShareConsumer[K, V].getmany)
+    def getmany(self, **named: Any) -> dict[TopicPartition, list[ShareRecord[K, V]]]:
+        taken = self._call("poll", self._client.getmany(**named))
+        return {tp: [ShareRecord(self, one) for one in records] for tp, records in taken.items()}
+
+    def wakeup(self) -> None:
+        """End the poll that waits, or the next one, with `WakeupError`, and a :meth:`run`."""
+        self._client.wakeup()
+
+    def run(
+        self,
+        handler: "Callable[[ShareRecord[K, V]], object] | Callable[[AsyncShareRecord[K, V]], Awaitable[object]]",
+        *,
+        producer: "Producer[K, V] | None" = None,
+        **settings: Unpack[HandlerSettings],
+    ) -> None:
+        """Handle records with `concurrency` handlers at a time and acknowledge them, until :meth:`wakeup` or a stop:
+        :meth:`barnabas.ShareConsumer.run`.
+
+        Args:
+            handler: a plain function, which is called in threads, or a coroutine function, which runs in the event
+                loop and gets a :class:`barnabas.ShareRecord`.
+            producer: a started producer of this module for the dead letters.
+            settings: those of :meth:`barnabas.ShareConsumer.run`. Without an `executor` there are as many threads as
+                handlers. An `executor` gets records that only the run acknowledges.
+        """
+        given: dict[str, Any] = {**settings}
+        call: Callable[[Any], object] = handler
+        with _handler_threads(handler, given) as threads:
+            if threads:
+                call = functools.partial(self._in_thread, handler)
+            client = None if producer is None else producer._client
+            self._call("run", self._client.run(call, producer=client, **given))
+
+    def _in_thread(self, handler: Callable[[Any], object], record: AsyncShareRecord[K, V]) -> object:
+        return handler(ShareRecord(self, record))
+
+    def __iter__(self) -> Iterator[ShareRecord[K, V]]:
+        return self
+
+    def __next__(self) -> ShareRecord[K, V]:
+        """The next record. With implicit acknowledgement, the one before is accepted.
+
+        Raises:
+            StopIteration: the consumer was stopped.
+            KafkaError: see :meth:`barnabas.ShareConsumer.getone`.
+        """
+        try:
+            return self.getone()
+        except ConsumerStoppedError:
+            raise StopIteration from None
+
+    def _call(self, name: str, work: Coroutine[Any, Any, R]) -> R:
+        return self._loop.run(work, self._calls, None, self._unused if name == "poll" else None)
+
+    def _unused(self, result: object) -> None:
+        """A poll was interrupted, and has returned records all the same: the next one returns them."""
+        if isinstance(result, AsyncShareRecord):
+            result = [result]
+        if isinstance(result, dict):
+            result = [one for records in result.values() for one in records]
+        if isinstance(result, list):
+            self._client._give_back(result)
 
 
 class _Acknowledgement(Generic[R]):

@@ -17,17 +17,20 @@ import pytest
 
 import barnabas
 import barnabas.sync
-from barnabas import ConsumerRebalanceListener, ConsumerRecord, NewTopic, TopicPartition
+from barnabas import AlterConfigOp, ConfigResource, ConsumerRebalanceListener, ConsumerRecord, NewTopic, TopicPartition
 from barnabas.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     RecordTooLargeError,
     WakeupError,
 )
-from barnabas.sync import Admin, Consumer, Producer
+from barnabas.sync import Admin, Consumer, Producer, ShareConsumer, ShareRecord
 from barnabas.testing import Broker
 from barnabas_client.loop_thread import Call, close_loop_thread, loop_thread
 from tests.client.test_program import signalled
+
+#: Methods of a share consumer that other parts of the client call.
+INTERNAL = {"partitions", "arrived", "refused", "raise_once", "acquire", "buffered", "flush"}
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +62,29 @@ def make(broker: Broker, topic: str) -> Callable[..., Consumer]:
     return consumer
 
 
-@pytest.mark.parametrize("name", ["Consumer", "Producer", "Admin"])
+@pytest.fixture
+def workers(broker: Broker, topic: str) -> Callable[..., ShareConsumer]:
+    """Function that makes a share consumer of the topic; its group reads from the beginning."""
+    group = f"{topic}-workers"
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        earliest = AlterConfigOp("share.auto.offset.reset", "earliest")
+        admin.incremental_alter_configs({ConfigResource.group(group): [earliest]})
+
+    def consumer(mode: Any = "explicit", **settings: Any) -> ShareConsumer:
+        given = {"group_id": group, "share_acknowledgement_mode": mode, "fetch_max_wait_ms": 50, **settings}
+        return ShareConsumer(topic, bootstrap_servers=broker.bootstrap_servers, **given)
+
+    return consumer
+
+
+@pytest.mark.parametrize("name", ["Consumer", "Producer", "Admin", "ShareConsumer", "ShareRecord"])
 def test_the_names_are_those_of_the_async_client(name: str) -> None:
     ours, theirs = getattr(barnabas.sync, name), getattr(barnabas, name)
-    names = {one for one in vars(theirs) if not one.startswith("_")}
+    names = {one for one in dir(theirs) if not one.startswith("_")} - (INTERNAL if name == "ShareConsumer" else set())
     assert {one for one in dir(ours) if not one.startswith("_")} - {"aclose"} == names
     for one in names:
         assert not inspect.iscoroutinefunction(getattr(ours, one)), one
-        assert getattr(ours, one).__doc__, one
+        assert name == "ShareRecord" or getattr(ours, one).__doc__, one
 
 
 def test_records_are_sent_and_read(broker: Broker) -> None:
@@ -325,6 +343,71 @@ def test_another_process_has_a_loop_of_its_own(make: Callable[..., Consumer], mo
     before.close()
 
 
+# Share groups.
+
+
+def test_a_loop_over_a_queue(workers: Callable[..., ShareConsumer]) -> None:
+    with workers() as consumer:
+        for record in consumer:
+            if record.offset == 0 and record.delivery_count == 1:
+                record.release()
+            elif record.offset == 1:
+                record.reject()
+            else:
+                record.renew()
+                record.accept()
+            assert record.acknowledged
+            with pytest.raises(IllegalStateError, match="acknowledged before"):
+                record.accept()
+            if record.offset == 9:
+                break
+        consumer.commit()
+    with workers() as consumer:
+        assert [(one.offset, one.delivery_count) for one in consumer.poll()] == [(0, 2)]
+
+
+def test_a_queue_with_implicit_acknowledgement(workers: Callable[..., ShareConsumer], topic: str) -> None:
+    with workers("implicit") as consumer:
+        (records,) = consumer.getmany(timeout_ms=60_000, max_records=4).values()
+        assert [one.value for one in records] == [b"0", b"1", b"2", b"3"]
+        assert [next(consumer).offset, consumer.getone().offset] == [4, 5]
+        assert consumer.subscription() == {topic}
+        consumer.commit()
+    with workers("implicit") as consumer:
+        assert next(consumer).offset == 6
+
+
+def test_run_calls_plain_handlers_of_a_queue_in_threads(workers: Callable[..., ShareConsumer]) -> None:
+    done: set[int] = set()
+    both = threading.Barrier(2, timeout=60)
+    with workers() as consumer:
+
+        def handle(record: ShareRecord) -> None:
+            if record.offset < 2:
+                both.wait()  # two at a time
+            if record.offset == 5:
+                record.reject()
+            done.add(record.offset)
+            if len(done) == 10:
+                consumer.wakeup()
+
+        consumer.run(handle, concurrency=2)
+    assert done == set(range(10))
+    with workers() as consumer:
+        assert consumer.poll(300) == []
+
+
+def test_a_coroutine_function_handles_a_queue_in_the_event_loop(workers: Callable[..., ShareConsumer]) -> None:
+    with workers() as consumer:
+
+        async def handle(record: barnabas.ShareRecord) -> None:
+            await record.accept()
+            if record.offset == 9:
+                consumer.wakeup()
+
+        consumer.run(handle, concurrency=1)
+
+
 # Ctrl-C.
 
 
@@ -361,6 +444,20 @@ def test_records_of_an_interrupted_poll_are_returned_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             poll(consumer)
         assert [consumer.getone().offset for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["explicit", "implicit"])
+@pytest.mark.parametrize("take", ["getone", "poll", "getmany"])
+def test_records_of_an_interrupted_poll_of_a_queue_are_returned_by_the_next(
+    workers: Callable[..., ShareConsumer], monkeypatch: pytest.MonkeyPatch, mode: str, take: str
+) -> None:
+    with workers(mode) as consumer:
+        assert consumer.getone().offset == 0
+        interrupt_next(monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(consumer, take)()
+        again = [consumer.getone() for _ in range(3)]
+        assert [(one.offset, one.delivery_count) for one in again] == [(1, 1), (2, 1), (3, 1)]
 
 
 WAITING = """

@@ -14,11 +14,11 @@ import time
 import warnings
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
 from uuid import uuid4
 
 from barnabas_client.checks import check_topic
@@ -113,7 +113,7 @@ class _Delivery:
         return self._leader.flushed(self._where)
 
     def say(self, run: Run) -> None:
-        """Acknowledge offsets. If the session has ended, the acknowledgement is lost."""
+        """See :class:`Holder`."""
         if not self._ended:
             self._leader.acknowledge(self._where, run)
         elif run.kind is not Acknowledgement.GAP:
@@ -123,13 +123,6 @@ class _Delivery:
     def _ended(self) -> bool:
         """Whether the session that has acquired the records has ended."""
         return self._number != self._leader.session.number
-
-
-class _Taken(NamedTuple):
-    """A record that a poll returns, and where it comes from."""
-
-    delivery: _Delivery
-    record: ShareRecord[Any, Any]
 
 
 class ShareConsumer(AsyncOnly, Generic[K, V]):
@@ -352,8 +345,8 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._membership: ShareMembership | None = None
         self._leaders: dict[int, Leader] = {}
         self._buffer: deque[_Delivery] = deque()
-        self._untaken: deque[_Taken] = deque()  # of polls that were cancelled, before those of the buffer
-        self._delivered: list[_Taken] = []  # what the next poll accepts
+        self._untaken: deque[ShareRecord[K, V]] = deque()  # of polls that were cancelled: the next one returns them
+        self._delivered: list[ShareRecord[K, V]] = []  # what the next poll accepts
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._failure: KafkaError | None = None  # of the membership
@@ -629,11 +622,11 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     async def _from_buffer(self, limit: int) -> list[ShareRecord[K, V]]:
         """Take up to `limit` records whose locks have not expired."""
-        taken: list[_Taken] = []
+        taken: list[ShareRecord[K, V]] = []
         now = asyncio.get_running_loop().time()
         while self._untaken and len(taken) < limit:
             one = self._untaken.popleft()
-            if now < one.delivery.until:
+            if one._holder is not None and now < one._holder.until:
                 taken.append(one)
         try:
             while len(taken) < limit and self._buffer and self._error is None:
@@ -651,7 +644,12 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             raise
         if self._implicit:
             self._delivered += taken
-        return [one.record for one in taken]
+        return taken
+
+    def _give_back(self, records: Collection[ShareRecord[K, V]]) -> None:
+        """The program has not received records of the last poll: the next one returns them."""
+        self._delivered = [one for one in self._delivered if one not in records]
+        self._untaken.extendleft(reversed(list(records)))
 
     def _next_part(self, delivery: _Delivery) -> None:
         """Decode the next part of the first delivery."""
@@ -664,7 +662,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         delivery.rows.extend(part.rows)
         self._error = self._error or part.error
 
-    async def _take_row(self, delivery: _Delivery, row: Row, taken: list[_Taken]) -> None:
+    async def _take_row(self, delivery: _Delivery, row: Row, taken: list[ShareRecord[K, V]]) -> None:
         """Deserialize a record. If a deserializer raises, the record is released, and the next poll raises."""
         given, offset = row.record, row.record.offset
         try:
@@ -677,14 +675,14 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             delivery.rows.appendleft(row)
             raise
         else:
-            record: ShareRecord[K, V] = ShareRecord(given._replace(key=key, value=value), row.delivery_count, delivery)
-            taken.append(_Taken(delivery, record))
+            taken.append(ShareRecord(given._replace(key=key, value=value), row.delivery_count, delivery))
 
     def _accept_delivered(self) -> None:
         """Accept what the last poll returned, if acknowledgement is implicit."""
         delivered, self._delivered = self._delivered, []
-        for delivery, record in delivered:
-            delivery.say(Run(record.offset, record.offset, Acknowledgement.ACCEPT))
+        for record in delivered:
+            if record._holder is not None:
+                record._holder.say(Run(record.offset, record.offset, Acknowledgement.ACCEPT))
 
     def _raise_errors(self) -> None:
         if self._woken:

@@ -35,6 +35,9 @@ class Holder(Protocol):
             KafkaError: a renewal comes too late: the share session has ended.
         """
 
+    def say(self, run: Run) -> None:
+        """Acknowledge offsets for the program. If the share session has ended, the acknowledgement is lost."""
+
 
 class AcquiredRecord(Generic[K, V]):
     """The fields of a record of a share group.
