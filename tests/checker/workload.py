@@ -95,7 +95,9 @@ class Workload:
         self._client = {
             "bootstrap.servers": bootstrap,
             "log_level": 0,
-            "reconnect.backoff.ms": 10,
+            # While no broker listens, librdkafka replaces its handles of all brokers, a thread each, after every such
+            # pause: with 10 ms, twenty clients take so much of two cores that brokers come back late.
+            "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 5000,
         }
