@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all again test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-compiled again test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -84,6 +84,13 @@ test: install ## all tests except those of test-all, test-cluster and interop: f
 
 test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
 	$(PYTEST) -m "not kafka and not cluster and not compose"
+
+test-compiled: install ## tests of the protocol and of the client with the modules that compiled wheels have; needs a C compiler
+	rm -rf build/compiled
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --outdir build/compiled
+	$(BIN)/python -m zipfile --extract build/compiled/*.whl build/compiled
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) -m "not kafka and not cluster and not compose and not slow" \
+		tests/packaging/test_compiled.py tests/protocol tests/client
 
 again: install ## run the tests that failed last once more, one at a time, and name those that pass now
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -r fEp

@@ -192,7 +192,9 @@ def _workflow(root: Path) -> Check:
     path = root / ".github" / "workflows" / "checks.yml"
     if not path.is_file():
         return Check(what, "restore .github/workflows/checks.yml")
-    absent = {"publish", "image", "chart", "site", "release"} - set(yaml.safe_load(path.read_text("utf-8"))["jobs"])
+    absent = {"publish", "wheels", "image", "chart", "site", "release"} - set(
+        yaml.safe_load(path.read_text("utf-8"))["jobs"]
+    )
     if absent:
         return Check(what, f"add the job {_some(sorted(absent))} to {path.name}")
     if (actionlint := shutil.which("actionlint")) is None:

@@ -129,7 +129,10 @@ def test_the_workflow_publishes_a_tag_that_passed_without_a_password() -> None:
     tagged = {name: job for name, job in jobs.items() if job.get("if") == "github.ref_type == 'tag'"}
     assert set(jobs) - set(tagged) == {"checks", "distribution"}
     release = tagged.pop("release")
-    assert all(set(job["needs"]) == {"checks", "distribution"} for job in tagged.values())
+    compiled = tagged.pop("wheels")
+    assert "CIBW_TEST_COMMAND" in compiled["steps"][1]["env"]
+    assert {"checks", "distribution", "wheels"} == set(tagged["publish"]["needs"])
+    assert all(set(job["needs"]) >= {"checks", "distribution"} for job in tagged.values())
     assert set(release["needs"]) == set(tagged)  # nothing is announced before all of it is there
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert "secrets." not in WORKFLOW.read_text("utf-8")

@@ -23,6 +23,7 @@ from barnabas_client.cli import (
     transactions,
     users,
     values,
+    version,
     watch,
 )
 from barnabas_client.cli.cluster import elections, moves, status
@@ -86,6 +87,7 @@ COMMAND_LINE: Final = CommandLine(
         bench.COMMAND,
         ping.COMMAND,
         completion.COMMAND,
+        version.COMMAND,
     ),
     sections=_SECTIONS,
     add_options=_add_options,

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from barnabas_client.cli.output import Output
 from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from barnabas_client.logs import logger
 from barnabas_pipeline.cli import COMMAND_LINE as PIPELINE
+from barnabas_protocol.records import iteration
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.lots import in_lots
@@ -291,3 +293,12 @@ def test_every_command_is_found_without_optional_dependencies() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for head in {command.path[0] for command in EVERY}:
         assert f"\n    {head} " in done.stdout
+
+
+def test_the_version_says_whether_the_codec_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert re.fullmatch(r"barnabas \S+\n", capsys.readouterr().out)
+    assert main(["version", "--verbose", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["records"] == ("interpreted" if iteration.__file__.endswith(".py") else "compiled")
+    assert {"python", "uvloop", "crc32c"} <= set(found)
