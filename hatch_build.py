@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
@@ -41,7 +42,7 @@ setup(name="compiled", ext_modules=modules, script_args=["build_ext", "--build-l
 """
 
 
-class CompiledModules(BuildHookInterface):
+class CompiledModules(BuildHookInterface[BuilderConfig]):
     """Adds ``modules`` to the wheel as mypyc compiles them, beside their sources.
 
     (hatch-mypyc does so for projects with one folder of packages; here are five.)
