@@ -1256,7 +1256,7 @@ class ShareRecords(GroupEvent):
 
     @property
     def _who(self) -> str:
-        return "a member" if self.owner is None else self.owner.name
+        return "A member" if self.owner is None else self.owner.name
 
     @property
     def _which(self) -> str:
@@ -1272,7 +1272,7 @@ class ShareRecords(GroupEvent):
         return f"delivered up to {words.times(most)} so far"
 
     def sentence(self) -> Told:
-        return Told(f"{words.capital(self._text())}.", self._remedy())
+        return Told(f"{self._text()}.", self._remedy())
 
     def _text(self) -> str:
         return self._which
@@ -1331,7 +1331,8 @@ class ShareRecordsArchived(ShareRecords):
 
     def _text(self) -> str:
         limit = counted(self.limit, "delivery", "deliveries")
-        return f"{self._which} reached the limit of {limit} and are not delivered any more; {self._who} had them last"
+        last = "" if self.owner is None else f"; {self.owner.name} had them last"
+        return f"{self._which} reached the limit of {limit} and are not delivered any more{last}"
 
     def _remedy(self) -> str:
         return (
@@ -1386,7 +1387,7 @@ class ShareWindowBlocked(ShareRecords):
         has = "waits to be delivered again" if self.owner is None else f"is with {self.owner.name}"
         size, waited = words.count(self.records, "record"), words.ms(self.waited_ms)
         return (
-            f"the window of {self.where} is full ({size}): for {waited} its start has waited for the record at offset"
+            f"The window of {self.where} is full ({size}): for {waited} its start has waited for the record at offset"
             f" {self.first_offset:,}, which {has}; {self._delivered}"
         )
 

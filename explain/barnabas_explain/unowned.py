@@ -108,8 +108,11 @@ class Pauses:
                 owned[str(event.member.member_id)] = owned.pop(str(event.old_member_id), set())
             case Departure() if not isinstance(event, MemberRefused | MemberGone):
                 heard = time - round(event.heard_ago_ms or 0)
-                for each in owned.pop(str(event.member.member_id), ()):
-                    without.setdefault(each, Since(heard, time))
+                gone = owned.pop(str(event.member.member_id), set())
+                self.spent += len(owned) * len(gone)
+                for each in gone:
+                    if not any(each in others for others in owned.values()):  # several members of a share group may
+                        without.setdefault(each, Since(heard, time))
             case MemberRevoked():
                 since = Since(time - round(event.waited_ms), time)
                 without.update(dict.fromkeys(partitions_of(event.partitions), since))

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.groups import requests
+from barnabas_broker.groups.share.partition import Acknowledged
 from barnabas_broker.http import history
 from barnabas_client import Admin, Consumer, TopicPartition
 from barnabas_protocol.errors import ErrorCode
@@ -78,6 +79,20 @@ async def test_a_share_group_shows_who_has_which_records(page: Page, connect: Co
         (row,) = [each for each in await page.texts("tbody tr") if each.startswith("t-0")]
         assert "1,000–1,499: worker, delivery 1, " in row and "left" in row
         assert "1,000 (worker)" in row
+        (hosted,) = [
+            each for each in broker.services.queues.hosted if (each.place.group, each.place.partition) == ("queue", 0)
+        ]
+        said = [Acknowledged(1_001, 1_200, [1]), Acknowledged(1_300, 1_399, [3]), Acknowledged(1_450, 1_499, [2])]
+        await hosted.acknowledge("m", said)
+        await page.tab.wait_for_selector("svg.window .w-available")
+        assert await page.tab.locator("svg.window").get_attribute("aria-label") == (
+            "200 processed, 150 with a member, 50 to be delivered again, 100 not delivered any more"
+        )
+        parts = await page.tab.locator("svg.window rect title").all_text_contents()
+        assert [part.partition(":")[0] for part in parts[:-1]] == [
+            *("1,000", "1,001–1,200", "1,201–1,299", "1,300–1,399", "1,400–1,449", "1,450–1,499")
+        ]
+        assert parts[-1] == "The start of the window waits for this record"
 
 
 async def test_rates_are_sorted_and_an_unknown_one_is_not_zero(page: Page) -> None:

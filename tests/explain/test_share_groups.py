@@ -66,20 +66,20 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
         (
             ShareLocksExpired,
             {**SOME, "deliveries": 2, "lock_ms": 30_000},
-            "Worker (h) did not acknowledge 3 records of t-0 (offsets 1,000 to 1,200) within the lock of 30 s;"
+            "worker (h) did not acknowledge 3 records of t-0 (offsets 1,000 to 1,200) within the lock of 30 s;"
             " delivered up to twice so far.",
             "group.share.record.lock.duration.ms",
         ),
         (
             ShareRecordsReleased,
             {**ONE, "deliveries": 1},
-            "Worker (h) released 1 record of t-0 (offset 7); delivered once so far.",
+            "worker (h) released 1 record of t-0 (offset 7); delivered once so far.",
             None,
         ),
         (
             ShareRecordsReleased,
             {**ONE, "deliveries": 4},
-            "Worker (h) released 1 record of t-0 (offset 7); delivered 4 times so far.",
+            "worker (h) released 1 record of t-0 (offset 7); delivered 4 times so far.",
             "group.share.delivery.count.limit",
         ),
         (
@@ -142,12 +142,12 @@ def test_what_happens_to_records_again_soon_is_told_once() -> None:
         event(ShareRecordsReleased, at=900_000, **later),
     ]
     first, other, again = explain(read(events))
-    assert first.text == "Worker (h) released 4 records of t-0 (offsets 7 to 1,200); delivered up to 3 times so far."
+    assert first.text == "worker (h) released 4 records of t-0 (offsets 7 to 1,200); delivered up to 3 times so far."
     assert first.details == [f"This was recorded twice until {words.clock(150_000)}."]
-    assert other.text.startswith("Other (h) released 1 record")
-    assert again.text.startswith("Worker (h) released 3 records") and not again.details
+    assert other.text.startswith("other (h) released 1 record")
+    assert again.text.startswith("worker (h) released 3 records") and not again.details
     assert [each.text for each in explain(read(events), since=120_000)] == [
-        "Worker (h) released 3 records of t-0 (offsets 1,000 to 1,200); delivered up to 3 times so far.",
+        "worker (h) released 3 records of t-0 (offsets 1,000 to 1,200); delivered up to 3 times so far.",
         again.text,
     ]
 

@@ -101,3 +101,13 @@ def test_rebuilt_events_have_their_own_pauses() -> None:
         (each["partition"], each["at_most_ms"], each["end"] - NOON) for each in found if each["end"] == NOON + 1_010
     }
     assert len(found) == 2
+
+
+def test_a_partition_that_another_member_of_a_share_group_has_too_is_not_without_an_owner() -> None:
+    events = [
+        event("target_assigned", 1_000, took_ms=0, moves=[move("a", [0, 1]), move("b", [1])]),
+        event("member_left", 2_000, member_id="a", heard_ago_ms=0),
+        event("target_assigned", 3_000, took_ms=0, moves=[move("b", [0])]),
+        event("group_reconciled", 3_000, took_ms=0, members=1),
+    ]
+    assert [(each["partition"], each["start"], each["end"]) for each in pauses_of(read(events))] == [(0, 2_000, 3_000)]

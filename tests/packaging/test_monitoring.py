@@ -29,6 +29,8 @@ TARGET: Final = {"job", "instance"}
 #: Metrics that a single whole broker has not, with their type and labels.
 REST: Final = {
     "barnabas_group_finding": ("gauge", {"consumergroup", "finding"}),
+    "barnabas_share_group_lag": ("gauge", {"consumergroup"}),
+    "barnabas_share_group_oldest_seconds": ("gauge", {"consumergroup"}),
     "barnabas_log_damaged_records": ("gauge", {"topic", "partition"}),
     "barnabas_lease_remaining_seconds": ("gauge", set[str]()),
     "barnabas_serving": ("gauge", set[str]()),

@@ -20,6 +20,7 @@ from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
 from barnabas_broker.groups.share.partition import State
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
+from barnabas_broker.http.shares import summaries
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
@@ -319,6 +320,23 @@ def _share_groups(view: View) -> Iterator[str]:
         ("barnabas_share_dead_letters_failed_total", COUNTER, "Dead letters that were not.", letters.failed),
     ):
         yield from one(name, kind, description, value)
+    lags: deque[Sample] = deque()
+    ages: deque[Sample] = deque()
+    for row in summaries(view):
+        if row is None:
+            yield ""
+            continue
+        mark = labels(consumergroup=row["group"])
+        if row["lag"] is not None:
+            lags.append((mark, row["lag"]))
+        if row["lag_ms"] is not None:
+            ages.append((mark, row["lag_ms"] / 1000))
+    description = "Records that a share group has not processed."
+    yield from family("barnabas_share_group_lag", GAUGE, description, lags)
+    description = "Age of the oldest record that a share group has not processed; at least, since the broker's start."
+    yield from family("barnabas_share_group_oldest_seconds", GAUGE, description, ages)
+    description = "Incidents of records that became no event, because there were too many different ones."
+    yield from one("barnabas_share_incidents_dropped_total", COUNTER, description, view.queues.incidents.dropped)
 
 
 # Requests

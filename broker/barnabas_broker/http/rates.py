@@ -30,12 +30,14 @@ class Offsets(NamedTuple):
         partition: its number.
         committed: the committed offset; None if there is none.
         end: the high watermark; None if it is not known here.
+        complete: records from `committed` on that are processed, too: members of share groups do not keep the order.
     """
 
     topic: str
     partition: int
     committed: int | None
     end: int | None
+    complete: int = 0
 
 
 class Rates(NamedTuple):

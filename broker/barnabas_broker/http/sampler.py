@@ -10,6 +10,7 @@ from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.http.doctor import examine
 from barnabas_broker.http.rates import Offsets
 from barnabas_broker.http.samples import INTERVAL
+from barnabas_broker.http.shares import by_place, windows
 from barnabas_broker.http.text import TURN
 from barnabas_broker.http.view import View
 
@@ -67,6 +68,14 @@ class Sampler:
                     yield
                 yield from examine(view, image, hosted)
             yield
+        machines = by_place(view)
+        for group in view.share_groups.all():
+            found = []
+            for window in windows(view, group, machines):
+                found.append(Offsets(window.topic, window.partition, window.start, window.end, window.complete))
+                yield
+            sampled.add(group.group_id)
+            view.samples.add(group.group_id, found, view.wall_ms() / 1000)
         view.samples.end_round(sampled)
         yield
         view.diagnoses.end_round(groups)

@@ -198,7 +198,7 @@ class Samples:
 
         Args:
             group_id: the group.
-            offsets: of all partitions for which it has committed offsets, by topic.
+            offsets: of all partitions for which it has committed offsets, by topic; of a share group its start offsets.
             now: in seconds since 1970.
         """
         found = list(offsets)
@@ -218,7 +218,7 @@ class Samples:
             times = self._marked(each, now)
             if each.committed is None:
                 continue
-            lag = (0 if isnan(lag) else lag) + max(each.end - each.committed, 0)
+            lag = (0 if isnan(lag) else lag) + max(each.end - each.committed - each.complete, 0)
             if times is not None:
                 age = times.age(each.committed, now)
                 oldest = age if oldest is None or age.ms > oldest.ms else oldest

@@ -6,15 +6,17 @@ from uuid import UUID
 
 from barnabas_broker.groups.share.assignor import NAME, Partitions
 from barnabas_broker.groups.share.group import ShareGroup
-from barnabas_broker.groups.share.partition import SharePartition, State
+from barnabas_broker.groups.share.partition import Part, SharePartition, State
+from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import View
 from barnabas_broker.share_partitions.hosted import HostedPartition
 from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.shares.records import ShareKey
 
-#: Maximum ranges of acquired records that are shown of a share partition.
-_MOST_LOCKS: Final = 100
+#: Maximum parts of a window that are shown, and of all windows of a group.
+_MOST_PARTS: Final = 100
+_MOST_OF_GROUP: Final = 5_000
 _TERMINAL: Final = (State.ACKNOWLEDGED, State.ARCHIVED)
 
 
@@ -45,23 +47,23 @@ class Window(NamedTuple):
 
 def summaries(view: View) -> Iterator[dict[str, Any] | None]:
     """A summary of every share group of this broker; None for a turn of the event loop."""
-    machines = {hosted.place: hosted for hosted in view.queues.hosted}
+    machines = by_place(view)
     for group in view.share_groups.all():
         lag: int | None = None
-        for window in _windows(view, group, machines):
+        for window in windows(view, group, machines):
             if window.lag is not None:
                 lag = (lag or 0) + window.lag
             yield None
-        yield {**_head(group), "members": len(group.members), **_judged(group, lag)}
+        yield {**_head(group), "members": len(group.members), **_judged(view, group, lag)}
 
 
 def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
     """``/groups/{id}``: a share group with its members and share partitions."""
-    windows = []
-    for window in _windows(view, group, {hosted.place: hosted for hosted in view.queues.hosted}):
-        windows.append(window)
+    found = []
+    for window in windows(view, group, by_place(view)):
+        found.append(window)
         yield ""
-    lags = [window.lag for window in windows if window.lag is not None]
+    lags = [window.lag for window in found if window.lag is not None]
     names = view.cluster.image.names
 
     def by_name(partitions: Partitions) -> dict[str, list[int]]:
@@ -69,7 +71,7 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
 
     head = {
         **_head(group),
-        **_judged(group, sum(lags) if lags else None),
+        **_judged(view, group, sum(lags) if lags else None),
         "assignment_epoch": group.assignment_epoch,
         "coordinator": {"node_id": view.node_id},
         "members": [
@@ -86,11 +88,16 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
             for member in group.members.values()
         ],
     }
-    now = view.now()
-    yield from listing(head, "offsets", (_row(window, now) for window in windows))
+    yield from listing(head, "offsets", _rows(found, view.now()))
 
 
-def _windows(view: View, group: ShareGroup, hosted: dict[Place, HostedPartition]) -> Iterator[Window]:
+def by_place(view: View) -> dict[Place, HostedPartition]:
+    """The share partitions that are open on this broker."""
+    return {hosted.place: hosted for hosted in view.queues.hosted}
+
+
+def windows(view: View, group: ShareGroup, hosted: dict[Place, HostedPartition]) -> Iterator[Window]:
+    """The window of each share partition of a group; `hosted` are those that are open."""
     for topic_id, (name, numbers) in sorted(group.initialized.items(), key=lambda each: each[1][0]):
         for number in sorted(numbers):
             log = view.log(name, number)
@@ -118,15 +125,15 @@ def _head(group: ShareGroup) -> dict[str, Any]:
     }
 
 
-def _judged(group: ShareGroup, lag: int | None) -> dict[str, Any]:
-    """The fields of :func:`.groups._judged`; share groups have no committed offsets, so no rates and ages."""
+def _judged(view: View, group: ShareGroup, lag: int | None) -> dict[str, Any]:
+    """The fields of :func:`.groups._judged`. The age is that of the record that a window starts with."""
+    age = view.samples.age(group.group_id) if lag else None if lag is None else Age(0, True)
     return {
         "lag": lag,
         "unstable_lag": None,
-        "lag_ms": None,
-        "lag_ms_exact": True,
-        "commit_rate": None,
-        "produce_rate": None,
+        "lag_ms": None if age is None else age.ms,
+        "lag_ms_exact": age is None or age.exact,
+        **view.samples.rates(group.group_id).as_data(),
         "health": "ok" if group.members else "no members",
         "health_reason": "",
         "storm_score": 0,
@@ -134,26 +141,35 @@ def _judged(group: ShareGroup, lag: int | None) -> dict[str, Any]:
     }
 
 
-def _row(window: Window, now: float) -> dict[str, Any]:
-    machine = window.machine
-    blocked = None if machine is None else machine.blocked_by
+def _rows(found: list[Window], now: float) -> Iterator[dict[str, Any]]:
+    left = _MOST_OF_GROUP
+    for window in found:
+        machine = window.machine
+        parts = [] if machine is None else machine.parts(min(_MOST_PARTS, left))
+        left -= len(parts)
+        blocked = None if machine is None else machine.blocked_by
+        yield {
+            "topic": window.topic,
+            "partition": window.partition,
+            "start_offset": window.start,
+            "end_offset": None if machine is None else machine.end_offset + 1,
+            "log_end_offset": window.end,
+            "lag": window.lag,
+            "available": None if machine is None else machine.in_state(State.AVAILABLE),
+            "acquired": None if machine is None else machine.in_state(State.ACQUIRED),
+            "full": machine is not None and machine.is_full,
+            "blocked_by": None if blocked is None else {"offset": blocked.first, "member_id": blocked.member or None},
+            "window": [_part(part, now) for part in parts],
+            "more_parts": 0 if machine is None else len(machine) - len(parts),
+        }
+
+
+def _part(part: Part, now: float) -> dict[str, Any]:
     return {
-        "topic": window.topic,
-        "partition": window.partition,
-        "start_offset": window.start,
-        "log_end_offset": window.end,
-        "lag": window.lag,
-        "available": None if machine is None else machine.in_state(State.AVAILABLE),
-        "acquired": None if machine is None else machine.in_state(State.ACQUIRED),
-        "blocked_by": None if blocked is None else {"offset": blocked.first, "member_id": blocked.member or None},
-        "locks": [
-            {
-                "first_offset": lock.first,
-                "last_offset": lock.last,
-                "delivery_count": lock.delivery_count,
-                "member_id": lock.member,
-                "expires_in_ms": None if lock.deadline is None else max(round((lock.deadline - now) * 1000), 0),
-            }
-            for lock in (() if machine is None else machine.locks(_MOST_LOCKS))
-        ],
+        "first_offset": part.first,
+        "last_offset": part.last,
+        "state": part.state.name.lower(),
+        "delivery_count": part.delivery_count,
+        "member_id": part.member or None,
+        "expires_in_ms": None if part.deadline is None else max(round((part.deadline - now) * 1000), 0),
     }

@@ -1,4 +1,4 @@
-"""What happens to the records of share groups, as group events. Pure.
+"""Events of the records of share groups: locks that expire, releases, dead letters. Pure.
 
 A member may release thousands of records in a second, one by one. So the same thing that happens again (to records of
 one partition that one member had) is one event with the number of records: events are made of what came together
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.groups.share.partition import Lock, Reason, Returned, Undeliverable
+from barnabas_broker.groups.share.partition import Part, Reason, Returned, Undeliverable
 from barnabas_explain.catalog import (
     UNKNOWN_GENERATION,
     GroupEvent,
@@ -163,7 +163,7 @@ class Incidents:
         if found is not None:
             found.more["failed"] = found.more.get("failed", 0) + letters.failed
 
-    def blocked(self, place: Place, by: Lock, window: int, seconds: float) -> None:
+    def blocked(self, place: Place, by: Part, window: int, seconds: float) -> None:
         """A window with so many records is full, and has started with this record for so many seconds."""
         newest = _Sum(window, by.first, by.first, by.delivery_count)
         found = self._add(_Kind(ShareWindowBlocked, place, by.member), newest)

@@ -37,6 +37,13 @@ def test_lag_and_rates() -> None:
     }
 
 
+def test_records_behind_the_oldest_one_that_are_processed_do_not_count() -> None:
+    samples = Samples()
+    for at, complete in ((0, 0), (2, 7)):
+        samples.add("g", [Offsets("t", 0, 5, 15, complete)], BEGAN + at)
+    assert samples.curves("g", 0)["lag"] == [10, 3]
+
+
 def test_the_group_is_as_old_as_its_oldest_partition() -> None:
     samples = Samples()
     for at, ends in ((0, (5, 0)), (2, (5, 10)), (4, (9, 10))):

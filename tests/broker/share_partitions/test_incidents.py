@@ -1,6 +1,6 @@
 """What happens to records becomes group events: together, and bounded."""
 
-from barnabas_broker.groups.share.partition import Lock, Reason, Returned, Undeliverable
+from barnabas_broker.groups.share.partition import Part, Reason, Returned, State, Undeliverable
 from barnabas_broker.share_partitions.incidents import MOST, MOST_OF_GROUP, TOGETHER, Incidents, Letters, Place
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.members import Member
@@ -54,8 +54,8 @@ def test_the_type_of_each_event() -> None:
     found.dead_letters(PLACE, gone, Letters("dlq", 5, 0, None))
     found.dead_letters(PLACE, gone, Letters("dlq", 1, 4, "TIMED_OUT"))
     found.dead_letters(PLACE, gone, Letters("dlq", 2, 3, "TIMED_OUT"))
-    found.blocked(PLACE, Lock("ann", 10, 19, 3, 12.0), 200, 5.0)
-    found.blocked(PLACE, Lock("ann", 11, 19, 4, 12.0), 190, 10.0)
+    found.blocked(PLACE, Part(10, 19, State.ACQUIRED, 3, "ann", 12.0), 200, 5.0)
+    found.blocked(PLACE, Part(11, 19, State.ACQUIRED, 4, "ann", 12.0), 190, 10.0)
     of = {"first_offset": 5, "last_offset": 9, "deliveries": 5, "letters": "dlq"}
     assert [(event.type, values(event)) for _, event in found.take(0.0)] == [
         (

@@ -16,6 +16,7 @@ Source: Kafka's ``ShareGroup`` and ``GroupMetadataManager.shareGroupHeartbeat``.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from barnabas_explain.catalog import (
     GroupDeleted,
     GroupEmpty,
     GroupEvent,
+    GroupReconciled,
     MemberEvent,
     MemberExpired,
     MemberJoined,
@@ -38,7 +40,7 @@ from barnabas_explain.catalog import (
     TargetAssigned,
     TopicChanged,
 )
-from barnabas_explain.members import Member
+from barnabas_explain.members import MOST_MEMBERS, Member, Move, moves_of
 from barnabas_protocol.coordinator_records import (
     CoordinatorRecord,
     CurrentShareTopicPartitions,
@@ -169,6 +171,8 @@ class ShareGroup:
         self.targets: dict[str, Partitions] = {}
         self.initializing: StateTopics = {}
         self.initialized: StateTopics = {}
+        #: When the group epoch grew, or the group was loaded.
+        self._bumped_at = 0.0
         #: When the session of each member ends.
         self._deadlines: dict[str, float] = {}
 
@@ -200,7 +204,7 @@ class ShareGroup:
                 throttle_time_ms=0,
             )
             left = MemberLeft(generation=self.epoch, member=self.members[request.member_id].identity)
-            return self._without([request.member_id], [left], response)
+            return self._without([request.member_id], [left], response, now)
         return self._keep(request, caller, member, now)
 
     def _member(self, request: ShareGroupHeartbeatRequest) -> ShareMember | None:
@@ -268,6 +272,7 @@ class ShareGroup:
             cause = SharePartitionsOpened
         if cause is not None:
             epoch += 1
+            self._bumped_at = now
             records.append(_record(ShareGroupMetadataKey(group_id=self.group_id), _epoch(epoch, digest)))
             by = (member.identity,) if issubclass(cause, MemberEvent) else ()
             events.append(EpochBumped(generation=epoch, cause=cause.type, by=by, members=len(members)))
@@ -276,12 +281,18 @@ class ShareGroup:
         if epoch > assignment_epoch:
             targets = self._assign(members, epoch, records)
             assignment_epoch = epoch
-            events.append(TargetAssigned(generation=epoch, assignor=NAME, took_ms=0.0, members=len(members)))
+            moves = self._moves(members, targets)
+            events.append(
+                TargetAssigned(generation=epoch, assignor=NAME, took_ms=0.0, members=len(members), moves=moves)
+            )
         target = targets.get(member.member_id, {})
         moved = member.epoch != assignment_epoch
         if moved:
             member = replace(member, epoch=assignment_epoch, previous_epoch=member.epoch, assigned=target)
             records.append(self._current(member))
+            if all(each.epoch == assignment_epoch for each in {**members, member.member_id: member}.values()):
+                took_ms = (now - self._bumped_at) * 1000
+                events.append(GroupReconciled(generation=assignment_epoch, took_ms=took_ms, members=len(members)))
         self._deadlines[member.member_id] = now + self._times().session
         response = ShareGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
@@ -380,7 +391,7 @@ class ShareGroup:
             )
             for member_id in late
         ]
-        return self._without(late, events, None) if late else Result()
+        return self._without(late, events, None, now) if late else Result()
 
     def end_session(self, member_id: str, now: float) -> None:
         """Let the session of a member end now."""
@@ -395,13 +406,18 @@ class ShareGroup:
 
     def restored(self, now: float) -> None:
         """The group was loaded: all sessions begin anew."""
-        session = self._times().session
+        session, self._bumped_at = self._times().session, now
         self._deadlines = dict.fromkeys(self.members, now + session)
 
     def _without(
-        self, gone: Collection[str], events: Iterable[GroupEvent], response: ShareGroupHeartbeatResponse | None
+        self,
+        gone: Collection[str],
+        events: Iterable[GroupEvent],
+        response: ShareGroupHeartbeatResponse | None,
+        now: float,
     ) -> Decision:
         """Remove members; the others are assigned anew with their next heartbeats."""
+        self._bumped_at = now
         records: list[CoordinatorRecord] = []
         for key in (
             ShareGroupCurrentMemberAssignmentKey,
@@ -468,6 +484,24 @@ class ShareGroup:
             )
         )
         return targets
+
+    def _moves(self, members: Mapping[str, ShareMember], targets: Mapping[str, Partitions]) -> tuple[Move, ...]:
+        """The partitions that members gain and lose, as far as an event lists them."""
+        changed = (each for each in members if targets.get(each, {}) != self.targets.get(each, {}))
+        some = list(islice(changed, MOST_MEMBERS))
+        had, has = (
+            {
+                each: {
+                    (self.initialized[topic_id][0], number)
+                    for topic_id, numbers in of.get(each, {}).items()
+                    if topic_id in self.initialized
+                    for number in numbers
+                }
+                for each in some
+            }
+            for of in (self.targets, targets)
+        )
+        return moves_of({each: members[each].identity for each in some}, had, has)
 
     def _ids(self, names: frozenset[str]) -> frozenset[bytes]:
         return self._settings.topics.ids_of(names)

@@ -96,13 +96,23 @@ class Returned(NamedTuple):
     delivery_count: int
 
 
-class Lock(NamedTuple):
-    """Records that a member has, both ends included; the deadline is None while what it said of them is written."""
+class Part(NamedTuple):
+    """Consecutive records of the window in the same state, both ends included.
 
-    member: str
+    Attributes:
+        first: offset.
+        last: offset.
+        state: their delivery state.
+        delivery_count: how often they were delivered.
+        member: the member that has them; "" if they are not acquired.
+        deadline: when its lock expires; None if they are not acquired, and while what it said of them is written.
+    """
+
     first: int
     last: int
+    state: State
     delivery_count: int
+    member: str
     deadline: float | None
 
 
@@ -223,10 +233,10 @@ class _Range:
         return self.state, self.count
 
     @property
-    def lock(self) -> Lock:
-        """The records, and the member that has them."""
-        lasts = self.state is State.ACQUIRED and self.change is None
-        return Lock(self.member, self.first, self.last, self.count, self.deadline if lasts else None)
+    def part(self) -> Part:
+        """The records as a part of the window."""
+        deadline = self.deadline if self.state is State.ACQUIRED and self.change is None else None
+        return Part(self.first, self.last, self.state, self.count, self.member, deadline)
 
     @property
     def acquirable(self) -> bool:
@@ -335,14 +345,14 @@ class SharePartition:
         return self._room <= 0
 
     @property
-    def blocked_by(self) -> Lock | None:
+    def blocked_by(self) -> Part | None:
         """The first record of the window, which its start waits for, with those in the same state; None if the window
-        is empty. The member is "" and the deadline None if no member has it."""
-        return self._ranges[0].lock if self._ranges else None
+        is empty."""
+        return self._ranges[0].part if self._ranges else None
 
-    def locks(self, most: int) -> list[Lock]:
-        """The first `most` ranges of acquired records, in order, with their members and deadlines."""
-        return [each.lock for each in islice((each for each in self._ranges if each.state is State.ACQUIRED), most)]
+    def parts(self, most: int) -> list[Part]:
+        """The first `most` parts of the window, in order."""
+        return [each.part for each in islice(self._ranges, most)]
 
     # Acquire
 

@@ -7,6 +7,7 @@ import { ageText, healthMark, severityMark, STORM } from "./groups.js";
 import { bandTitle, KINDS, laneNames, layout, LEFT, pausedRows, pauseText, SIGNS } from "./layout.js";
 import { LIVE, poll, present } from "./poll.js";
 import { requestsAround } from "./requests.js";
+import { cells, COLUMNS, windowLegend } from "./windows.js";
 
 const SHORTEST = 200;
 const LONGEST = 7 * 86400000;
@@ -486,14 +487,8 @@ export function groupPage(parent, group, parameters, heard) {
   function showWindows() {
     const names = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
     const name = (id) => names.get(id) ?? plain(id, 60);
-    const lock = (each) => `${number(each.first_offset)}–${number(each.last_offset)}: ${name(each.member_id)}, delivery ${each.delivery_count}, ${each.expires_in_ms === null ? "being written" : `${duration(each.expires_in_ms)} left`}`;
-    const row = (each) => [h("a", { href: `#/topics/${encodeURIComponent(each.topic)}` }, `${plain(each.topic, 80)}-${each.partition}`),
-      number(each.start_offset), number(each.log_end_offset), number(each.lag), number(each.available), number(each.acquired),
-      each.blocked_by === null ? "–" : `${number(each.blocked_by.offset)}${each.blocked_by.member_id === null ? "" : ` (${name(each.blocked_by.member_id)})`}`,
-      each.locks.length === 0 ? "–" : h("ul", {}, each.locks.slice(0, 8).map((one) => h("li", {}, lock(one))), each.locks.length > 8 ? h("li", {}, `and ${each.locks.length - 8} more`) : null)];
-    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Share partitions"), ...sheet(
-      ["Partition", "#Start", "#End", "#Lag", "#Available", "#Acquired", "Start waits for", "Acquired by"],
-      now.offsets.slice(0, MOST_ROWS).map(row), now.offsets.length - MOST_ROWS)]));
+    offsets.replaceChildren(...(now.offsets.length === 0 ? [] : [h("h2", {}, "Share partitions"), windowLegend(), ...sheet(
+      COLUMNS, now.offsets.slice(0, MOST_ROWS).map((each) => cells(each, name)), now.offsets.length - MOST_ROWS)]));
   }
 
   let findingsOf = "";

@@ -12,7 +12,14 @@ from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.share.group import Decision, ShareGroup, ShareGroupSettings, ShareGroupTimes, StateTopics
-from barnabas_explain.catalog import EpochBumped, GroupEvent, ShareOffsetsAltered, SharePartitionsOpened
+from barnabas_explain.catalog import (
+    EpochBumped,
+    GroupEvent,
+    GroupReconciled,
+    ShareOffsetsAltered,
+    SharePartitionsOpened,
+    TargetAssigned,
+)
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import group_record, key_type, read_consumer_record
@@ -102,8 +109,8 @@ def test_a_member_gets_what_has_a_state() -> None:
     assert assignment(driver.beat(epoch=3, topics=None)) is None
     assert assignment(driver.beat(epoch=3)) == {T: [0, 1]}, "to a heartbeat that says everything"
     assert [event.type for event in driver.events] == [
-        *("member_joined", "group_epoch_bumped", "target_assigned"),
-        *("share_partitions_opened", "group_epoch_bumped", "target_assigned"),
+        *("member_joined", "group_epoch_bumped", "target_assigned", "group_reconciled"),
+        *("share_partitions_opened", "group_epoch_bumped", "target_assigned", "group_reconciled"),
     ]
     assert caused(driver) == ["member_joined", "share_partitions_opened"]
     opened = next(event for event in driver.events if isinstance(event, SharePartitionsOpened))
@@ -113,6 +120,22 @@ def test_a_member_gets_what_has_a_state() -> None:
 def caused(driver: Driver) -> list[str]:
     """The causes of the epochs so far."""
     return [event.cause for event in driver.events if isinstance(event, EpochBumped)]
+
+
+def test_what_members_gain_and_when_all_have_it_are_events(driver: Driver) -> None:
+    driver.events.clear()
+    driver.beat("b")
+    driver.now = 3.0
+    assert [event.type for event in driver.events] == ["member_joined", "group_epoch_bumped", "target_assigned"]
+    driver.beat("a", epoch=driver.group.members["a"].epoch, topics=None)
+    assigned, reconciled = driver.events[-2:]
+    assert isinstance(assigned, TargetAssigned) and assigned.moves is not None
+    assert [(move.member.member_id, move.gained, move.lost) for move in assigned.moves] == [
+        ("a", {}, {"t": [1]}),
+        ("b", {"t": [1]}, {}),
+    ]
+    assert isinstance(reconciled, GroupReconciled)
+    assert (reconciled.generation, reconciled.took_ms, reconciled.members) == (driver.group.epoch, 3_000, 2)
 
 
 def test_a_lost_response_costs_nothing(driver: Driver) -> None:

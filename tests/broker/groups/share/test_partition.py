@@ -6,8 +6,8 @@ from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
     Limits,
-    Lock,
     Offsets,
+    Part,
     Reason,
     SharePartition,
     State,
@@ -32,6 +32,11 @@ def acquire(
     offset = part.next_fetch_offset
     fetched = [each for each in LOG if each.last >= offset]
     return part.acquire(member, offset, fetched, 0.0, max_records=most, batch_size=size, strict=strict)
+
+
+def part_of(first: int, last: int, member: str, deadline: float | None = 30.0) -> Part:
+    """A part of a window that a member has for the first time."""
+    return Part(first, last, State.ACQUIRED, 1, member, deadline)
 
 
 def write(part: SharePartition) -> tuple[int, list[StateBatch]]:
@@ -64,11 +69,11 @@ def test_locks_are_listed_until_what_members_have_said_is_written() -> None:
     part = partition(lock_seconds=30)
     acquire(part, most=10)
     acquire(part, "bob", most=10)
-    assert part.locks(9) == [Lock("ann", 0, 9, 1, 30.0), Lock("bob", 10, 19, 1, 30.0)]
+    assert part.parts(9) == [part_of(0, 9, "ann"), part_of(10, 19, "bob")]
     part.acknowledge("ann", [Acknowledged(0, 9, [1])], 1.0)
-    assert part.locks(1) == [Lock("ann", 0, 9, 1, None)]
+    assert part.parts(1) == [part_of(0, 9, "ann", None)]
     write(part)
-    assert part.locks(9) == [Lock("bob", 10, 19, 1, 30.0)]
+    assert part.parts(9) == [part_of(10, 19, "bob")]
 
 
 def test_everything_that_is_accepted_in_order_is_one_offset() -> None:
@@ -84,7 +89,7 @@ def test_a_record_blocks_the_window_and_the_ones_behind_it_are_written() -> None
     acquire(part)
     part.acknowledge("ann", [Acknowledged(1, 19, [1]), Acknowledged(20, 24, [3])], 0.0)
     assert write(part) == (0, [StateBatch(1, 19, 2, 1), StateBatch(20, 24, 4, 1)])
-    assert part.blocked_by == Lock("ann", 0, 0, 1, 30.0)
+    assert part.blocked_by == Part(0, 0, State.ACQUIRED, 1, "ann", 30.0)
     restored = partition(ShareState(7, 0, 24, (StateBatch(1, 19, 2, 1), StateBatch(20, 24, 4, 1))))
     assert acquire(restored, "bob") == [Acquired(0, 0, 1)]
 
