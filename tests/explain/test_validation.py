@@ -48,6 +48,14 @@ GOOD: dict[str, Any] = {
     "producer_id": 5,
     "committed": True,
     "topic": "t",
+    "partition": 0,
+    "owner": MEMBER,
+    "first_offset": 7,
+    "last_offset": 9,
+    "deliveries": 2,
+    "limit": 5,
+    "letters": "dlq.t",
+    "failed": 1,
     "before": 1,
     "regex": "t.*",
     "reason": "words",
@@ -81,7 +89,9 @@ GOOD: dict[str, Any] = {
     "timestamp": -1,
     **{
         f"{name}_ms": 10
-        for name in ("heard_ago", "session", "waited", "took", "join_took", "sync_took", "timeout", "pending", "back")
+        for name in (
+            *("heard_ago", "session", "waited", "took", "join_took", "sync_took", "timeout", "pending", "back", "lock"),
+        )
     },
 }
 ODD: st.SearchStrategy[Any] = st.sampled_from(
