@@ -21,6 +21,7 @@ from barnabas_explain.members import (
     LateMember,
     Member,
     Move,
+    OffsetChange,
     Partition,
     Pause,
     by_topic,
@@ -78,6 +79,7 @@ FIELDS: Final = {
     "pending_ms": "for how long they were pending",
     "added": "topics that the member subscribes to now and did not before, or that the expression matches now",
     "removed": "topics that it does not subscribe to, or match, any more",
+    "new_topics": "those of `added` that were created within the last ten minutes",
     "regex": 'a regular expression; in `subscription_changed` only if it has changed, "" if there is none now',
     "topics": "the number of topics that the expression matches",
     "old": "the member id of the leader before",
@@ -115,8 +117,10 @@ FIELDS: Final = {
     "offsets": "the number of offsets",
     "keys": "topics and partitions of the first offsets",
     "expired": "whether the offsets of the group expired",
+    "changes": "the first changes: `topic`, `partition`, the offset `before` and `after`, null for none",
     "client_id": "the client that asked for it",
     "host": "the address of that client",
+    "principal": "the user of that client",
     "producer_id": "the producer whose transaction it is",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits",
@@ -615,6 +619,7 @@ class SubscriptionChanged(MemberEvent):
     added: tuple[str, ...] | None = None
     removed: tuple[str, ...] | None = None
     regex: str | None = None
+    new_topics: tuple[str, ...] | None = None
     #: The metadata of a classic member before, and now.
     old: bytes | None = _not_recorded()
     new: bytes | None = _not_recorded()
@@ -632,6 +637,9 @@ class SubscriptionChanged(MemberEvent):
         if self.regex is not None:
             parts.append(f"subscribed with the expression {self.regex}" if self.regex else "dropped its expression")
         what = f": {' and '.join(parts)}" if parts else ", or its user data"
+        if self.new_topics and self.new_topics == self.added and not self.removed:
+            what += f", {'which was' if len(self.added) == 1 else 'which were'} created shortly before: its regular"
+            what += " expression probably matches"
         return Told(f"{self.name} changed its subscription{what}")
 
 
@@ -1096,18 +1104,34 @@ class GroupUnloaded(GroupEvent):
         return f"[GroupId={self.group}] Unloading group metadata for generation {self.generation}."
 
 
+@fields
+class ByClient(GroupEvent):
+    """An event that a client asked for, which is not a member."""
+
+    client_id: str | None = None
+    host: str | None = None
+    principal: str | None = None
+
+    @property
+    def by_client(self) -> str:
+        """The client, with its address and its user; "" if it is not recorded."""
+        if self.client_id is None:
+            return ""
+        known = ", ".join(each for each in ((self.host or "").removeprefix("/"), self.principal) if each)
+        return f"the client {self.client_id}{f' ({known})' if known else ''}"
+
+
 @event("group_deleted")
-class GroupDeleted(GroupEvent):
+class GroupDeleted(ByClient):
     """The group was deleted, or its last offsets expired."""
 
     offsets: int
     expired: bool | None = None
-    client_id: str | None = None
-    host: str | None = None
 
     def sentence(self) -> Told:
         how = "expired" if self.expired else "was deleted"
         how = "was deleted or expired" if self.inferred else how
+        how += f" by {self.by_client}" if self.by_client else ""
         return Told(f"The group {how}, with {words.count(self.offsets, 'committed offset')}.")
 
     def line(self, reason: str) -> Line:
@@ -1176,8 +1200,17 @@ class TopicChanged(GroupEvent):
             return Told(f"topic {self.topic} grew from {self.before} to {partitions}")
         return Told(f"topic {self.topic} appeared with {partitions}")
 
-    def sentence(self) -> Told:
-        return Told(f"T{self.clause().text[1:]}.")
+
+@event("topic_deleted")
+class TopicDeleted(GroupEvent):
+    """A topic was deleted that the group subscribes to, or has committed offsets of."""
+
+    topic: str
+    offsets: int
+
+    def clause(self) -> Told:
+        lost = f", and {words.count(self.offsets, 'committed offset')} of the group with it" if self.offsets else ""
+        return Told(f"topic {self.topic} was deleted{lost}")
 
 
 # Share groups
@@ -1402,6 +1435,56 @@ class ShareWindowBlocked(ShareRecords):
 # Offsets
 
 
+@event("offsets_altered")
+class OffsetsAltered(ByClient):
+    """A client that is not a member committed or deleted offsets."""
+
+    offsets: int
+    changes: tuple[OffsetChange, ...] | None = None
+
+    def sentence(self) -> Told:
+        changes = self.changes or ()
+        deleted = bool(changes) and all(each.after is None for each in changes)
+        text = words.capital(self.by_client or "a client")
+        text += f", which is not a member, {'deleted' if deleted else 'set'}"
+        text += f" {words.count(self.offsets, 'committed offset')} of the group"
+        done = [_changed_offset(each) for each in changes[:MAX_NAMED]]
+        if done and self.offsets > len(done):
+            done.append(f"{self.offsets - len(done)} more")
+        return Told(f"{text}: {', '.join(done)}." if done else f"{text}.", self._remedy())
+
+    def _remedy(self) -> str | None:
+        """How to take back what it did; None if no member reads other records because of it."""
+        back = [each for each in self.changes or () if each.before is not None and each.before != each.after]
+        if not back:
+            return None
+        topic, partition, before, after = back[0]
+        how = f"barnabas groups reset-offsets {self.group} -t {topic}:{partition} --to-offset {before} --execute"
+        if after is None:
+            start = "Members that get these partitions start at their auto.offset.reset."
+        elif before is not None and after < before:
+            start = "Members that get these partitions read again what they have read."
+        else:
+            start = "Members that get these partitions do not read what is in between."
+        return f"{start} If this was not meant: stop the members, and set the offsets back, with `{how}`."
+
+    def line(self, reason: str) -> Line:
+        pairs = {"client_id": self.client_id, "host": self.host, "principal": self.principal}
+        first = ", ".join(map(_changed_offset, (self.changes or ())[:MAX_NAMED]))
+        return self._line("info", "offsets altered by a client that is not a member", offsets=first, **pairs)
+
+
+def _changed_offset(change: OffsetChange) -> str:
+    name, before, after = f"{change.topic}-{change.partition}", change.before, change.after
+    if after is None:
+        return f"{name}, which was {before}"
+    if before is None:
+        return f"{name} to {after}, where there was none"
+    if before == after:
+        return f"{name} to {after}, as before"
+    return f"{name} {'back' if after < before else 'forward'} from {before} to {after}"
+
+
 @event("offsets_expired")
 class OffsetsExpired(GroupEvent):
     """Committed offsets expired."""
@@ -1413,7 +1496,12 @@ class OffsetsExpired(GroupEvent):
         count = words.capital(words.count(self.offsets, "offset"))
         if self.inferred:
             return Told(f"{count} expired or {words.were(self.offsets)} deleted.")
-        return Told(f"{count} expired.", "offsets.retention.minutes says how long they are kept.")
+        which = f" ({words.partitions(by_topic(self.keys))})" if self.keys else ""
+        return Told(
+            f"{count}{which} expired.",
+            "Members that get these partitions start at their auto.offset.reset. offsets.retention.minutes says how"
+            " long offsets are kept.",
+        )
 
     def line(self, reason: str) -> Line:
         return Line("info", "offsets expired", {"group": self.group, "offsets": self.offsets})

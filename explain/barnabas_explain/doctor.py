@@ -184,7 +184,7 @@ def _of_present(present: Present) -> list[Diagnosis]:
         text = f"{len(idle)} of {words.count(len(readers), 'member')} have no partition:"
         text += f" there {words.were(partitions).replace('was', 'is').replace('were', 'are')}"
         text += f" {words.count(partitions, 'partition')}."
-        remedy = f"Start {partitions} members at most, or give the topics more partitions."
+        remedy = f"Start {words.count(partitions, 'member')} at most, or give the topics more partitions."
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
     return diagnoses
 

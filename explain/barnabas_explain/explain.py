@@ -43,6 +43,7 @@ from barnabas_explain.catalog import (
     MemberRejoined,
     MemberReplaced,
     MemberSlow,
+    OffsetsAltered,
     OffsetsCommitted,
     OffsetsExpired,
     OffsetsStable,
@@ -57,6 +58,7 @@ from barnabas_explain.catalog import (
     ShareRecords,
     SubscriptionChanged,
     TopicChanged,
+    TopicDeleted,
     in_words,
     pauses_in_words,
 )
@@ -168,9 +170,10 @@ def explain(
         *_explain_epochs(everything, findings, since, generation),
         *_explain_records(everything, since, generation),
     ]
+    told = _topics_of_epochs(everything)
     rebalances = [
         rebalance
-        for rebalance in _rebalances(_of_rebalances(everything))
+        for rebalance in _rebalances(_of_rebalances(event for event in everything if id(event) not in told))
         if (since is None or rebalance.events[-1].time >= since)
         and (generation is None or generation in _generations(rebalance))
     ]
@@ -417,13 +420,32 @@ def _cause_of_epoch(bumped: Caused, before: list[GroupEvent], findings: Findings
     if cause in (SharePartitionsOpened.type, ShareOffsetsAltered.type):
         return _trigger(bumped, reversed(before), findings) or Told(f"the group {in_words(cause)}")
     if cause == TopicChanged.type or not by:
-        topics = _changed_topics(takewhile(lambda event: not isinstance(event, EpochBumped), reversed(before)))
+        topics = _changed_topics(_since_last_epoch(before), findings)
         return Told(topics or "a topic that the group subscribes to was created, deleted or has grown")
     others = f", and {count(len(by) - 1, 'more member')}" if len(by) > 1 else ""
     clause = _trigger(bumped, reversed(before), findings)
     if clause is None:
         return Told(f"{by[0].name} {in_words(cause)}{others}")
     return Told(clause.text + others, clause.remedy)
+
+
+def _since_last_epoch(before: list[GroupEvent]) -> list[GroupEvent]:
+    """The events after the last epoch of those before another one."""
+    return [*takewhile(lambda event: not isinstance(event, EpochBumped), reversed(before))][::-1]
+
+
+def _topics_of_epochs(events: list[GroupEvent]) -> set[int]:
+    """The identities of the events about topics that are the cause of an epoch, and told with it."""
+    told: set[int] = set()
+    of_topics: list[int] = []
+    for event in events:
+        if isinstance(event, TopicChanged | TopicDeleted):
+            of_topics.append(id(event))
+        elif isinstance(event, EpochBumped):
+            if event.cause == TopicChanged.type:
+                told.update(of_topics)
+            of_topics = []
+    return told
 
 
 def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) -> list[str]:
@@ -443,6 +465,7 @@ _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgra
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
     MemberDisconnected,
+    OffsetsAltered,
     OffsetsExpired,
     OffsetsUnstable,
     OffsetsStable,
@@ -471,6 +494,7 @@ _IN_STORMS: Final = (
     OffsetsExpired,
     OffsetsCommitted,
     TopicChanged,
+    TopicDeleted,
     *_TRIGGERS,
 )
 
@@ -670,7 +694,10 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     led_to_it = _until(rebalance.events, rebalance.started) if caused and rebalance.started is not None else []
     for event in rebalance.events:
         alone = event.sentence()
-        if alone is not None and not (isinstance(event, TopicChanged) and any(event is each for each in led_to_it)):
+        if isinstance(event, TopicChanged | TopicDeleted):
+            clause = None if any(event is each for each in led_to_it) else findings.clause(event)
+            alone = None if clause is None else Told(f"{words.capital(clause.text)}.")
+        if alone is not None:
             explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
     started = rebalance.started
     explanations += _replaced_quietly(rebalance, started, findings)
@@ -745,7 +772,7 @@ def _why(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -
     if started.cause == GroupDowngraded.type and started.by:
         return Told(f"{words.names_of(started.by)} {in_words(started.cause)}")
     clause = _trigger(started, reversed(before), findings)
-    topics = _changed_topics(before)
+    topics = _changed_topics(before, findings)
     if topics and clause is not None and started.cause in _FOLLOW_TOPICS:
         return Told(f"{topics}, and {clause.text}")
     return Told((started.reason or started.cause).rstrip(".")) if clause is None else clause
@@ -755,9 +782,10 @@ def _why(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings) -
 _FOLLOW_TOPICS: Final = (LeaderRejoined.type, MemberRejoined.type, SubscriptionChanged.type)
 
 
-def _changed_topics(events: Iterable[GroupEvent]) -> str:
+def _changed_topics(events: Iterable[GroupEvent], findings: Findings) -> str:
     """The topics that changed, in words; "" if none did."""
-    told = [event.clause().text for event in events if isinstance(event, TopicChanged)]
+    clauses = (findings.clause(event) for event in events if isinstance(event, TopicChanged | TopicDeleted))
+    told = [clause.text for clause in clauses if clause is not None]
     if len(told) > MAX_NAMED:
         told[MAX_NAMED:] = [count(len(told) - MAX_NAMED, "more topic")]
     return ", ".join(told)

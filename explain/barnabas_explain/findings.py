@@ -29,9 +29,11 @@ from barnabas_explain.catalog import (
     RebalanceOver,
     Seen,
     TargetAssigned,
+    TopicChanged,
+    TopicDeleted,
 )
 from barnabas_explain.members import Member
-from barnabas_explain.words import Told, ms, times
+from barnabas_explain.words import Told, count, ms, times
 
 #: How sure a finding is.
 CERTAIN: Final = "certain"
@@ -142,12 +144,14 @@ class Findings:
     Attributes:
         of_departures: the finding about the last event of a member, by the identity of the event.
         of_joins: the finding about why a member had gone before it joined again, by the identity of its join.
+        recreated: the time in ms between the deletion of a topic and its creation, by the identity of the latter.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
     """
 
     of_departures: dict[int, Finding] = field(default_factory=dict)
     of_joins: dict[int, Finding] = field(default_factory=dict)
+    recreated: dict[int, int] = field(default_factory=dict)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
 
     def about(self, event: GroupEvent) -> Finding | None:
@@ -163,6 +167,9 @@ class Findings:
         finding = self.of_departures.get(id(event))
         if finding is not None:
             return Told(finding.text, finding.remedy)
+        if isinstance(event, TopicChanged) and id(event) in self.recreated:
+            text = f"topic {event.topic} was created again with {count(event.partitions, 'partition')}"
+            return Told(f"{text}, {ms(self.recreated[id(event)])} after it was deleted")
         before = self.of_joins.get(id(event))
         if before is None or not isinstance(event, MemberJoined):
             return event.clause()
@@ -221,6 +228,12 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         if finding is not None:
             findings.of_joins[id(joined)] = finding
     _find_loops(events, findings)
+    deleted: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, TopicDeleted):
+            deleted[event.topic] = event.time
+        elif isinstance(event, TopicChanged) and not event.before and event.topic in deleted:
+            findings.recreated[id(event)] = event.time - deleted.pop(event.topic)
     return findings
 
 

@@ -84,6 +84,22 @@ class Commit(NamedTuple):
     time: int
 
 
+class OffsetChange(NamedTuple):
+    """The change of a committed offset.
+
+    Attributes:
+        topic: the topic.
+        partition: the number of the partition.
+        before: the offset before; None if there was none.
+        after: the offset now; None if it was deleted.
+    """
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int | None
+
+
 class Identified(Protocol):
     """A member of a group, as a broker knows it."""
 

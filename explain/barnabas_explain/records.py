@@ -18,7 +18,17 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from barnabas_explain.catalog import EVENTS, Between, GroupEvent, HistoryGap, MemberEvent
-from barnabas_explain.members import MOST_MEMBERS, ByTopic, Commit, LateMember, Member, Move, Partition, Pause
+from barnabas_explain.members import (
+    MOST_MEMBERS,
+    ByTopic,
+    Commit,
+    LateMember,
+    Member,
+    Move,
+    OffsetChange,
+    Partition,
+    Pause,
+)
 
 #: The version of the JSON.
 VERSION: Final = 1
@@ -145,6 +155,16 @@ def _commit(value: Any) -> Commit:
     return Commit(_text(value.get("topic")), _integer(value.get("partition")), _time(value.get("time")))
 
 
+def _offset(value: Any) -> int | None:
+    return None if value is None else _integer(value)
+
+
+def _offset_change(value: Any) -> OffsetChange:
+    _valid(isinstance(value, dict))
+    offsets = (_offset(value.get(name)) for name in ("before", "after"))
+    return OffsetChange(_text(value.get("topic")), _integer(value.get("partition")), *offsets)
+
+
 def _partition(value: Any) -> Partition:
     _valid(isinstance(value, list) and len(value) == 2)
     return _text(value[0]), _integer(value[1])
@@ -163,6 +183,7 @@ _READERS: Final[Mapping[Any, Reader]] = {
     tuple[str, ...]: _listed(_text),
     tuple[Partition, ...]: _listed(_partition),
     tuple[Pause, ...]: _listed(_pause),
+    tuple[OffsetChange, ...]: _listed(_offset_change),
     tuple[Member, ...]: _members(_member),
     tuple[Move, ...]: _members(_move),
     tuple[LateMember, ...]: _members(_late),
@@ -209,7 +230,7 @@ def record_of(event: GroupEvent) -> EventRecord:
 def _plain(value: Any) -> Any:
     """A value, ready for JSON."""
     match value:
-        case Member() | Pause() | Commit():
+        case Member() | Pause() | Commit() | OffsetChange():
             return value._asdict()
         case Move() | LateMember():
             rest = {name: _plain(getattr(value, name)) for name in value._fields[1:]}

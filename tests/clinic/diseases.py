@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from barnabas import NewTopic, TopicPartition
 from barnabas.sync import Admin
 from tests.clinic.ward import Ward
 
@@ -155,6 +156,34 @@ def _grown(ward: Ward) -> None:
         admin.create_partitions({ward.topic: 4})
 
 
+def _offsets_reset(ward: Ward) -> None:
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ward.wait_for("all records are committed", lambda: ward.committed() == 20)
+    ward.discharge("sick")
+    with Admin(bootstrap_servers=ward.bootstrap, client_id="nightly-job") as admin:
+        admin.alter_consumer_group_offsets(ward.group, {TopicPartition(ward.topic, 1): 3})
+    ward.admit("sick")
+
+
+def _regex_matches(ward: Ward) -> None:
+    for name in ("sick", "healthy"):
+        ward.admit(name, topics=[f"^{ward.topic}.*"])
+    ward.settle("sick", "healthy")
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.create_topics([NewTopic(f"{ward.topic}-later", num_partitions=2)])
+
+
+def _topic_again(ward: Ward) -> None:
+    _two(ward)
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.delete_topics([ward.topic])
+        ward.wait_for("the deletion is told", lambda: bool(ward.said("was deleted")))
+        # aiokafka asks for the topic, which creates it.
+        admin.create_topics([NewTopic(ward.topic, num_partitions=2)], raise_errors=False)
+
+
 def _broker_restart(ward: Ward) -> None:
     _two(ward)
     ward.restart_broker()
@@ -272,9 +301,28 @@ DISEASES: Final = (
         "a topic grows (healthy)",
         _grown,
         says=("opic", "grew from 2 to 4 partitions"),
-        hints=("a topic that the group subscribes to was created, deleted or has grown",),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
-        grades={("confluent-kafka", "consumer"): VAGUE, ("barnabas", "consumer"): VAGUE},
+    ),
+    Disease(
+        "offsets are set back by a program that is not a member",
+        _offsets_reset,
+        says=("The client nightly-job (127.0.0.1, ", "not a member, set 1 committed offset", "-1 back from 10 to 3"),
+        remedy=("read again what they have read", "--to-offset 10"),
+        never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "a regular expression begins to match a topic (healthy)",
+        _regex_matches,
+        says=("regular expression", "match", "-later"),
+        # Its heartbeats starve after it has rebalanced: that is the story.
+        grades={("kafka-python", "classic"): SILENT},
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+    ),
+    Disease(
+        "a topic is deleted and created again",
+        _topic_again,
+        says=("opic ", "was created again with", "after it was deleted"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
     ),
     Disease(
         "the broker is restarted (healthy)",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from barnabas.sync import Admin, Producer
 from tests.interop.process import end, run, spawn
 
 #: Seconds for what has to happen: sessions of 6 s, on a machine that is busy.
@@ -30,6 +31,7 @@ class Ward:
 
     Attributes:
         bootstrap: of the broker.
+        group: the group.
         topic: that it reads.
     """
 
@@ -46,7 +48,7 @@ class Ward:
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
-        self._group = group
+        self.group = group
         self._restart = restart
         self._library = library
         self._own_names = own_names
@@ -89,6 +91,17 @@ class Ward:
         """Restart the broker."""
         assert self._restart is not None
         self._restart()
+
+    def produce(self, records: int) -> None:
+        """Write so many records to each partition of the topic."""
+        with Producer(bootstrap_servers=self.bootstrap) as producer:
+            for number in range(2 * records):
+                producer.send(self.topic, b"record", partition=number % 2)
+
+    def committed(self) -> int:
+        """The sum of the committed offsets of the group."""
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            return sum(one.offset or 0 for one in admin.list_consumer_group_offsets(self.group).values())
 
     def order(self, name: str, what: str) -> None:
         """Ask a member to be ill."""
@@ -136,7 +149,7 @@ class Ward:
 
     def explanations(self) -> list[dict[str, Any]]:
         """What `barnabas groups explain` says."""
-        command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self._group, "--json"]
+        command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self.group, "--json"]
         result = run([*command, "-b", self.bootstrap], LIMIT)
         if result.returncode:
             return []

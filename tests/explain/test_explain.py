@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     MemberRejoined,
     MemberReplaced,
     MemberSlow,
+    OffsetsAltered,
     OffsetsExpired,
     OffsetsStable,
     OffsetsUnstable,
@@ -28,6 +29,7 @@ from barnabas_explain.catalog import (
     RebalanceStarted,
     SubscriptionChanged,
     TopicChanged,
+    TopicDeleted,
 )
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import EventRecord
@@ -68,6 +70,28 @@ def rebalance(
     ]
 
 
+ADMIN = {"client_id": "admin", "host": "/10.0.0.7", "principal": "User:alice"}
+
+
+def changed(partition: int, before: int | None, after: int | None) -> dict[str, Any]:
+    return {"topic": "t", "partition": partition, "before": before, "after": after}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "consequence"),
+    [
+        (500, 0, "read again what they have read"),
+        (0, 500, "do not read what is in between"),
+        (500, None, "start at their auto.offset.reset"),
+    ],
+)
+def test_how_to_take_back_offsets_that_were_set_or_deleted(before: int, after: int | None, consequence: str) -> None:
+    found = only([event(OffsetsAltered, offsets=1, changes=[changed(3, before, after)])])
+    assert found.remedy is not None
+    assert consequence in found.remedy
+    assert f"`barnabas groups reset-offsets g -t t:3 --to-offset {before} --execute`" in found.remedy
+
+
 def only(events: list[EventRecord]) -> Explanation:
     (explanation,) = explain(read(events))
     return explanation
@@ -97,6 +121,37 @@ def only(events: list[EventRecord]) -> Explanation:
         (GroupDeleted, {"offsets": 0}, "The group was deleted, with no committed offsets."),
         (GroupDeleted, {"offsets": 1}, "The group was deleted, with 1 committed offset."),
         (GroupDeleted, {"offsets": 30, "expired": True}, "The group expired, with 30 committed offsets."),
+        (
+            GroupDeleted,
+            {"offsets": 1, "client_id": "admin", "host": "/10.0.0.7", "principal": "User:alice"},
+            "The group was deleted by the client admin (10.0.0.7, User:alice), with 1 committed offset.",
+        ),
+        (TopicDeleted, {"topic": "t", "offsets": 0}, "Topic t was deleted."),
+        (
+            TopicDeleted,
+            {"topic": "t", "offsets": 1},
+            "Topic t was deleted, and 1 committed offset of the group with it.",
+        ),
+        (
+            OffsetsAltered,
+            {**ADMIN, "offsets": 2, "changes": [changed(0, 500, 0), changed(1, 7, 9)]},
+            "The client admin (10.0.0.7, User:alice), which is not a member, set 2 committed offsets of the group: t-0"
+            " back from 500 to 0, t-1 forward from 7 to 9.",
+        ),
+        (
+            OffsetsAltered,
+            {"offsets": 9, "changes": [changed(0, None, 3), changed(1, 4, 4)]},
+            "A client, which is not a member, set 9 committed offsets of the group: t-0 to 3, where there was none, t-1"
+            " to 4, as before, 7 more.",
+        ),
+        (
+            OffsetsAltered,
+            {**ADMIN, "offsets": 1, "changes": [changed(0, 500, None)]},
+            "The client admin (10.0.0.7, User:alice), which is not a member, deleted 1 committed offset of the group:"
+            " t-0, which was 500.",
+        ),
+        (OffsetsAltered, {"offsets": 1}, "A client, which is not a member, set 1 committed offset of the group."),
+        (OffsetsExpired, {"offsets": 1, "keys": [["t", 0]]}, "1 offset (t-0) expired."),
         (OffsetsExpired, {"offsets": 0}, "No offsets expired."),
         (OffsetsExpired, {"offsets": 1}, "1 offset expired."),
         (OffsetsExpired, {"offsets": 2}, "2 offsets expired."),
@@ -170,6 +225,17 @@ def test_events_by_themselves(event_type: type[GroupEvent], data: dict[str, Any]
             "c1 (h) changed its subscription, or its user data.",
         ),
         (SubscriptionChanged, {"added": ["a"], "removed": []}, "c1 (h) changed its subscription: added a."),
+        (
+            SubscriptionChanged,
+            {"added": ["a"], "new_topics": ["a"]},
+            "c1 (h) changed its subscription: added a, which was created shortly before: its regular expression"
+            " probably matches.",
+        ),
+        (
+            SubscriptionChanged,
+            {"added": ["a", "b"], "new_topics": ["a"]},
+            "c1 (h) changed its subscription: added a and b.",
+        ),
         (
             SubscriptionChanged,
             {"added": ["a", "b"], "removed": ["c"]},

@@ -18,6 +18,7 @@ from barnabas_explain.catalog import (
     RebalanceOver,
     RebalanceStarted,
     TopicChanged,
+    TopicDeleted,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding, find
@@ -466,4 +467,22 @@ def test_a_topic_that_grew_is_the_cause_and_no_member_is_to_blame() -> None:
     )
     assert (told.text, told.remedy) == (expected, None)
     bumped = {**head, "type": EpochBumped.type, "generation": 2, "cause": TopicChanged.type}
-    assert explain(read([records[0], bumped]))[-1].text == "Epoch 2: topic orders grew from 2 to 4 partitions."
+    assert [each.text for each in explain(read([records[0], bumped]))] == [
+        "Epoch 2: topic orders grew from 2 to 4 partitions."
+    ]
+    joined = {**bumped, "cause": MemberJoined.type}
+    assert len(explain(read([records[0], joined]))) == 2
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_one_cause() -> None:
+    head = {"version": 1, "group": "g", "time": 100_000, "generation": 1}
+    records = [
+        {**head, "type": TopicDeleted.type, "topic": "orders", "offsets": 2},
+        {**head, "type": TopicChanged.type, "topic": "other", "before": 1, "partitions": 2},
+        {**head, "time": 107_000, "type": TopicChanged.type, "topic": "orders", "before": 0, "partitions": 4},
+        {**head, "time": 107_000, "type": EpochBumped.type, "generation": 2, "cause": TopicChanged.type},
+    ]
+    assert [each.text for each in explain(read(records))] == [
+        "Epoch 2: topic orders was deleted, and 2 committed offsets of the group with it, topic other grew from 1 to 2"
+        " partitions, topic orders was created again with 4 partitions, 7 s after it was deleted."
+    ]

@@ -28,7 +28,8 @@ OPEN: Final = "open"
 CLOSED: Final = "closed"
 BY_CLIENT: Final = "client"
 BY_BROKER: Final = "broker"
-#: Members of one connection that are followed after they are gone, and reported when it is closed.
+#: Members of one connection that are followed after they are gone, and reported when it is closed; and groups to which
+#: it has committed without being a member.
 _MOST_FOLLOWED: Final = 16
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
@@ -101,6 +102,7 @@ class MemberConnection:
     """
 
     __slots__ = (
+        "_altered",
         "_closed",
         "_used",
         "client",
@@ -125,6 +127,18 @@ class MemberConnection:
         self.closed_by = self.closed_error = ""
         self.members: dict[tuple[str, str], None] = {}
         self.gone: dict[str, Gone] = {}
+        #: The last groups to which it has committed without being a member.
+        self._altered: tuple[str, ...] = ()
+
+    def alters(self, group_id: str) -> bool:
+        """The client commits to a group of which it is not a member; returns whether it does so for the first time.
+
+        A consumer without a subscription does so again and again.
+        """
+        if group_id in self._altered:
+            return False
+        self._altered = (*self._altered[1 - _MOST_FOLLOWED :], group_id)
+        return True
 
     def use(self, group_id: str, member_id: str) -> None:
         """A member sends requests on it."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.ports import Scheduler
@@ -49,6 +49,7 @@ from barnabas_protocol.schema import Response
 from tests.broker.groups.memory import MemoryLog
 
 CALLER = Caller("client", "/127.0.0.1")
+E = TypeVar("E", bound=GroupEvent)
 WEEK_MS = 7 * 24 * 3_600_000
 
 
@@ -251,6 +252,7 @@ class Service:
         metadata: str | None = "",
         retention: int = -1,
         epoch: int = -1,
+        caller: Caller = CALLER,
     ) -> Any:
         asked = OffsetCommitRequestPartition(
             partition_index=partition,
@@ -268,7 +270,7 @@ class Service:
                     topics=[OffsetCommitRequestTopic(name=topic, partitions=[asked])],
                 ),
                 version,
-                CALLER,
+                caller,
             )
         )
 
@@ -315,6 +317,10 @@ class Service:
         """The result of a TxnOffsetCommit of one partition."""
         answer = await self.ask(self.commit_in_transaction(offset, **arguments), arguments.get("version", 3))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    def events_of(self, kind: type[E]) -> list[E]:
+        """The published events of a type."""
+        return [event for _, event in self.published if isinstance(event, kind)]
 
     def end_transaction(self, producer_id: int = 7, *, commit: bool) -> None:
         """Append the marker of a transaction, and report it as WriteTxnMarkers does."""

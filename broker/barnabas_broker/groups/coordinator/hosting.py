@@ -158,6 +158,13 @@ class HostedGroup(HostedId[GroupPartition]):
             self._key_topic = topic
         return offset_key(self._key_head, partition)
 
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member subscribes to a topic, as far as that is known."""
+        group = self.group
+        if isinstance(group, ClassicGroup):
+            return topic in (group.subscribed_topics or ())
+        return group.is_subscribed_to(topic)
+
     def next_deadline(self) -> float:
         return self.group.next_deadline() if self.change is None and not self.home.loading else inf
 

@@ -4,6 +4,7 @@ A shell around :mod:`groups.offsets`.
 """
 
 from asyncio import Future
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -29,7 +30,15 @@ from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction, TransactionalCommit
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, each
-from barnabas_explain.catalog import GroupDeleted, OffsetsExpired, OffsetsStable, OffsetsUnstable
+from barnabas_explain.catalog import (
+    GroupDeleted,
+    OffsetsAltered,
+    OffsetsExpired,
+    OffsetsStable,
+    OffsetsUnstable,
+    TopicDeleted,
+)
+from barnabas_explain.members import OffsetChange
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -272,6 +281,8 @@ class OffsetService:
         if error == NONE:
             hosted = self._hosted_groups.present(hosted)
             offsets = hosted.offsets
+            if request.generation_id_or_member_epoch < 0:
+                self._report_commit(hosted, commits, caller)
             for name, index, committed in commits:
                 offsets.commit(name, index, committed)
             hosted.group.recorded = True
@@ -288,6 +299,35 @@ class OffsetService:
         if not self._responses:
             self._hosted_groups.loop.call_soon(self._send_responses)
         self._responses.append((future, response))
+
+    def _report_commit(self, hosted: HostedGroup, commits: list[tuple[str, int, Committed]], caller: Caller) -> None:
+        """Report a commit of a client that is not a member: the first one of its connection, and those that go back.
+
+        An administrator resets offsets like that, and a consumer without a subscription commits like that, all the
+        time. The first offsets of a new group change nothing that was there.
+        """
+        is_first = caller.connection is None or caller.connection.alters(hosted.name)
+        find = hosted.offsets.find
+        changes, is_known, goes_back = [], hosted.group.generation > 0, False
+        for name, index, committed in commits:
+            before = find(name, index)
+            if before is not None:
+                is_known, goes_back = True, goes_back or before.offset > committed.offset
+            if len(changes) < _MAX_LISTED:
+                changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
+        if is_known and (is_first or goes_back):
+            self._publish_changes(hosted, changes, len(commits), caller)
+
+    def _publish_changes(self, hosted: HostedGroup, changes: list[OffsetChange], offsets: int, caller: Caller) -> None:
+        event = OffsetsAltered(
+            generation=hosted.group.generation,
+            offsets=offsets,
+            changes=tuple(changes),
+            client_id=caller.client_id,
+            host=caller.host,
+            principal=caller.principal or None,
+        )
+        self._hosted_groups.publish(hosted.name, event)
 
     def _forget_if_new(self, hosted: HostedGroup) -> None:
         """Forget a group that was created for a commit, which has failed."""
@@ -605,7 +645,9 @@ class OffsetService:
 
     # OffsetDelete, and expiry
 
-    def delete(self, request: OffsetDeleteRequest) -> "Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]":
+    def delete(
+        self, request: OffsetDeleteRequest, caller: Caller
+    ) -> "Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]":
         """OffsetDelete: removes the offsets of topics that the group does not subscribe to (KIP-496)."""
         hosted_groups = self._hosted_groups
         if not request.group_id:
@@ -629,8 +671,12 @@ class OffsetService:
         if not keys:
             return response
         future: Future[OffsetDeleteResponse] = hosted_groups.loop.create_future()
+        found = ((*key, offsets.find(*key)) for key in keys[:_MAX_LISTED])
+        changes = [OffsetChange(*key, None if old is None else old.offset, None) for *key, old in found]
 
         def done(error: ErrorCode) -> None:
+            if error == ErrorCode.NONE:
+                self._publish_changes(hosted, changes, len(keys), caller)
             if not future.done():
                 failed = OffsetDeleteResponse(error_code=APPEND_ERRORS.get(error, error), topics=[])
                 future.set_result(failed if error != ErrorCode.NONE else response)
@@ -639,9 +685,14 @@ class OffsetService:
         return future
 
     def topics_deleted(self, names: set[str]) -> None:
-        """Remove the offsets of deleted topics."""
+        """Remove the offsets of deleted topics, and report that to the groups that have some, or subscribe to them."""
         for hosted in list(self._hosted_groups.by_id.values()):
             keys = [key for key in hosted.offsets.all_keys() if key[0] in names] if hosted.offsets else []
+            offsets = Counter(topic for topic, _ in keys)
+            for topic in sorted(names):
+                if offsets[topic] or hosted.subscribes_to(topic):
+                    event = TopicDeleted(generation=hosted.group.generation, topic=topic, offsets=offsets[topic])
+                    self._hosted_groups.publish(hosted.name, event)
             if keys:
                 self._hosted_groups.append_tombstones(hosted, keys)
 

@@ -93,7 +93,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import GroupDeleted, GroupEvent, TopicChanged
+from barnabas_explain.catalog import GroupDeleted, GroupEvent, SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
@@ -125,6 +125,9 @@ _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CO
 _LONGEST_NAME: Final = MAX_STRING - 100
 #: Bytes of a subscription that is read in a thread.
 _LARGE_SUBSCRIPTION: Final = 64 * 1024
+#: Topics count as new for so many seconds; the newest ones are remembered.
+_NEW_SECONDS: Final = 600
+_MOST_NEW: Final = 1_000
 #: Members that leave in one step.
 _LEAVE_PER_STEP: Final = 2_000
 #: Heartbeat responses have nothing but an error code, so there is one of each.
@@ -232,6 +235,8 @@ class GroupCoordinator:
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
         self._topics: dict[str, int] = {}
+        #: When topics were created, the newest ones, in seconds on the coordinator's clock.
+        self._created: dict[str, float] = {}
         self._clients = Clients()
 
     # Clients
@@ -261,8 +266,19 @@ class GroupCoordinator:
                     hosted_groups.publish(group_id, event)
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
+        if isinstance(event, SubscriptionChanged) and self._created:
+            event = self._with_new_topics(event)
         self._on_event(group_id, event)
         return self.journal.add(event)
+
+    def _with_new_topics(self, event: SubscriptionChanged) -> SubscriptionChanged:
+        """The event with those topics that were created shortly before: an expression of a client matches them."""
+        if len(event.old or b"") + len(event.new or b"") > _LARGE_SUBSCRIPTION:
+            return event
+        event = event.decoded()
+        since = self._hosted_groups.now() - _NEW_SECONDS
+        new = tuple(topic for topic in event.added or () if self._created.get(topic, -inf) >= since)
+        return event.changed(new_topics=new or None)
 
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End the session of a member, as if its heartbeats had stopped. A member that waits for a rebalance stays."""
@@ -720,7 +736,7 @@ class GroupCoordinator:
         self, request: OffsetDeleteRequest, version: int, caller: Caller
     ) -> Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]:
         """OffsetDelete: a future until the tombstones are in the log."""
-        return self._offsets.delete(request)
+        return self._offsets.delete(request, caller)
 
     # DescribeGroups, ListGroups, DeleteGroups
 
@@ -793,6 +809,7 @@ class GroupCoordinator:
             expired=False,
             client_id=caller.client_id,
             host=caller.host,
+            principal=caller.principal or None,
         )
         self._hosted_groups.publish(hosted.name, event)
         hosted.group.forget_pending()
@@ -887,12 +904,18 @@ class GroupCoordinator:
         self._offsets.topics = known
         if not before or not grown:
             return
+        now = self._hosted_groups.now()
+        for name in grown:
+            if not before.get(name):
+                self._created[name] = now
+        while len(self._created) > _MOST_NEW:
+            del self._created[next(iter(self._created))]
         for group_id, hosted in self.groups.items():
             group = hosted.group
-            if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
-                continue  # A group of the consumer protocol gets a new epoch, which says so.
+            if isinstance(group, ClassicGroup) and group.state is not ClassicGroupState.STABLE:
+                continue
             for name, count in grown.items():
-                if name in (group.subscribed_topics or ()):
+                if hosted.subscribes_to(name):
                     event = TopicChanged(
                         generation=group.generation, topic=name, before=before.get(name, 0), partitions=count
                     )

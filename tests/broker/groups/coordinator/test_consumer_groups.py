@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, PersistRecords
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import MemberExpired
+from barnabas_explain.catalog import EpochBumped, MemberExpired, TopicChanged, TopicDeleted
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -403,3 +403,21 @@ async def test_an_append_leaves_nothing_to_the_collector() -> None:
         assert not [each for each in gc.get_objects() if isinstance(each, PersistRecords)]
     finally:
         gc.enable()
+
+
+async def test_topics_of_a_group_that_grow_or_are_deleted_are_events_before_the_epoch_that_they_cause() -> None:
+    service = await started()
+    joined = await join(service, "m")
+    service.published.clear()
+    service.groups.topics_changed({"t": 6, "unrelated": 1}, [Topic(T, "t", 6)])
+    grown = await beat(service, "m", joined.member_epoch)
+    service.groups.topics_deleted(["t", "unrelated"])
+    await beat(service, "m", grown.member_epoch)
+    about = [event for _, event in service.published if isinstance(event, TopicChanged | TopicDeleted | EpochBumped)]
+    assert [event.type for event in about] == [
+        "topic_changed",
+        "group_epoch_bumped",
+        "topic_deleted",
+        "group_epoch_bumped",
+    ]
+    assert [event.topic for event in about if not isinstance(event, EpochBumped)] == ["t", "t"]

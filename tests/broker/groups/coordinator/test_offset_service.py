@@ -5,8 +5,10 @@ import tracemalloc
 
 import pytest
 
+from barnabas_broker.groups.effects import Caller
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import GroupDeleted, OffsetsExpired
+from barnabas_explain.catalog import GroupDeleted, OffsetsAltered, OffsetsExpired, TopicDeleted
+from barnabas_explain.members import OffsetChange
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import Committed
 from barnabas_protocol.messages.offset_commit import (
@@ -200,12 +202,40 @@ async def test_kip_496_offset_delete_keeps_offsets_of_subscribed_topics(service:
     assert service.delete_offsets("t", group="absent").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an_event(service: Service) -> None:
+    member_id = await service.member()
+    await service.ask(service.commit(500, member_id=member_id, generation=1), 8)
+    await service.ask(service.leave(member_id), 5)
+    assert service.events_of(OffsetsAltered) == []
+    connection = service.groups.connected("admin", "/10.0.0.7", "")
+    admin = Caller("admin", "/10.0.0.7", principal="User:alice", connection=connection)
+    await service.ask(service.commit(0, caller=admin), 8)
+    await service.ask(service.delete_offsets("t"), 0)
+    reset, deleted = service.events_of(OffsetsAltered)
+    assert (reset.client_id, reset.host, reset.principal) == ("admin", "/10.0.0.7", "User:alice")
+    assert (reset.offsets, reset.changes) == (1, (OffsetChange("t", 0, 500, 0),))
+    assert (deleted.client_id, deleted.changes) == ("client", (OffsetChange("t", 0, 0, None),))
+
+
+async def test_a_consumer_without_a_subscription_is_reported_once_and_when_it_goes_back(service: Service) -> None:
+    connection = service.groups.connected("client", "/h", "")
+    for offset in (5, 10, 20, 7, 8):
+        await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=connection)), 8)
+    assert [event.changes for event in service.events_of(OffsetsAltered)] == [(OffsetChange("t", 0, 20, 7),)]
+    again = service.groups.connected("client", "/h", "")
+    for offset in (9, 10):
+        await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=again)), 8)
+    assert service.events_of(OffsetsAltered)[1:] == service.events_of(OffsetsAltered)[-1:]
+    assert service.events_of(OffsetsAltered)[-1].changes == (OffsetChange("t", 0, 8, 9),)
+
+
 async def test_deleting_a_topic_deletes_its_offsets(service: Service) -> None:
     for topic in ("t", "u"):
         await service.ask(service.commit(1, topic=topic), 8)
     service.groups.topics_deleted(["t"])
     await turn()
     assert (service.committed("t"), service.committed("u")) == (-1, 1)
+    assert [(event.topic, event.offsets) for event in service.events_of(TopicDeleted)] == [("t", 1)]
 
 
 async def test_offsets_expire_and_the_group_with_them() -> None:

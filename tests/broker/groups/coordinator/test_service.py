@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_explain.catalog import TopicChanged
+from barnabas_explain.catalog import SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn
@@ -195,6 +195,15 @@ async def test_a_topic_that_grows_is_an_event_of_the_groups_that_subscribe_to_it
     service.groups.topics_changed({"t": 2, "u": 2, "unrelated": 1, "later": 3})
     changes = [event for _, event in service.published if isinstance(event, TopicChanged)]
     assert [(event.topic, event.before, event.partitions) for event in changes] == [("t", 1, 2), ("later", 0, 3)]
+
+
+async def test_a_changed_subscription_says_which_topics_are_new(service: Service) -> None:
+    member_id = await service.member(topics=("t",))
+    service.groups.topics_changed({"t": 1, "old": 1})
+    service.groups.topics_changed({"t": 1, "old": 1, "later": 3})
+    service.join(member_id, topics=("t", "later", "old"))
+    (changed,) = service.events_of(SubscriptionChanged)
+    assert (changed.added, changed.new_topics) == (("later", "old"), ("later",))
 
 
 async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:
