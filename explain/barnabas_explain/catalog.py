@@ -24,6 +24,7 @@ from barnabas_explain.members import (
     OffsetChange,
     Partition,
     Pause,
+    Position,
     by_topic,
     moves_between,
 )
@@ -48,6 +49,8 @@ FIELDS: Final = {
     "shortened": "whether lists are left out, because the record would be too long",
     "client_reason": "why, in the words of the client",
     "heard_ago_ms": "the time since the last request of the member",
+    "positions": "topic, partition and committed offset of its first partitions when it was gone; -1 for none",
+    "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "session_ms": "the session timeout of the member",
     "timeout_ms": "the rebalance timeout of the member",
     "waited_ms": "for how long the group waited",
@@ -335,6 +338,10 @@ class Departure(Seen):
     """The group has lost a member."""
 
     heard_ago_ms: float | None = None
+    positions: tuple[Position, ...] | None = None
+    committed_sum: int | None = None
+    #: Its partitions: by topic, or as an assignment of the classic protocol.
+    owned: ByTopic | bytes | None = _not_recorded()
 
 
 @event("member_joined")

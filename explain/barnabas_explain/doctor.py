@@ -31,6 +31,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.KILLED: SICK,
     found.STATIC_AWAY: ODD,
     found.CRASH_LOOP: SICK,
+    found.RESTART_LOOP: SICK,
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
     found.SILENT: SICK,
@@ -241,7 +242,7 @@ def _of_members(present: Present, events: list[GroupEvent], since_ms: int) -> li
             continue
         newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
         # The finding about a crash loop has counted.
-        once = len(of_kind) == 1 or kind == found.CRASH_LOOP
+        once = len(of_kind) == 1 or kind in (found.CRASH_LOOP, found.RESTART_LOOP)
         often = () if once else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))

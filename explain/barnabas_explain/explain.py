@@ -62,7 +62,7 @@ from barnabas_explain.catalog import (
     in_words,
     pauses_in_words,
 )
-from barnabas_explain.findings import CRASH_LOOP, Finding, Findings, colliding, distinct, find, is_default
+from barnabas_explain.findings import CRASH_LOOP, RESTART_LOOP, Finding, Findings, colliding, distinct, find, is_default
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
@@ -205,16 +205,20 @@ def explain(
     return explanations
 
 
+#: The findings that have caused several rebalances, and are told once.
+_LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
+
+
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
     """Explanations without those that say again that the same program crashes again and again."""
     folded: list[Explanation] = []
     loops: dict[int, Explanation] = {}
     for each in explanations:
         finding = each.cause
-        if finding is None or finding.kind != CRASH_LOOP:
+        if finding is None or finding.kind not in _LOOPS:
             folded.append(each)
         elif id(finding) not in loops:
-            each.text, each.remedy = f"Crash loop: {finding.text}.", finding.remedy
+            each.text, each.remedy = f"{_LOOPS[finding.kind]}: {finding.text}.", finding.remedy
             loops[id(finding)] = each
             folded.append(each)
         else:

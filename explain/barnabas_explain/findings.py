@@ -32,7 +32,7 @@ from barnabas_explain.catalog import (
     TopicChanged,
     TopicDeleted,
 )
-from barnabas_explain.members import Member
+from barnabas_explain.members import Member, Position
 from barnabas_explain.words import Told, count, ms, times
 
 #: How sure a finding is.
@@ -50,6 +50,7 @@ REMOVED: Final = "removed"
 KILLED: Final = "killed"
 STATIC_AWAY: Final = "static_away"
 CRASH_LOOP: Final = "crash_loop"
+RESTART_LOOP: Final = "restart_loop"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
@@ -88,6 +89,7 @@ _WAS: Final = {
     KILLED: "it had probably crashed or been killed",
     STATIC_AWAY: "it had been away for longer than its session",
     CRASH_LOOP: "it crashes again and again",
+    RESTART_LOOP: "it stops and starts again and again",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
@@ -475,7 +477,7 @@ def _of_replaced(event: MemberReplaced) -> Finding | None:
 
 
 class _Life(NamedTuple):
-    """A member whose connection was closed without a leave, from its join to that, in ms since 1970."""
+    """A member from its join to the end of its connection, or to its leave, in ms since 1970."""
 
     event: Seen
     start: float
@@ -486,15 +488,20 @@ class _Life(NamedTuple):
         """For how long it lived."""
         return max(self.end - self.start, 0.0)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it left; otherwise its connection was closed without a leave."""
+        return isinstance(self.event, MemberLeft)
+
 
 def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
     """Give all ends and joins of a program that crashes again and again the same finding."""
-    loops: dict[tuple[str | None, str | None, str | None], list[list[_Life]]] = {}
+    loops: dict[tuple[str | None, str | None, str | None, bool], list[list[_Life]]] = {}
     for event in events:
         life = _life(event, findings)
         if life is None:
             continue
-        found = loops.setdefault(life.event.member[1:], [[]])
+        found = loops.setdefault((*life.event.member[1:], life.has_left), [[]])
         last = found[-1][-1].end if found[-1] else life.start
         if not 0 <= life.start - last <= _LOOP_WAITS_MS:
             found.append([])
@@ -509,7 +516,7 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
             for life in lives:
                 findings.of_departures[id(life.event)] = finding
             of_lives |= {_member_id(life.event): finding for life in lives[1:]}
-            newest[key] = lives[-1], finding
+            newest[key[:3]] = lives[-1], finding
     if not newest:
         return
     for event in events:
@@ -527,9 +534,13 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
 
 def _life(event: GroupEvent, findings: Findings) -> _Life | None:
     """The life of a member that an event ends; None if it did not crash, or if too little is known of it."""
+    known = findings.of_departures.get(id(event))
+    if isinstance(event, MemberLeft):
+        if known is None or known.kind not in (RESTARTED, STOPPED) or event.joined_ago_ms is None:
+            return None
+        return _Life(event, event.time - event.joined_ago_ms, event.time)
     if not isinstance(event, MemberExpired | MemberReplaced) or event.connection != "closed":
         return None
-    known = findings.of_departures.get(id(event))
     if isinstance(event, MemberExpired) and (known is None or known.kind not in (KILLED, STATIC_AWAY)):
         return None
     if event.joined_ago_ms is None or event.closed_ago_ms is None or event.closed_by == "broker":
@@ -543,23 +554,55 @@ def _member_id(event: Seen) -> str | None:
 
 def _of_loop(lives: Sequence[_Life]) -> Finding | None:
     last = lives[-1].event
-    is_static = last.member.instance_id is not None
+    is_static, left = last.member.instance_id is not None, lives[-1].has_left
     lived = sorted(life.took_ms for life in lives)
-    if is_static and lived[-1] > _SHORT_MS:
+    if (is_static or left) and lived[-1] > _SHORT_MS:
         return None
     shortest, longest = ms(lived[0]), ms(lived[-1])
     span = shortest if shortest == longest else f"{shortest} to {longest}"
+    often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
+    stuck, skip = _stuck(lives)
+    if left:
+        text = f"{last.name} stopped and started again and again: {often}, and it left the group each time{stuck}"
+        remedy = (
+            f"Look what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
+        )
+        return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN)
     crashed = "crashed or was restarted" if is_static else "crashed"
-    text = f"{last.name} probably {crashed} again and again: it lived {span} each time, {times(len(lives))} within"
-    text += f" {ms(lives[-1].end - lives[0].start)}, and its connection was closed"
-    text += " each time" if is_static else " without a leave each time"
+    text = f"{last.name} probably {crashed} again and again: {often}, and its connection was closed"
+    text += f" each time{stuck}" if is_static else f" without a leave each time{stuck}"
     remedy = (
         f"Look why the process of {last.name} ends: its last lines of log, out of memory, or a record at which it fails"
         " each time. Let what starts it again wait longer each time."
     )
     if not is_static and last.session_ms is not None:
         remedy += f" After each crash its partitions wait for its session.timeout.ms ({ms(last.session_ms)})."
-    return Finding(CRASH_LOOP, last.member, text, remedy, POSSIBLE if is_static else PROBABLE)
+    return Finding(CRASH_LOOP, last.member, text, skip or remedy, POSSIBLE if is_static else PROBABLE)
+
+
+def _stuck(lives: Sequence[_Life]) -> Told:
+    """The partition whose offset was the same at each end of a program, if there is one, while others advanced: in
+    words, and how to skip the record. Whether there is a record is not known here."""
+    ends = [life.event for life in lives if isinstance(life.event, Departure)]
+    known = [set(event.positions or ()) for event in ends]
+    common = set[Position]().union(*known[:1]).intersection(*known)
+    if len(common) != 1 or len(known) < len(lives):
+        return Told("")
+    ((topic, number, offset),) = common
+    at = "nothing of it was committed" if offset < 0 else f"its committed offset was {offset}"
+    text = f"; it owned {topic}-{number} each time, and {at}"
+    before, after = ends[0].committed_sum, ends[-1].committed_sum
+    if before is None or after is None or after <= before:
+        return Told(text)
+    start = max(offset, 0)
+    text += f", while the group advanced by {count(after - before, 'record')} in other partitions: if there is a record"
+    text += " at that offset, it probably fails at that one, or at one soon after it"
+    return Told(
+        text,
+        f"Look at the records: `barnabas consume {topic} -p {number} -o {start} -n 10`. To skip one: stop all members,"
+        f" and `barnabas groups reset-offsets {ends[-1].group} -t {topic}:{number} --to-offset {start + 1} --execute`;"
+        " or let `Consumer.run` write such records to a `dead_letter_topic`.",
+    )
 
 
 # Names

@@ -100,6 +100,14 @@ class OffsetChange(NamedTuple):
     after: int | None
 
 
+class Position(NamedTuple):
+    """The committed offset of a partition, -1 if there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class Identified(Protocol):
     """A member of a group, as a broker knows it."""
 

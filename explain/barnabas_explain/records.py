@@ -28,6 +28,7 @@ from barnabas_explain.members import (
     OffsetChange,
     Partition,
     Pause,
+    Position,
 )
 
 #: The version of the JSON.
@@ -165,6 +166,11 @@ def _offset_change(value: Any) -> OffsetChange:
     return OffsetChange(_text(value.get("topic")), _integer(value.get("partition")), *offsets)
 
 
+def _position(value: Any) -> Position:
+    _valid(isinstance(value, list) and len(value) == 3)
+    return Position(_text(value[0]), _integer(value[1]), _integer(value[2]))
+
+
 def _partition(value: Any) -> Partition:
     _valid(isinstance(value, list) and len(value) == 2)
     return _text(value[0]), _integer(value[1])
@@ -184,6 +190,7 @@ _READERS: Final[Mapping[Any, Reader]] = {
     tuple[Partition, ...]: _listed(_partition),
     tuple[Pause, ...]: _listed(_pause),
     tuple[OffsetChange, ...]: _listed(_offset_change),
+    tuple[Position, ...]: _listed(_position),
     tuple[Member, ...]: _members(_member),
     tuple[Move, ...]: _members(_move),
     tuple[LateMember, ...]: _members(_late),

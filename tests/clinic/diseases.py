@@ -131,6 +131,18 @@ def _crash_loop(ward: Ward) -> None:
             ward.settle("sick", "healthy")
 
 
+def _poison(ward: Ward) -> None:
+    """One of the records of a partition ends the program each time, which a supervisor starts again."""
+    ward.admit("sick", poison=(0, 5))
+    ward.settle("sick")
+    for life in range(1, 4):
+        ward.produce(10)
+        ward.wait_for_end("sick")
+        ward.wait_for("the end is told", partial(ward.has_ended, life))
+        if life < 3:
+            ward.admit("sick", poison=(0, 5))
+
+
 def _static_pair(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
     ward.admit("healthy", instance_id="two")
@@ -283,6 +295,13 @@ DISEASES: Final = (
         says=("sick", "probably crashed again and again: it lived", "3 times within"),
         remedy=("Look why the process of sick", "a record at which it fails"),
         never=("polled too slowly", "was restarted", "group.instance.id", "blocked"),
+    ),
+    Disease(
+        "a record at which a program ends each time, while it reads other partitions",
+        _poison,
+        says=("sick", "again and again", "-0 each time, and its committed offset was 5", "probably fails at that one"),
+        remedy=("-p 0 -o 5", "--to-offset 6"),
+        never=("polled too slowly", "group.instance.id", "blocked"),
     ),
     Disease(
         "a static member is restarted within its session (healthy)",

@@ -13,6 +13,9 @@ it ill, between two polls:
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
+
+With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
+when it has got that record, and one of another partition.
 """
 
 import asyncio
@@ -53,6 +56,34 @@ class Owned:
             self._last = sorted(partitions)
             sys.stdout.write(json.dumps(self._last) + "\n")
             sys.stdout.flush()
+
+
+class Poison:
+    """Decides which records are handled, and ends the process because of one.
+
+    Args:
+        where: the partition and the offset of that one; None if there is none.
+    """
+
+    def __init__(self, where: list[int] | None) -> None:
+        self._where = where
+        self._met = self._others = False
+
+    def handles(self, partition: int, offset: int) -> bool:
+        """Whether the record is to be committed now."""
+        if self._where is None:
+            return False
+        stuck, first = self._where
+        if partition == stuck and offset >= first:
+            self._met = True
+            return False
+        self._others = self._others or partition != stuck
+        return True
+
+    def end(self) -> None:
+        """End the process if it is time."""
+        if self._met and self._others:
+            os._exit(3)
 
 
 def block(seconds: float) -> None:
@@ -96,6 +127,7 @@ def confluent_kafka(settings: dict[str, Any], orders: Orders) -> None:
         "topic.metadata.refresh.interval.ms": 1000,
         "max.poll.interval.ms": settings["poll_ms"],
         "group.protocol": settings["protocol"],
+        "enable.auto.commit": settings["poison"] is None,
     }
     if settings["protocol"] == "classic":
         config |= {"session.timeout.ms": settings["session_ms"], "heartbeat.interval.ms": 500}
@@ -103,6 +135,7 @@ def confluent_kafka(settings: dict[str, Any], orders: Orders) -> None:
         if settings[name]:
             config[key] = settings[name]
     consumer, owned = Consumer(config), Owned()
+    poison = Poison(settings["poison"])
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
@@ -115,6 +148,9 @@ def confluent_kafka(settings: dict[str, Any], orders: Orders) -> None:
         error = None if message is None else message.error()
         if error is not None and error.fatal():
             raise RuntimeError(error.str())
+        if message is not None and error is None and poison.handles(message.partition() or 0, message.offset() or 0):
+            consumer.commit(message=message, asynchronous=False)
+        poison.end()
         owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
         goes_on, busy = next_order(orders, subscribe, settings["topics"])
         time.sleep(busy)
@@ -122,12 +158,13 @@ def confluent_kafka(settings: dict[str, Any], orders: Orders) -> None:
 
 
 def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
-    from kafka import KafkaConsumer
+    from kafka import KafkaConsumer, OffsetAndMetadata
 
     config: dict[str, Any] = {
         "bootstrap_servers": settings["bootstrap"],
         "group_id": settings["group"],
         "auto_offset_reset": "earliest",
+        "enable_auto_commit": settings["poison"] is None,
         "session_timeout_ms": settings["session_ms"],
         "heartbeat_interval_ms": 500,
         "max_poll_interval_ms": settings["poll_ms"],
@@ -139,6 +176,7 @@ def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
         if settings[name]:
             config[key] = settings[name]
     consumer, owned = KafkaConsumer(**config), Owned()
+    poison = Poison(settings["poison"])
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
@@ -150,7 +188,11 @@ def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
         consumer.subscribe(settings["topics"])
     goes_on = True
     while goes_on:
-        consumer.poll(100)
+        for where, records in consumer.poll(100).items():
+            for record in records:
+                if poison.handles(record.partition, record.offset):
+                    consumer.commit({where: OffsetAndMetadata(record.offset + 1, "", -1)})
+        poison.end()
         owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
         goes_on, busy = next_order(orders, subscribe, settings["topics"])
         time.sleep(busy)
@@ -169,6 +211,7 @@ async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
         "bootstrap_servers": settings["bootstrap"],
         "group_id": settings["group"],
         "auto_offset_reset": "earliest",
+        "enable_auto_commit": settings["poison"] is None,
         "session_timeout_ms": settings["session_ms"],
         "heartbeat_interval_ms": 500,
         "max_poll_interval_ms": settings["poll_ms"],
@@ -178,6 +221,7 @@ async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
         if settings[name]:
             config[key] = settings[name]
     consumer, owned = AIOKafkaConsumer(**config), Owned()
+    poison = Poison(settings["poison"])
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
@@ -190,7 +234,11 @@ async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
     await consumer.start()
     goes_on = True
     while goes_on:
-        await consumer.getmany(timeout_ms=100)
+        for where, records in (await consumer.getmany(timeout_ms=100)).items():
+            for record in records:
+                if poison.handles(record.partition, record.offset):
+                    await consumer.commit({where: record.offset + 1})
+        poison.end()
         owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
         goes_on, busy = next_order(orders, subscribe, settings["topics"])
         await asyncio.sleep(busy)
@@ -204,6 +252,7 @@ async def barnabas(settings: dict[str, Any], orders: Orders) -> None:
         "bootstrap_servers": settings["bootstrap"],
         "group_id": settings["group"],
         "auto_offset_reset": "earliest",
+        "enable_auto_commit": settings["poison"] is None,
         "max_poll_interval_ms": settings["poll_ms"],
         "metadata_max_age_ms": 1000,
         "group_protocol": settings["protocol"],
@@ -214,6 +263,7 @@ async def barnabas(settings: dict[str, Any], orders: Orders) -> None:
         if settings[name]:
             config[key] = settings[name]
     consumer, owned = Consumer(**config), Owned()
+    poison = Poison(settings["poison"])
 
     def subscribe(topics: list[str]) -> None:
         consumer.unsubscribe()
@@ -226,7 +276,11 @@ async def barnabas(settings: dict[str, Any], orders: Orders) -> None:
     await consumer.start()
     goes_on = True
     while goes_on:
-        await consumer.getmany(timeout_ms=100)
+        for where, records in (await consumer.getmany(timeout_ms=100)).items():
+            for record in records:
+                if poison.handles(record.partition, record.offset):
+                    await consumer.commit({where: record.offset + 1})
+        poison.end()
         owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
         goes_on, busy = next_order(orders, subscribe, settings["topics"])
         await asyncio.sleep(busy)

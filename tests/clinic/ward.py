@@ -67,10 +67,23 @@ class Ward:
         for name in list(self._patients):
             self.kill(name)
 
-    def admit(self, name: str, instance_id: str | None = None, topics: Sequence[str] = ()) -> None:
-        """Start a member; it reads the ward's topic if none are given. A name that begins with ^ is an expression."""
+    def admit(
+        self,
+        name: str,
+        instance_id: str | None = None,
+        topics: Sequence[str] = (),
+        poison: tuple[int, int] | None = None,
+    ) -> None:
+        """Start a member.
+
+        Args:
+            name: its client id.
+            instance_id: its group.instance.id.
+            topics: that it reads, the ward's if none are given. A name that begins with ^ is an expression.
+            poison: partition and offset of a record at which it ends.
+        """
         client_id = name if self._own_names else None
-        settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
+        settings = {**self._settings, "client_id": client_id, "instance_id": instance_id, "poison": poison}
         if topics:
             settings["topics"] = list(topics)
         if name in self._patients:
@@ -135,6 +148,15 @@ class Ward:
     def said(self, text: str) -> int:
         """How many explanations have a text in their first sentence."""
         return sum(text in one["text"] for one in self.explanations())
+
+    def wait_for_end(self, name: str) -> None:
+        """Wait until the program of a member has ended by itself."""
+        self._patients[name].wait(LIMIT)
+
+    def has_ended(self, lives: int) -> bool:
+        """Whether the ends of so many lives of a program are told."""
+        loop = self.said("again and again: it lived")
+        return bool(loop) if lives == 3 else self.said("probably crashed or was killed") == lives
 
     def has_crashed(self, times: int) -> bool:
         """Whether so many crashes are told."""

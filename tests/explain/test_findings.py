@@ -400,6 +400,61 @@ def test_a_program_that_crashes_again_and_again_is_one_finding() -> None:
     )
 
 
+def ends_at(records: list[EventRecord], *ends: dict[int, int], moved: int = 50) -> list[EventRecord]:
+    """The lives of a program, with the offset of each of its partitions at each end."""
+    found = iter(ends)
+    for number, record in enumerate(records):
+        if record["type"] in ("member_expired", "member_left"):
+            positions = [["t", partition, offset] for partition, offset in next(found).items()]
+            records[number] = {**record, "positions": positions, "committed_sum": 100 + moved * number}
+    return records
+
+
+@pytest.mark.parametrize(
+    ("ends", "moved", "text"),
+    [
+        (
+            ({0: 42, 1: 10}, {0: 42, 1: 30}, {0: 42}),
+            50,
+            "; it owned t-0 each time, and its committed offset was 42, while the group advanced by 100 records in"
+            " other partitions: if there is a record at that offset, it probably fails at that one, or at one soon"
+            " after it",
+        ),
+        (({0: -1}, {0: -1}, {0: -1}), 0, "; it owned t-0 each time, and nothing of it was committed"),
+        (({0: 42, 1: 10}, {0: 42, 1: 10}, {0: 42, 1: 10}), 0, ""),
+        (({0: 42}, {0: 43}, {0: 44}), 50, ""),
+        (({0: 42}, {1: 42}, {0: 42}), 50, ""),
+    ],
+    ids=["one partition stands still", "one partition", "all stand still", "one that advances", "others"],
+)
+def test_a_program_that_crashes_again_and_again_at_one_offset(
+    ends: tuple[dict[int, int], ...], moved: int, text: str
+) -> None:
+    events = read(ends_at(lives((100, 102), (103, 105), (106, 109)), *ends, moved=moved))
+    finding = find(events).about(events[-1])
+    assert finding is not None
+    assert finding.text.partition("without a leave each time")[2] == text
+    assert finding.remedy is not None
+    skip = "`barnabas groups reset-offsets g -t t:0 --to-offset 43 --execute`"
+    assert (skip in finding.remedy) == ("probably fails" in text)
+
+
+def test_a_program_that_leaves_and_comes_back_again_and_again_is_one_finding() -> None:
+    records = []
+    for number, start in enumerate((100, 110, 120), 1):
+        records.append(event(MemberJoined, start * 1_000, number))
+        seen = {**OPEN, "connection": "closed", "joined_ago_ms": 5_000}
+        records.append(event(MemberLeft, (start + 5) * 1_000, number, **seen))
+    events = read(ends_at(records, {0: 42, 1: 10}, {0: 42, 1: 30}, {0: 42, 1: 50}))
+    finding = find(events).about(events[-1])
+    assert finding is not None
+    assert (finding.kind, finding.sure) == ("restart_loop", CERTAIN)
+    assert finding.text.startswith(
+        "c (h) stopped and started again and again: it lived 5 s each time, 3 times within 25 s, and it left the group"
+        " each time; it owned t-0 each time, and its committed offset was 42"
+    )
+
+
 @pytest.mark.parametrize(
     "spans",
     [

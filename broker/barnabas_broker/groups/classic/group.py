@@ -648,6 +648,7 @@ class ClassicGroup:
                 MemberNotRejoined(
                     generation=self.generation,
                     member=member.identity(),
+                    owned=member.assignment,
                     waited_ms=waited * 1000,
                     heard_ago_ms=(now - member.last_seen) * 1000,
                 )
@@ -800,6 +801,7 @@ class ClassicGroup:
                 MemberNotSynced(
                     generation=self.generation,
                     member=member.identity(),
+                    owned=member.assignment,
                     waited_ms=(now - self._joined_at) * 1000,
                     heard_ago_ms=(now - member.last_seen) * 1000,
                 )
@@ -953,7 +955,8 @@ class ClassicGroup:
         member = members.by_id[member_id]
         self._remove_member(member, out, ErrorCode.UNKNOWN_MEMBER_ID)
         reason = reason_of(identity.reason)
-        out.append(MemberLeft(generation=self.generation, member=member.identity(), client_reason=reason))
+        owned = member.assignment
+        out.append(MemberLeft(generation=self.generation, member=member.identity(), client_reason=reason, owned=owned))
         return ErrorCode.NONE, member
 
     def _remove_member(
@@ -1054,6 +1057,7 @@ class ClassicGroup:
             MemberExpired(
                 generation=self.generation,
                 member=member.identity(),
+                owned=member.assignment,
                 heard_ago_ms=(now - member.last_seen) * 1000,
                 session_ms=member.timeout * 1000,
                 is_new=member.is_new,

@@ -1081,7 +1081,7 @@ class ConsumerGroup:
                 member = self._leaving(each)
                 if member.member_id not in left:
                     reason = reason_of(each.reason)
-                    out.append(MemberLeft(generation=self.epoch, member=member.identity(), client_reason=reason))
+                    out.append(self._left(member, reason))
                 left[member.member_id] = member
             except KafkaError as error:
                 code = error.code
@@ -1724,10 +1724,14 @@ class ConsumerGroup:
                 MemberAway(generation=self.epoch, member=member.identity(), session_ms=self.session_timeout * 1000)
             )
         else:
-            out.append(MemberLeft(generation=self.epoch, member=member.identity(), client_reason=""))
+            out.append(self._left(member, ""))
             self._remove([member], MemberLeft, [Reply(token, response)], out, now)
             return
         self._append([Reply(token, response)], out)
+
+    def _left(self, member: ConsumerGroupMember, reason: str) -> MemberLeft:
+        owned = self._by_name(member.owned())
+        return MemberLeft(generation=self.epoch, member=member.identity(), client_reason=reason, owned=owned)
 
     def _remove(
         self, members: list[ConsumerGroupMember], cause: type[GroupEvent], replies: list[Reply], out: _Out, now: float
@@ -2006,7 +2010,11 @@ class ConsumerGroup:
             event: Departure
             if member.last_seen + session <= now:
                 event = MemberExpired(
-                    generation=epoch, member=identity, heard_ago_ms=heard_ago_ms, session_ms=session * 1000
+                    generation=epoch,
+                    member=identity,
+                    heard_ago_ms=heard_ago_ms,
+                    session_ms=session * 1000,
+                    owned=self._by_name(member.owned()),
                 )
             elif member.revoke_by <= now:
                 event = MemberNotRevoked(

@@ -30,8 +30,9 @@ from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import GroupEvent, MemberEvent
+from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent
 from barnabas_explain.log_lines import GroupLines
+from barnabas_explain.members import Position
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -46,6 +47,7 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Data, Response
+from barnabas_protocol.subscriptions import read_assignment
 
 T = TypeVar("T")
 
@@ -68,6 +70,11 @@ _BYTES_PER_RECORD: Final = 1024
 #: Maximum number of records that are appended together and encoded at once; two topics in them count as one. More of
 #: them become a batch in later iterations.
 MOST_AT_ONCE: Final = 600
+#: Partitions of a member that is gone whose offsets are reported; a longer assignment, in bytes, is not read.
+_MOST_POSITIONS: Final = 30
+_MOST_ASSIGNMENT: Final = 16 * 1024
+#: Offsets of a group that are added up then.
+_MOST_SUMMED: Final = 100
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
 _CALLS_PER_STEP: Final = 20
 
@@ -157,6 +164,20 @@ class HostedGroup(HostedId[GroupPartition]):
             self._key_head = offset_key_head(self.name, topic)
             self._key_topic = topic
         return offset_key(self._key_head, partition)
+
+    def with_positions(self, event: Departure) -> Departure:
+        """The last event of a member with the offsets of its partitions: it may have failed at one of them."""
+        owned = event.owned or {}
+        if isinstance(owned, bytes):
+            owned = (read_assignment(owned) or {}) if len(owned) <= _MOST_ASSIGNMENT else {}
+        positions: list[Position] = []
+        for topic, numbers in owned.items():
+            for number in numbers[: _MOST_POSITIONS - len(positions)]:
+                committed = self.offsets.find(topic, number)
+                positions.append(Position(topic, number, -1 if committed is None else committed.offset))
+        return event.changed(
+            positions=tuple(positions) or None, committed_sum=self.offsets.sum(_MOST_SUMMED), owned=None
+        )
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member subscribes to a topic, as far as that is known."""
@@ -442,7 +463,8 @@ class HostedGroups:
         new = deque(effects)
         for at, effect in enumerate(new):
             if isinstance(effect, MemberEvent):
-                new[at] = hosted.sightings.complete(effect, connection, self.now())
+                event = hosted.sightings.complete(effect, connection, self.now())
+                new[at] = hosted.with_positions(event) if isinstance(event, Departure) and event.owned else event
         if hosted.backlog is None:
             self._carry_out(hosted, new)
         else:

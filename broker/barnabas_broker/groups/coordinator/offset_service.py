@@ -308,7 +308,8 @@ class OffsetService:
         """
         is_first = caller.connection is None or caller.connection.alters(hosted.name)
         find = hosted.offsets.find
-        changes, is_known, goes_back = [], hosted.group.generation > 0, False
+        changes: list[OffsetChange] = []
+        is_known, goes_back = hosted.group.generation > 0, False
         for name, index, committed in commits:
             before = find(name, index)
             if before is not None:
@@ -671,8 +672,10 @@ class OffsetService:
         if not keys:
             return response
         future: Future[OffsetDeleteResponse] = hosted_groups.loop.create_future()
-        found = ((*key, offsets.find(*key)) for key in keys[:_MAX_LISTED])
-        changes = [OffsetChange(*key, None if old is None else old.offset, None) for *key, old in found]
+        changes = []
+        for topic_name, index in keys[:_MAX_LISTED]:
+            old = offsets.find(topic_name, index)
+            changes.append(OffsetChange(topic_name, index, None if old is None else old.offset, None))
 
         def done(error: ErrorCode) -> None:
             if error == ErrorCode.NONE:

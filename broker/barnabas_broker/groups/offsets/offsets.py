@@ -120,6 +120,12 @@ class GroupOffsets:
         """Every partition with a committed or a pending offset: what a deletion has to remove."""
         return [*self, *(key for key in self._pending if self.find(*key) is None)]
 
+    def sum(self, most: int) -> int | None:
+        """The sum of the committed offsets; None if there are more than `most`."""
+        if len(self) > most:
+            return None
+        return sum(committed.offset for partitions in self.topics.values() for committed in partitions.values())
+
     # Commits outside of transactions, and tombstones
 
     def commit(self, topic: str, partition: int, committed: Committed) -> None:

@@ -10,7 +10,8 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, PersistRecords
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EpochBumped, MemberExpired, TopicChanged, TopicDeleted
+from barnabas_explain.catalog import EpochBumped, MemberExpired, MemberLeft, TopicChanged, TopicDeleted
+from barnabas_explain.members import Position
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
 from barnabas_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -421,3 +422,13 @@ async def test_topics_of_a_group_that_grow_or_are_deleted_are_events_before_the_
         "group_epoch_bumped",
     ]
     assert [event.topic for event in about if not isinstance(event, EpochBumped)] == ["t", "t"]
+
+
+async def test_the_last_event_of_a_member_has_the_offsets_of_its_partitions() -> None:
+    service = await started()
+    joined = await join(service, "m")
+    assert set(await commit(service, "m", joined.member_epoch)) == {ErrorCode.NONE}
+    await beat(service, "m", -1)
+    (left,) = service.events_of(MemberLeft)
+    assert left.positions == tuple(Position("t", number, 7) for number in range(4))
+    assert left.committed_sum == 28

@@ -12,6 +12,7 @@ from barnabas_explain.catalog import (
     MemberLeft,
     MemberSlow,
 )
+from barnabas_explain.members import Position
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -168,3 +169,19 @@ async def test_connections_of_many_groups_are_followed_up_to_a_bound() -> None:
     for number in range(100):
         one.connection.use(f"g{number}", "m")
     assert len(one.connection.members) == 16
+
+
+async def test_the_last_event_of_a_member_has_the_offsets_of_its_partitions() -> None:
+    one = await program()
+    service = one.service
+    for partition, offset in ((0, 42), (1, 100)):
+        commit = service.commit(offset, partition=partition, member_id=one.member_id, generation=one.generation)
+        await service.ask(commit, 8)
+    one.leave()
+    left = newest(service, MemberLeft)
+    assert left["positions"] == (Position("t", 0, 42),)
+    assert left["committed_sum"] == 142
+    again = Program(service)
+    await again.join()
+    await service.after(20)
+    assert newest(service, MemberExpired)["positions"] == (Position("t", 0, 42),)
