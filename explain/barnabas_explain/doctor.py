@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from barnabas_explain import findings as found
 from barnabas_explain import words
-from barnabas_explain.catalog import GroupEvent, MemberDisconnected, MemberEvent, MemberJoined
+from barnabas_explain.catalog import GroupEvent, GroupLoaded, MemberDisconnected, MemberEvent, MemberJoined
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.members import Member, Partition, by_topic
@@ -140,7 +140,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     past = list(events)
     diagnoses = [
         *_of_present(present),
-        *_of_members(present, past, since_ms),
+        *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
@@ -216,13 +216,15 @@ def _verb(readers: Sequence[Reader], topics: set[str]) -> str:
 # What has happened lately
 
 
-def _of_members(present: Present, events: list[GroupEvent], since_ms: int) -> list[Diagnosis]:
+def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
     names = found.colliding(events)
     told = [found.distinct(event, names) for event in events] if names else events
     findings = found.find(told)
     cases: dict[tuple[str, str], list[tuple[MemberEvent, Finding]]] = {}
     waiting: dict[str | None, MemberDisconnected] = {}
     for event in told:
+        if isinstance(event, GroupLoaded):
+            waiting.clear()  # The broker that closed the connections is gone.
         if isinstance(event, MemberDisconnected) and event.gone_ago_ms is None:
             waiting[event.member.member_id] = event
         if not isinstance(event, MemberEvent) or event.time < since_ms:
@@ -246,16 +248,18 @@ def _of_members(present: Present, events: list[GroupEvent], since_ms: int) -> li
         often = () if once else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
-    return diagnoses + _of_silence(present, waiting)
+    return diagnoses + _of_silence(present, waiting, now_ms)
 
 
-def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected]) -> list[Diagnosis]:
+def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected], now_ms: int) -> list[Diagnosis]:
     """Members whose connection was closed, and that are still members: their partitions wait."""
     diagnoses = []
     for reader in present.readers:
         event = waiting.get(reader.member.member_id)
         if event is None or not reader.partitions:
             continue
+        if event.session_ms is not None and now_ms - event.time > event.session_ms:
+            continue  # It is still a member: it has been heard of on another connection.
         session = "" if event.session_ms is None else f" of {ms(event.session_ms)}"
         text = f"{event.name} closed its connection at {words.clock(event.time)} without leaving the group:"
         text += f" {words.partitions(by_topic(reader.partitions))} wait until its session{session} is over, unless it"

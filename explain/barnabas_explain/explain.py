@@ -9,7 +9,7 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, TypeVar
@@ -19,6 +19,7 @@ from barnabas_explain.catalog import (
     NOT_RECORDED,
     AssignorFailed,
     Caused,
+    Departure,
     EpochBumped,
     GroupDeleted,
     GroupDowngraded,
@@ -72,6 +73,8 @@ from barnabas_explain.words import MAX_NAMED, Told, count, ms
 _SLOW_MS: Final = 1_000
 #: Events before a change among which its cause is looked for.
 _LOOK_BACK: Final = 1_000
+#: A member that joins so long after its coordinator has moved has another reason.
+_AFTER_LOAD_MS: Final = 120_000
 #: Ms between two events of the records of a share group that become one explanation.
 _TOGETHER_MS: Final = 90_000
 
@@ -178,6 +181,8 @@ def explain(
         and (generation is None or generation in _generations(rebalance))
     ]
     explanations: list[Explanation] = []
+    loads = _loads(everything) if generation is None else []
+    rebalances = [rebalance for rebalance in rebalances if not any(load.takes(rebalance) for load in loads)]
     storms = _storms(rebalances)
     at = 0
     while at < len(rebalances):
@@ -193,6 +198,8 @@ def explain(
             explained = _explain_rebalance(rebalances[at], findings)
             at += 1
         explanations.extend(each for each in explained if since is None or each.events[-1].time >= since)
+    for load in loads:
+        load.tell(explanations)
     if epochs:
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
     if generation is None and not each_of_storms:
@@ -238,6 +245,98 @@ def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:
         f"Several members have the client id {words.listed(ids)}{default}, so that the end of the member id stands"
         " after it: set client.id to tell them apart."
     ]
+
+
+class _Load:
+    """A broker became the coordinator, and what followed from that: members that joined again, with new member ids.
+
+    Clients do so if they have been without a coordinator for longer than their session. The members that they were are
+    removed when their sessions end here, without having sent a request.
+
+    Args:
+        event: the load.
+        members: ids and addresses of the members before it, as far as they are known, by member id.
+    """
+
+    def __init__(self, event: GroupLoaded, members: Mapping[str | None, Member]) -> None:
+        self.event = event
+        self._before = dict(members)
+        self._again: list[Member] = []
+        self._removed: list[Member] = []
+        self._follow: set[int] = set()
+        self._rebalances: list[_Rebalance] = []
+
+    def add(self, event: GroupEvent) -> None:
+        """Look whether an event follows from the load."""
+        if not isinstance(event, MemberEvent) or event.time - self.event.time > _AFTER_LOAD_MS:
+            return
+        member = event.member
+        if isinstance(event, MemberJoined):
+            old = next((key for key, each in self._before.items() if each[1:] == member[1:]), None)
+            if old is not None:
+                del self._before[old]
+                self._again.append(member)
+                self._follow.add(id(event))
+        elif isinstance(event, MemberSlow) and event.connection is None:
+            self._follow.add(id(event))
+        elif isinstance(event, MemberExpired | MemberNotRejoined) and event.connection is None:
+            # This coordinator has got no request of it.
+            self._removed.append(member)
+            self._follow.add(id(event))
+
+    def takes(self, rebalance: "_Rebalance") -> bool:
+        """Whether all that led to a rebalance follows from the load."""
+        about = rebalance.of(*_TRIGGERS, MemberNotRejoined, MemberSlow)
+        if not self._again or not about or not all(id(event) in self._follow for event in about):
+            return False
+        self._rebalances.append(rebalance)
+        return True
+
+    def tell(self, explanations: list[Explanation]) -> None:
+        """Tell what followed, in the explanation of the load."""
+        told = next((each for each in explanations if each.events[0] is self.event), None)
+        if told is None or not self._rebalances:
+            return
+        over = [each for rebalance in self._rebalances for each in rebalance.of(RebalanceOver)]
+        told.text = (
+            f"The group's coordinator moved to this broker, or started again: {count(self.event.members, 'member')}"
+        )
+        told.text += f", and {words.names_of(self._again)} joined again, with"
+        told.text += " a new member id." if len(self._again) == 1 else " new member ids."
+        told.events += [event for rebalance in self._rebalances for event in rebalance.events]
+        if self._removed:
+            was = "was" if len(self._removed) == 1 else "were"
+            told.details.append(
+                f"{count(len(self._removed), 'old member id')} {was} removed: this coordinator got no request with"
+                f" {'it' if len(self._removed) == 1 else 'them'} within the session."
+            )
+        if over:
+            took = ms(over[-1].time - self.event.time)
+            told.details.append(
+                f"{count(len(over), 'rebalance')} until {took} after that; {count(over[-1].members, 'member')}."
+            )
+        told.remedy = (
+            "Clients join again if they are without a coordinator for longer than their session.timeout.ms: raise it"
+            " above the time that a restart takes."
+        )
+
+
+def _loads(events: Iterable[GroupEvent]) -> list[_Load]:
+    """The loads of a group, each with what followed from it."""
+    loads: list[_Load] = []
+    members: dict[str | None, Member] = {}
+    for event in events:
+        if isinstance(event, GroupLoaded):
+            loads.append(_Load(event, members))
+        elif loads:
+            loads[-1].add(event)
+        if isinstance(event, MemberJoined | MemberReplaced):
+            members[event.member.member_id] = event.member
+        if isinstance(event, MemberReplaced):
+            members.pop(event.old_member_id, None)
+        elif isinstance(event, Departure):
+            members.pop(event.member.member_id, None)
+    return loads
 
 
 #: Events of members of both protocols. They have no part in a rebalance while the group has the consumer protocol.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import MemberDisconnected, MemberJoined
+from barnabas_explain.catalog import GroupLoaded, MemberDisconnected, MemberJoined
 from barnabas_explain.doctor import Diagnosis, Present, Reader, examine
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
@@ -119,3 +119,6 @@ def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
     (found,) = told(HEALTHY, disconnected)
     assert (found.kind, found.sure) == ("disconnected", "possible")
     assert "t-0 to t-1 wait until its session of 6 s is over, unless it has connected again" in found.text
+    assert told(HEALTHY, {**disconnected, "time": NOW - 6_001}) == [], "it is still a member"
+    loaded = {**disconnected, "type": GroupLoaded.type, "members": 1}
+    assert told(HEALTHY, disconnected, loaded) == [], "the broker has closed all connections"

@@ -373,3 +373,36 @@ def test_a_storm(joins: int, leaves: int, others: int, text: str) -> None:
     causes += [(2 + at, MemberJoined) for at in range(others)]
     events = [one for by, cause in causes for one in rebalance(cause, by=by)]
     assert only(events).text.partition(": ")[2].partition(": ")[2] == text
+
+
+def test_members_that_join_again_after_their_coordinator_has_moved_are_one_explanation() -> None:
+    joined = rebalance(MemberJoined, event(MemberJoined, **member(2, "c2")), count=2)
+    old = {"heard_ago_ms": 6_000, "session_ms": 6_000}
+    events = [
+        *joined,
+        event(GroupLoaded, at=100_000, members=2),
+        event(MemberSlow, at=103_000, **member(1), heard_ago_ms=3_600, session_ms=6_000),
+        event(MemberExpired, at=106_000, **member(1), **old),
+        event(RebalanceStarted, at=106_000, cause=MemberExpired.type, by=[member(1)]),
+        event(RebalanceOver, at=106_100, members=1),
+        event(MemberJoined, at=107_000, **member(3, "c1")),
+        event(RebalanceStarted, at=107_000, cause=MemberJoined.type, by=[member(3, "c1")]),
+        event(RebalanceOver, at=107_100, members=2),
+    ]
+    _, told = explain(read(events))
+    assert told.text == (
+        "The group's coordinator moved to this broker, or started again: 2 members, and c1 (h) joined again, with a new"
+        " member id."
+    )
+    assert told.details == [
+        "1 old member id was removed: this coordinator got no request with it within the session.",
+        "2 rebalances until 7.1 s after that; 2 members.",
+    ]
+    assert told.remedy is not None
+    assert "session.timeout.ms" in told.remedy
+    another = [*joined, event(GroupLoaded, at=100_000, members=2), *rebalance(MemberJoined, by=9)]
+    assert [each.text for each in explain(read(another))][1:] == [
+        "The group's coordinator moved to this broker: 2 members, no rebalance.",
+        "Generation 2: c9 (h) joined.",
+    ]
+    assert len(explain(read(events[:10]))) == 4, "it has not come back"
