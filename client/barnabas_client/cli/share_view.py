@@ -7,11 +7,14 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, ShareGroupOffset
 from barnabas_client.cli.failures import UsageError
-from barnabas_client.cli.output import STATES, Column, Output, Style
+from barnabas_client.cli.formats import shown
+from barnabas_client.cli.output import STATES, Column, Output, Style, shown_cell
 from barnabas_client.cli.values import TopicSpec, shown_partitions
 from barnabas_client.cli.view import coordinator, coordinator_as_data, members_as_data
+from barnabas_client.history.stuck import StuckRecord
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.printable import printable
 
 _GROUP: Final = Column("GROUP")
 
@@ -124,6 +127,51 @@ def as_data(group: GroupDescription, offsets: ShareOffsets) -> dict[str, Any]:
         "lag": sum(lags) if lags else None,
         "offsets": offsets_as_data(offsets),
         "members": members_as_data(group.members),
+    }
+
+
+def print_stuck(stuck: Sequence[StuckRecord], output: Output) -> None:
+    """Print records that come back again and again: in columns on a terminal, elsewhere separated by tabs."""
+    columns = [Column("TOPIC"), Column("PARTITION", 10), Column("OFFSET", 10), Column("KEY"), Column("DELIVERIES", 11)]
+    columns += [Column("STATE", 10), Column("LAST-MEMBER"), Column("DEAD-LETTER"), Column("REASON", 0)]
+    rows: list[list[object]] = []
+    for one in stuck:
+        key = None if one.key is None else printable(one.key.decode(errors="backslashreplace"))
+        where, reason = None, None
+        if one.letter is not None:
+            letter = one.letter
+            where = f"{letter.partition.topic}-{letter.partition.partition}@{letter.offset}"
+            reason = letter.header("message") or None
+        style = Style.BAD if one.state == "archived" else Style.WARN
+        row: list[object] = [one.partition.topic, one.partition.partition, one.offset, key, one.deliveries]
+        rows.append([*row, (one.state, style), one.member, where, reason])
+    if output.terminal:
+        output.table(columns, rows)
+        return
+    output.line("\t".join(column.title for column in columns))
+    for row in rows:
+        output.line("\t".join(shown_cell(cell)[0] for cell in row))
+
+
+def stuck_as_data(one: StuckRecord) -> dict[str, Any]:
+    """Convert a record that comes back again and again to JSON data."""
+    letter = one.letter
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.partition,
+        "offset": one.offset,
+        "key": shown(one.key),
+        "deliveries": one.deliveries,
+        "state": one.state,
+        "last_member": one.member,
+        "dead_letter": None
+        if letter is None
+        else {
+            "topic": letter.partition.topic,
+            "partition": letter.partition.partition,
+            "offset": letter.offset,
+            "headers": [[name, shown(content)] for name, content in letter.headers],
+        },
     }
 
 

@@ -12,6 +12,7 @@ from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.reset import GroupType, Offsets, command_for
+from barnabas_client.history.stuck import find_stuck
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
 
@@ -80,12 +81,29 @@ async def _set(admin: Admin, group: str, offsets: Offsets) -> PartitionResults:
     return await admin.alter_share_group_offsets(group, offsets, raise_errors=False)
 
 
+async def print_stuck(arguments: Namespace, output: Output) -> int:
+    """Print the records that come back again and again."""
+    async with clients.admin(arguments) as admin:
+        stuck = await find_stuck(clients.connect(arguments), admin, arguments.group)
+    if output.json:
+        output.data([share_view.stuck_as_data(one) for one in stuck])
+    elif stuck:
+        share_view.print_stuck(stuck, output)
+    else:
+        output.note(f"No record of share group {arguments.group!r} was delivered twice, and it has no dead letters.")
+    return DONE
+
+
 SHARE_GROUPS: Final = GroupType("share group", _described, _starts, _set)
 
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP")
     parser.add_argument("--verbose", action="store_true", help="include the epochs of groups, members and leaders")
+
+
+def _stuck_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
 
 
 COMMANDS: Final = (
@@ -100,6 +118,12 @@ COMMANDS: Final = (
         help="print the start offsets and the lag of share groups",
         add_arguments=_arguments,
         run=print_offsets,
+    ),
+    Command(
+        path=("shares", "stuck"),
+        help="print the records that come back again and again, and the dead letters",
+        add_arguments=_stuck_arguments,
+        run=print_stuck,
     ),
     command_for(SHARE_GROUPS, ("shares", "reset"), "begin anew at other offsets; dry run unless --execute is given"),
 )

@@ -44,9 +44,9 @@ async def locate(admin: Admin, groups: Collection[str], since: int | None) -> li
     Raises:
         KafkaError: the topic cannot be described.
     """
-    count = await _count(admin, EVENTS_TOPIC)
+    count = await partition_count(admin, EVENTS_TOPIC)
     numbers = {partition_for(group, count) for group in groups} if count and groups else range(count)
-    return await _ranges(admin, [TopicPartition(EVENTS_TOPIC, number) for number in sorted(numbers)], since)
+    return await ranges(admin, [TopicPartition(EVENTS_TOPIC, number) for number in sorted(numbers)], since)
 
 
 async def transaction_events(connect: Connect, admin: Admin, since: int | None) -> list[bytes] | None:
@@ -60,24 +60,24 @@ async def transaction_events(connect: Connect, admin: Admin, since: int | None) 
     Raises:
         KafkaError: the events cannot be read.
     """
-    count = await _count(admin, TRANSACTION_EVENTS_TOPIC)
+    count = await partition_count(admin, TRANSACTION_EVENTS_TOPIC)
     if not count:
         return None
     newest: deque[bytes] = deque(maxlen=_MOST_TRANSACTION_EVENTS)
-    ranges = await _ranges(admin, [TopicPartition(TRANSACTION_EVENTS_TOPIC, number) for number in range(count)], since)
-    starts, ends = {one.partition: one.start for one in ranges}, {one.partition: one.end for one in ranges}
+    found = await ranges(admin, [TopicPartition(TRANSACTION_EVENTS_TOPIC, number) for number in range(count)], since)
+    starts, ends = {one.partition: one.start for one in found}, {one.partition: one.end for one in found}
     async for records in read(connect, starts, ends):
         newest.extend(record.value for record in records if record.value is not None)
     return list(newest)
 
 
-async def _count(admin: Admin, name: str) -> int:
+async def partition_count(admin: Admin, name: str) -> int:
     """The number of partitions of a topic; 0 if it does not exist."""
     (topic,) = await admin.describe_topics([name], raise_errors=False)
     return 0 if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else len(topic.partitions)
 
 
-async def _ranges(admin: Admin, partitions: Sequence[TopicPartition], since: int | None) -> list[EventRange]:
+async def ranges(admin: Admin, partitions: Sequence[TopicPartition], since: int | None) -> list[EventRange]:
     """The records since a time."""
     if not partitions:
         return []

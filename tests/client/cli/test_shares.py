@@ -1,9 +1,11 @@
 """`barnabas shares`, and `barnabas groups` with share groups."""
 
+import asyncio
+
 import pytest
 
-from barnabas_client import Admin, TopicPartition
-from tests.client.cli.conftest import Cli
+from barnabas_client import Admin, AlterConfigOp, ConfigResource, NewTopic, ShareConsumer, TopicPartition
+from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.real_broker import ONLY_BARNABAS
 from tests.client.share_member import share_member
 
@@ -121,3 +123,50 @@ async def test_members_read_from_where_a_group_was_reset_to(cli: Cli, group: str
     await cli("shares", "reset", "queue", "--to-offset", "2", "--execute")
     async with share_member(cli.address, "queue", "t") as member:
         assert await member.acquire() == 4
+
+
+async def test_records_that_come_back_are_printed_with_keys_members_and_dead_letters(cli: Cli) -> None:
+    """Offset 1 is released twice, 2 is rejected, all others are accepted."""
+    nothing = await cli("shares", "stuck", "nobody", status=1)
+    assert "GROUP_ID_NOT_FOUND" in nothing.err
+    async with Admin(bootstrap_servers=cli.address) as admin:
+        configs = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.t"}
+        ops = [AlterConfigOp(*one) for one in configs.items()]
+        await admin.incremental_alter_configs({ConfigResource.group("queue"): ops})
+        allowed = {"errors.deadletterqueue.group.enable": "true"}
+        await admin.create_topics([NewTopic("dlq.t", num_partitions=1, topic_configs=allowed)])
+    async with ShareConsumer(
+        "t", bootstrap_servers=cli.address, group_id="queue", client_id="slow", share_acknowledgement_mode="explicit"
+    ) as consumer:
+        async with asyncio.timeout(PATIENCE):
+            async for record in consumer:
+                if record.key == b"k1" and record.delivery_count == 3:
+                    break
+                if record.key == b"k1":
+                    await record.release()
+                elif record.key == b"k2":
+                    await record.reject()
+                else:
+                    await record.accept()
+            await consumer.commit()
+            # The broker records events a moment after what happened.
+            members: list[bool] = []
+            while members != [True, True]:
+                members = [bool(row["last_member"]) for row in (await cli("shares", "stuck", "queue", "--json")).json]
+        rows = [line.split("\t") for line in (await cli("shares", "stuck", "queue")).lines]
+        again, letter = (await cli("shares", "stuck", "queue", "--json")).json
+    assert rows == [
+        ["TOPIC", "PARTITION", "OFFSET", "KEY", "DELIVERIES", "STATE", "LAST-MEMBER", "DEAD-LETTER", "REASON"],
+        ["t", "0", "1", "k1", "2", "available", "slow (127.0.0.1)", "-", "-"],
+        ["t", "0", "2", "-", "1", "archived", "slow (127.0.0.1)", "dlq.t-0@0", "Offset rejected by client."],
+    ]
+    assert (again["key"], again["deliveries"], again["dead_letter"]) == ("k1", 2, None)
+    assert ["__dlq.errors.delivery.count", "1"] in letter["dead_letter"]["headers"]
+
+
+async def test_a_queue_without_trouble_has_no_stuck_records(cli: Cli, group: str) -> None:
+    printed = await cli("shares", "stuck", "queue")
+    assert (printed.out, printed.err) == (
+        "", "No record of share group 'queue' was delivered twice, and it has no dead letters.\n",
+    )  # fmt: skip
+    assert (await cli("shares", "stuck", "queue", "--json")).json == []
