@@ -214,6 +214,14 @@ def kafka_group(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def kafka_share_group(request: pytest.FixtureRequest, kafka_broker: "Broker") -> str:
+    """The id of a share group that no other test has, and that reads its topics from the beginning."""
+    name = _new_name(request.node)
+    kafka_broker.set_group_config(name, {"share.auto.offset.reset": "earliest"})
+    return name
+
+
+@pytest.fixture
 def kafka_records(kafka_broker: "Broker") -> "Callable[..., list[StoredRecord]]":
     """A function that returns what is in a topic: ``kafka_records(topic, count=3)`` waits for three records.
 

@@ -471,6 +471,19 @@ class Broker(Managed):
         """
         return str(self.call({"do": "expire_member", "group": group, "member": member}))
 
+    def set_group_config(self, group: str, config: Mapping[str, object]) -> None:
+        """Set configuration keys of a group, which need not exist yet.
+
+        Args:
+            group: its id.
+            config: Kafka's configuration keys for groups, such as ``share.record.lock.duration.ms``.
+
+        Raises:
+            ValueError: the broker refuses them; the text says why.
+        """
+        settings = {key: config_text(value) for key, value in config.items()}
+        self.call({"do": "set_group_config", "group": group, "config": settings})
+
     # Topics
 
     def create_topic(

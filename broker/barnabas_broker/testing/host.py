@@ -33,10 +33,17 @@ from barnabas_explain.records import EventRecord, read_event, record_of
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from barnabas_protocol.registry import ApiKey
 
 #: Events of a group that are kept over restarts.
 _MOST_EVENTS: Final = 200
+#: The type of a group's configuration, and the operation, in a request.
+_GROUP, _SET = 32, 0
 
 
 class BrokerHost:
@@ -70,6 +77,7 @@ class BrokerHost:
             "wait_request": self.wait_request,
             "history": self.history,
             "create_topic": self.create_topic,
+            "set_group_config": self.set_group_config,
             "delete_topic": self.delete_topic,
             "append": self.append,
             "records": self.records,
@@ -288,6 +296,23 @@ class BrokerHost:
         """Delete a topic, if there is one."""
         states = [DeleteTopicState(name=name, topic_id=bytes(16))]
         await self._running.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=30_000))
+
+    async def set_group_config(self, group: str, config: dict[str, str]) -> None:
+        """Set configuration keys of a group.
+
+        Raises:
+            ValueError: the broker refuses them.
+        """
+        keys = [IncrementalAlterableConfig(name=key, config_operation=_SET, value=text) for key, text in config.items()]
+        resource = IncrementalAlterConfigsResource(resource_type=_GROUP, resource_name=group, configs=keys)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        answer = await self._running.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        result = answer.responses[0]
+        if result.error_code != ErrorCode.NONE:
+            why = result.error_message or ErrorCode.of(result.error_code).name
+            raise ValueError(f"group {group!r} cannot be configured: {why}")
+
+    # Records
 
     async def append(self, topic: str, partition: int, records: list[list[str | None]]) -> None:
         """Append records, and wait until consumers can read them.

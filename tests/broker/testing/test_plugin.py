@@ -49,7 +49,14 @@ def test_fixtures_and_marker_are_documented(pytester: pytest.Pytester) -> None:
     markers.stdout.fnmatch_lines(["@pytest.mark.kafka_cluster(brokers=3, config=None): *"])
     shown = pytester.runpytest("--fixtures", *PLAIN).stdout.str()
     fixtures = ("kafka_broker", "kafka_secure_broker", "kafka_bootstrap_servers", "kafka_topic", "kafka_faults")
-    for name in (*fixtures, "kafka_group", "kafka_records", "kafka_cluster", "kafka_schema_registry"):
+    for name in (
+        *fixtures,
+        "kafka_group",
+        "kafka_share_group",
+        "kafka_records",
+        "kafka_cluster",
+        "kafka_schema_registry",
+    ):
         assert re.search(rf"^{name}.* -- .*pytest_plugin.py:\d+\n    \S", shown, re.MULTILINE), name
 
 
@@ -117,6 +124,7 @@ def test_records_before_and_after_a_test(pytester: pytest.Pytester) -> None:
         """
         import threading
         import pytest
+        from barnabas.sync import ShareConsumer
 
         @pytest.mark.kafka_topic(records=[b"one", ("key", "zwei ü"), (b"gone", None)])
         def test_given(kafka_topic, kafka_records):
@@ -137,6 +145,15 @@ def test_records_before_and_after_a_test(pytester: pytest.Pytester) -> None:
         def test_group(kafka_group):
             assert kafka_group.startswith("test_group-")
 
+        @pytest.mark.kafka_topic(records=["one"])
+        def test_share_group(kafka_broker, kafka_topic, kafka_share_group):
+            assert kafka_share_group.startswith("test_share_group-")
+            settings = {"group_id": kafka_share_group, "bootstrap_servers": kafka_broker.bootstrap_servers}
+            with ShareConsumer(kafka_topic, **settings) as consumer:
+                assert consumer.getone().value == b"one"
+            with pytest.raises(ValueError, match="cannot be configured: .*nonsense"):
+                kafka_broker.set_group_config(kafka_share_group, {"nonsense": 1})
+
         def test_no_topic(kafka_records):
             with pytest.raises(ValueError, match="there is no topic 'nothing'"):
                 kafka_records("nothing")
@@ -146,7 +163,7 @@ def test_records_before_and_after_a_test(pytester: pytest.Pytester) -> None:
                 kafka_broker.append(kafka_topic, ["good", 7])
         """
     )
-    pytester.runpytest(*THREAD).assert_outcomes(passed=5)
+    pytester.runpytest(*THREAD).assert_outcomes(passed=6)
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
