@@ -8,6 +8,7 @@ is lost at the end of that time: others may have it, so its handler is cancelled
 import asyncio
 import math
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -15,7 +16,7 @@ from barnabas_client.config import ClientConfig, ShareConsumerConfig
 from barnabas_client.consumer.parallel.config import HandlerConfig
 from barnabas_client.consumer.parallel.dead_letters import DeadLetters, dead_letters
 from barnabas_client.consumer.parallel.handlers import CannotRunError, Handlers
-from barnabas_client.errors import ConsumerStoppedError, WakeupError
+from barnabas_client.errors import ConsumerStoppedError, IllegalStateError, WakeupError
 from barnabas_client.logs import logger
 from barnabas_client.network.retries import jitter
 from barnabas_client.shares.records import ShareHandler, ShareRecord
@@ -183,7 +184,8 @@ class ShareRunner:
             held.release.cancel()
         self._held.discard(held)
         if not (held.lost or held.record.acknowledged):
-            held.record._hand_over(kind)
+            with suppress(IllegalStateError):  # its handler has ended after the run, and the consumer was stopped
+                held.record._hand_over(kind)
         self._room.set()
 
     # Handlers end.

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,7 +15,10 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer, Producer, ShareConsumer, ShareRecord
 from barnabas_client.consumer.parallel.dead_letters import PREFIX
 from barnabas_client.errors import IllegalStateError, KafkaError, WakeupError
+from tests.client.parallel_world import reach
 from tests.client.shares.queue_world import TOPIC, queue, servers_of, worker
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
 
 #: Seconds until everything must have been handled.
 PATIENCE = 30.0
@@ -274,6 +278,29 @@ async def test_plain_handlers_run_in_an_executor(tmp_path: Path) -> None:
                 await consumer.run(handler, executor=pool)
         assert sorted(seen, key=repr) == [b"1", b"2"]
         assert await left(broker) == []
+
+
+async def test_a_handler_that_ends_after_the_consumer_was_stopped_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_client.consumer.parallel.handlers._CLEANUP", 0.05)
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(PATIENCE)
+
+    async with queue(tmp_path, b"1") as broker:
+        with ThreadPoolExecutor(1) as pool:
+            async with worker(broker) as consumer:
+                task = asyncio.create_task(consumer.run(handler, executor=pool, drain_timeout_ms=0))
+                await asyncio.wait_for(begun.wait(), PATIENCE)
+                runner = consumer._runner
+                await asyncio.wait_for(consumer.stop(), PATIENCE)
+                await asyncio.wait_for(task, PATIENCE)
+            go_on.set()
+            await reach(lambda: runner is not None and len(runner.handlers) == 0)
+        assert await left(broker) == [(b"1", 2)]
 
 
 async def test_a_pickled_record_is_a_copy(tmp_path: Path) -> None:
