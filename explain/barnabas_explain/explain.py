@@ -694,10 +694,11 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         parts_told[MAX_NAMED:] = [count(len(parts_told) - MAX_NAMED, "more member")]
     text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts_told)}."
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
-    if heaviest is not None and len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
+    # What is known counts for more than a guess by the number of events.
+    if heaviest is not None and 2 * len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
         remedy = heaviest.finding.remedy
     else:
-        remedy = _remedy_of_counts(starts, events)
+        remedy = _remedy_of_counts(unexplained, events)
     return Explanation(first.time, first.generation, text, remedy, events=[first, last]), others
 
 
@@ -770,7 +771,7 @@ def _of_counts(starts: list[RebalanceStarted]) -> list[tuple[int, str]]:
 
 
 def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) -> str | None:
-    """Remedy of the most frequent cause of a storm, if nothing more is known."""
+    """Remedy of the most frequent cause of these rebalances of a storm, of which nothing more is known."""
     (cause, _), *_ = Counter(start.cause for start in starts).most_common(1)
     if cause == MemberJoined.type:
         return (

@@ -305,6 +305,18 @@ def test_the_remedy_of_a_storm_is_that_of_its_heaviest_cause() -> None:
     assert storm.remedy.startswith("Set max.poll.interval.ms of c (h) above 20 s")
 
 
+def test_the_known_cause_of_a_storm_gives_the_remedy_though_another_member_has_more_events() -> None:
+    records = slow_polls(1)
+    others = ((20, MemberJoined), (21, MemberJoined), (20, LeaderRejoined), (20, LeaderRejoined))
+    for at, (number, cause) in enumerate(others, 110_000):
+        records += [event(cause, at, number, f"c{number}"), *started(at, cause, number, f"c{number}")]
+    (storm,) = explain(read(records))
+    assert "2 of them because c (h) probably polled too slowly" in storm.text
+    assert "c20 (h) asked for a new assignment twice, joined once" in storm.text
+    assert storm.remedy is not None
+    assert storm.remedy.startswith("Set max.poll.interval.ms of c (h) above 20 s")
+
+
 def test_what_else_happens_during_a_storm_stays_a_line_of_its_own() -> None:
     killed = event(
         MemberExpired, 130_000, 77, "other", **{**OPEN, "connection": "closed"}, heard_ago_ms=6_100, closed_ago_ms=6_000
