@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from barnabas import NewTopic
+from barnabas import AlterConfigOp, ConfigResource, NewTopic, ResourceType
+from barnabas.explain import GroupStory
 from barnabas.sync import Admin
-from tests.clinic.diseases import CLIENTS, DISEASES, RIGHT, SILENT, VAGUE, Case, Disease
-from tests.clinic.ward import SESSION_MS, Ward
+from tests.clinic.diseases import CLIENTS, DISEASES, RIGHT, SHORT_SESSION_MS, SILENT, VAGUE, Case, Disease
+from tests.clinic.ward import Ward
 from tests.interop.barnabas_server import BarnabasBroker
 
 pytestmark = [pytest.mark.programs]
@@ -16,8 +17,7 @@ pytestmark = [pytest.mark.programs]
 _HEARTBEATS = {
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
-    "group.consumer.min.session.timeout.ms": SESSION_MS,
-    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SHORT_SESSION_MS,
 }
 _GRADES = (RIGHT, VAGUE, SILENT)
 #: The cases that `make test` runs: each disease once, and the commonest one with each library.
@@ -46,20 +46,21 @@ def broker() -> Iterator[BarnabasBroker]:
         yield broker
 
 
-def grade_of(disease: Disease, explanations: list[dict[str, Any]]) -> str:
+def grade_of(disease: Disease, story: GroupStory) -> str:
     """The grade of what was said.
 
     Raises:
         AssertionError: it is wrong.
     """
-    texts = [str(one["text"]) for one in explanations]
-    said = [line for one in explanations for line in (one["text"], *one["details"], one["remedy"] or "")]
+    said = [line for one in story for line in (one.text, *one.details, one.remedy or "")]
     for wrong in disease.never:
-        assert not any(wrong in line for line in said), f"wrong: {wrong}"
-    for one, text in zip(explanations, texts, strict=True):
-        if disease.hints and all(part in text for part in disease.hints):
+        assert not any(wrong in line for line in said), f"wrong: {wrong}\n{story}"
+    for one in story:
+        if disease.hints and all(part in one.text for part in disease.hints):
             return VAGUE
-        if all(part in text for part in disease.says) and all(part in (one["remedy"] or "") for part in disease.remedy):
+        if all(part in one.text for part in disease.says) and all(
+            part in (one.remedy or "") for part in disease.remedy
+        ):
             return RIGHT
     return SILENT
 
@@ -68,18 +69,18 @@ def grade_of(disease: Disease, explanations: list[dict[str, Any]]) -> str:
 def test_what_is_said_about_a_disease(broker: BarnabasBroker, fresh: str, disease: Disease, case: Case) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(fresh, num_partitions=2)])
+        session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
+        admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, fresh): [session]})
 
     def restart() -> None:
         broker.stop()
         broker.start()
 
-    ward = Ward(broker.bootstrap_servers, fresh, fresh, *case, disease.poll_ms, restart=restart)
+    ward = Ward(broker.bootstrap_servers, fresh, fresh, *case, disease.poll_ms, disease.session_ms, restart=restart)
     try:
         disease.strikes(ward)
         expected = disease.grade(case)
         best = _GRADES.index(expected)
-        ward.wait_for(
-            f"the explanation is {expected}", lambda: _GRADES.index(grade_of(disease, ward.explanations())) <= best
-        )
+        ward.wait_for(f"the explanation is {expected}", lambda story: _GRADES.index(grade_of(disease, story)) <= best)
     finally:
         ward.close()

@@ -1,19 +1,21 @@
 """A group whose members are programs that can be made ill."""
 
+import asyncio
 import json
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
+from barnabas.errors import UnknownTopicOrPartitionError
+from barnabas.explain import GroupStory, follow_group
 from barnabas.sync import Admin, Producer
 from tests.interop.process import end, run, spawn
 
 #: Seconds for what has to happen: sessions of 6 s, on a machine that is busy.
 LIMIT: Final = 90
-#: The session timeout of all members.
-SESSION_MS: Final = 6_000
 
 
 class Ward:
@@ -26,6 +28,7 @@ class Ward:
         library: of its members, one of :data:`tests.clinic.patient.LIBRARIES`.
         protocol: "classic" or "consumer".
         poll_ms: max.poll.interval.ms of its members.
+        session_ms: their session timeout, if they use the classic protocol.
         own_names: whether each member has a client id; otherwise the library chooses it.
         restart: restarts the broker.
 
@@ -43,6 +46,7 @@ class Ward:
         library: str,
         protocol: str,
         poll_ms: int,
+        session_ms: int,
         own_names: bool = True,
         restart: Callable[[], None] | None = None,
     ) -> None:
@@ -57,10 +61,14 @@ class Ward:
             "group": group,
             "topics": [topic],
             "protocol": protocol,
-            "session_ms": SESSION_MS,
+            "session_ms": session_ms,
             "poll_ms": poll_ms,
         }
         self._patients: dict[str, subprocess.Popen[str]] = {}
+        self._news = threading.Condition()
+        #: The partitions that each member has last said it owns.
+        self._owned: dict[subprocess.Popen[str], list[str]] = {}
+        self._listeners: dict[subprocess.Popen[str], threading.Thread] = {}
 
     def close(self) -> None:
         """End all programs."""
@@ -89,16 +97,16 @@ class Ward:
         if name in self._patients:
             self.kill(name)  # It has ended by itself.
         command = [sys.executable, "-m", "tests.clinic.patient", self._library, json.dumps(settings)]
-        self._patients[name] = spawn(command, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
+        patient = self._patients[name] = spawn(command, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
+        self._owned[patient] = []
+        self._listeners[patient] = threading.Thread(target=self._listen, args=(patient,))
+        self._listeners[patient].start()
 
     def settle(self, *names: str) -> None:
-        """Wait until each of these members owns a partition, as the explanation says."""
-        count = len(names)
-        members = f"{count} member{'s' if count > 1 else ''}."
-        self.wait_for(
-            f"the group has {count} members",
-            lambda: any(str(line).endswith(members) for one in self.explanations()[-1:] for line in one["details"]),
-        )
+        """Wait until each of these members owns a partition, as it says."""
+        with self._news:
+            settled = self._news.wait_for(lambda: all(self._owned.get(self._patients[name]) for name in names), LIMIT)
+            assert settled, f"not within {LIMIT} s: {names} own partitions\n{self.transcript()}"
 
     def restart_broker(self) -> None:
         """Restart the broker."""
@@ -139,54 +147,42 @@ class Ward:
         patient.wait(LIMIT)
         self._end(patient, 0)
 
-    def wait_for(self, what: str, check: Callable[[], bool]) -> None:
-        """Ask for the explanation until it is as expected."""
-        deadline = time.monotonic() + LIMIT
-        while not check():
-            assert time.monotonic() < deadline, f"not within {LIMIT} s: {what}\n{self.transcript()}"
-
-    def said(self, text: str) -> int:
-        """How many explanations have a text in their first sentence."""
-        return sum(text in one["text"] for one in self.explanations())
+    def wait_for(self, what: str, check: Callable[[GroupStory], bool]) -> None:
+        """Follow what is said about the group until it is as expected."""
+        try:
+            asyncio.run(asyncio.wait_for(self._follow(check), LIMIT))
+        except TimeoutError:
+            raise AssertionError(f"not within {LIMIT} s: {what}\n{self.transcript()}") from None
 
     def wait_for_end(self, name: str) -> None:
         """Wait until the program of a member has ended by itself."""
         self._patients[name].wait(LIMIT)
 
-    def has_ended(self, lives: int) -> bool:
-        """Whether the ends of so many lives of a program are told."""
-        loop = self.said("again and again: it lived")
-        return bool(loop) if lives == 3 else self.said("probably crashed or was killed") == lives
-
-    def has_crashed(self, times: int) -> bool:
-        """Whether so many crashes are told."""
-        return self.said("probably crashed") == times
-
-    def removed(self) -> bool:
-        """Whether a member was removed because of its session."""
-        return any(
-            ("its session is" in one["text"] and "will be" not in one["text"]) or "blocked or paused" in one["text"]
-            for one in self.explanations()
-        )
-
-    def explanations(self) -> list[dict[str, Any]]:
-        """What `barnabas groups explain` says."""
-        command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self.group, "--json"]
-        result = run([*command, "-b", self.bootstrap], LIMIT)
-        if result.returncode:
-            return []
-        found: list[dict[str, Any]] = json.loads(result.stdout)
-        return found
+    async def _follow(self, check: Callable[[GroupStory], bool]) -> None:
+        while True:
+            # The topic with the events is made when the broker has events of its first group.
+            with suppress(UnknownTopicOrPartitionError):
+                async with aclosing(follow_group(self.group, bootstrap_servers=self.bootstrap)) as stories:
+                    async for story in stories:
+                        if check(story):
+                            return
 
     def transcript(self) -> str:
         """What `barnabas groups explain` says, for a failure."""
-        lines = []
-        for one in self.explanations():
-            lines += [one["text"], *one["details"], f"To do: {one['remedy']}"]
-        return "\n".join(lines)
+        command = [sys.executable, "-m", "barnabas_client.cli", "groups", "explain", self.group]
+        return run([*command, "-b", self.bootstrap], LIMIT).stdout
+
+    def _listen(self, patient: subprocess.Popen[str]) -> None:
+        """Keep the partitions that a member says it owns, until its process ends."""
+        assert patient.stdout is not None
+        for line in patient.stdout:
+            with self._news:
+                self._owned[patient] = json.loads(line)
+                self._news.notify_all()
 
     def _end(self, patient: subprocess.Popen[str], grace: float) -> None:
         end(patient, grace)
+        self._listeners.pop(patient).join()
         for stream in (patient.stdin, patient.stdout):
             if stream is not None:
                 try:
