@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-#: Batches that a state has at most, and that one write brings at most. Kafka bounds both by the size of a record, which
-#: holds 52,000 batches: merging these would hold the event loop for 0.2 s. A share group has 2,000 record locks in a
+#: A state, and one write of it, have no more batches than this. Kafka bounds both by the size of a record, which holds
+#: 52,000 batches: merging these would hold the event loop for 0.2 s. A share group has 2,000 record locks in a
 #: partition if the broker is not configured otherwise.
 MOST_BATCHES: Final = 5_000
 
