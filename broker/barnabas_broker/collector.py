@@ -19,8 +19,8 @@ from typing import Final
 from barnabas_broker.periodic import PeriodicTimer
 
 #: Allocations that start a collection of the youngest generation, and collections that start one of the next. A request
-#: of many elements should not start one at every step. Together, up to 90,000 objects are examined, in 5 to 20 ms.
-THRESHOLDS: Final = (10_000, 1, 1)
+#: of many elements should not start one at every step. Together, up to 45,000 objects are examined, in 3 to 10 ms.
+THRESHOLDS: Final = (5_000, 1, 1)
 #: Seconds between two checks.
 _CHECK_SECONDS: Final = 2.0
 #: Seconds of processor time between two checks up to which a broker counts as quiet. Traffic does not tell: one small

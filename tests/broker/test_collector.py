@@ -10,7 +10,7 @@ from barnabas_broker.collector import LEAST_GROWTH, LEAST_GROWTH_BUSY, THRESHOLD
 
 BUSY = 1.0
 #: Objects that one collection may examine: 100 ns each, in a slow case.
-MOST_EXAMINED = 125_000
+MOST_EXAMINED = 62_500
 #: Objects of a broker that grows, in tuples of two.
 HELD = 1_000_000
 

@@ -36,7 +36,12 @@ from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
-from barnabas_broker.handlers.topics import check_keeps_state, check_topic_configs
+from barnabas_broker.handlers.topics import (
+    MOST_CONFIGS,
+    TOO_MANY_CONFIGS,
+    check_keeps_state,
+    check_topic_configs,
+)
 from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
@@ -82,12 +87,6 @@ _Resource = TypeVar("_Resource", AlterConfigsResource, IncrementalAlterConfigsRe
 _Named = AlterConfigsResource | IncrementalAlterConfigsResource | DescribeConfigsResource
 _Result = TypeVar("_Result", AlterResult, IncrementalAlterConfigsResourceResponse)
 _TWICE: Final[tuple[ErrorCode, str | None]] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-#: Configurations of one resource in a request. There are a few hundred keys, and a request may not name one twice.
-_MOST_CONFIGS: Final = 10_000
-_TOO_MANY: Final = (
-    ErrorCode.INVALID_REQUEST,
-    f"A resource may have at most {_MOST_CONFIGS:,} configurations in a request.",
-)
 
 
 @stepwise
@@ -365,8 +364,8 @@ async def _alter_each(
         resource_type, name = resource.resource_type, resource.resource_name
         if (resource_type, name) in repeated:
             code, message = _TWICE
-        elif len(resource.configs) > _MOST_CONFIGS:
-            code, message = _TOO_MANY
+        elif len(resource.configs) > MOST_CONFIGS:
+            code, message = ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS
         else:
             code, message = await _alter(context, refusals, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))

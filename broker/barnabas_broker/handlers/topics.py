@@ -90,6 +90,9 @@ _Named = tuple[str | None, bytes]
 _STRICT_CREATE: Final = 6
 _STRICT_DELETE: Final = 5
 _STRICT_GROW: Final = 3
+#: Configurations of one resource in a request. There are a few hundred keys.
+MOST_CONFIGS: Final = 10_000
+TOO_MANY_CONFIGS: Final = f"A resource may have at most {MOST_CONFIGS:,} configurations in a request."
 
 
 def _count_once(context: RequestContext, quota: MutationQuota) -> Callable[[int], None]:
@@ -452,6 +455,8 @@ def _creation(context: RequestContext, topic: CreatableTopic, quota: MutationQuo
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions or replicationFactor was not set to -1.",
         )
+    if len(topic.configs) > MOST_CONFIGS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, TOO_MANY_CONFIGS)
     overrides = check_topic_configs(services.config, {c.name: c.value for c in topic.configs})
     partitions, factor = topic.num_partitions, topic.replication_factor
     count = _count_once(context, quota)

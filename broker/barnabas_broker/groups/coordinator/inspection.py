@@ -14,7 +14,7 @@ from barnabas_broker.groups.consumer.members import together
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.security.operations import GROUP
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, by_key
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_describe import (
     DescribedAssignment,
@@ -183,10 +183,14 @@ def list_share_groups(groups: Iterable[ShareGroup], request: ListGroupsRequest) 
     return _listed(((group.group_id, SHARE, group.state, SHARE) for group in groups), request)
 
 
+def _folded(name: str) -> str:
+    return name.strip().lower()
+
+
 def _listed(groups: Iterable[tuple[str, str, str, str]], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
     """Groups as ListGroups returns them: id, protocol type, state, type."""
-    states = {state.strip().lower() for state in request.states_filter}
-    types = {each.strip().lower() for each in request.types_filter}
+    states, _ = yield from by_key(request.states_filter, _folded)
+    types, _ = yield from by_key(request.types_filter, _folded)
     listed = []
     for group_id, protocol_type, state, group_type in groups:
         if (not states or state.lower() in states) and (not types or group_type in types):

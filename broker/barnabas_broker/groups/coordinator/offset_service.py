@@ -567,8 +567,11 @@ class OffsetService:
 
         unsettled: set[int] = set()
         if request.require_stable:
-            hosting = (hosted_groups.by_id.get(group.group_id) for group in groups)
-            unsettled = {each.home.index for each in hosting if each is not None and writer.unsettled(each.home.index)}
+            for group in groups:
+                hosted = hosted_groups.by_id.get(group.group_id)
+                if hosted is not None and writer.unsettled(hosted.home.index):
+                    unsettled.add(hosted.home.index)
+                yield
         if not unsettled:
             return (yield from response())
         future: Future[OffsetFetchResponse] = hosted_groups.loop.create_future()
