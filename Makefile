@@ -148,8 +148,9 @@ bench-kafka: install ## run the benchmarks against Apache Kafka too; needs Java 
 bench-cluster: install ## run the benchmarks of replication and failover
 	$(BIN)/python tests/bench/run.py --only cluster
 
-fuzz: install ## send 1,000,000 odd and damaged requests to a broker; watch its event loop and memory
-	$(BIN)/python -m tests.fuzz --requests 1000000
+fuzz: install ## send 1,000,000 odd and damaged requests to brokers without and with an authorizer; watch their loops and memory
+	$(BIN)/python -m tests.fuzz --requests 500000
+	$(BIN)/python -m tests.fuzz --requests 500000 --authorizer
 
 sim: install ## simulate 20,000 seeds of a coordinator with each group protocol and with both, and 5,000 of a cluster
 	$(BIN)/python -m tests.sim --seeds 20000

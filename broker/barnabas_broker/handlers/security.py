@@ -2,6 +2,9 @@
 
 The exchange of SASL is over before handlers see a request (:mod:`barnabas_broker.server.sasl`): what comes here is out
 of place. ACLs are part of the cluster's metadata; without an authorizer they are refused, as in Kafka.
+
+Deviation: the filters of a DeleteAcls that come after those that have found 100,000 ACLs together are refused and
+delete nothing. Kafka answers each: one filter that finds everything, 10,000 times, gets an answer of gigabytes.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
+from barnabas_broker.repeats import MOST_ROWS
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
@@ -47,6 +51,7 @@ T = TypeVar("T")
 _BATCH: Final = 1_000
 #: Bindings that are compared with a filter in one step.
 _COMPARED: Final = 100
+_TOO_MANY_FOUND: Final = f"The filters before this one have found {MOST_ROWS:,} ACLs: send it again on its own."
 _NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 _NO_SASL: Final = "This listener has no SASL: connect with security.protocol=PLAINTEXT."
 _AGAIN: Final = "SaslAuthenticate request received after successful authentication"
@@ -225,8 +230,13 @@ def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 def _found(
     filters: Sequence[DeleteAclsFilter], present: Sequence[AclBinding], refusal: KafkaError | None
 ) -> Steps[tuple[list[_Found], list[AclBinding]]]:
-    """Find the ACLs of each filter, and all of them. Filters that are equal, or find nothing, share one result."""
+    """Find the ACLs of each filter, and all of them. Filters that are equal, or find nothing, share one result.
+
+    Those that come when :data:`~barnabas_broker.repeats.MOST_ROWS` ACLs were found are refused.
+    """
     refused, nothing = _Found(refusal, []), _Found(None, [])
+    too_many = _Found(KafkaError(ErrorCode.INVALID_REQUEST, _TOO_MANY_FOUND).kept(), [])
+    left = MOST_ROWS
     known: dict[AclFilter, _Found] = {}
     results: list[_Found] = []
     found: dict[AclBinding, None] = {}
@@ -234,6 +244,9 @@ def _found(
         yield
         if refusal is not None:
             results.append(refused)
+            continue
+        if left <= 0:
+            results.append(too_many)
             continue
         try:
             wanted = _filter(asked)
@@ -253,6 +266,7 @@ def _found(
             if matching:
                 result = known[wanted] = _Found(None, matching)
         results.append(result)
+        left -= len(result.bindings)
     return results, list(found)
 
 

@@ -8,8 +8,8 @@ number of updates a write is a whole snapshot, so that a replay needs no older r
 - The state epoch, which the group coordinator raises when the group starts again at another offset: what a leader
   writes that has read the state before is refused (FENCED_STATE_EPOCH).
 
-A state has no more than :data:`~barnabas_broker.shares.ports.MOST_BATCHES` batches: a write that brings more, or after which
-the state had more, is refused (INVALID_REQUEST).
+A state has no more than :data:`~barnabas_broker.shares.ports.MOST_BATCHES` batches: a write that brings more, or after
+which the state had more, is refused (INVALID_REQUEST).
 
 Source: Kafka's ``ShareCoordinatorShard`` and ``PersisterStateBatchCombiner``.
 """

@@ -3,6 +3,8 @@
 import pytest
 
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
+from barnabas_broker.repeats import MOST_ROWS
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from tests.broker.conftest import StartBroker
@@ -14,6 +16,8 @@ pytestmark = [pytest.mark.broad, pytest.mark.timeout(2 * LONGEST)]
 
 #: ACLs of the broker.
 MANY = 80_000
+#: Filters of one request that find the same ACLs.
+AGAIN = 3_000
 
 
 def wanted(principal: str, permission: int = 1) -> DeleteAclsFilter:
@@ -29,12 +33,9 @@ def wanted(principal: str, permission: int = 1) -> DeleteAclsFilter:
     )
 
 
-async def test_a_filter_that_is_compared_with_many_acls_does_not_hold_the_loop(start_broker: StartBroker) -> None:
-    broker = await start_broker(authorizer_class_name=STANDARD_AUTHORIZER)
-    authorizer = broker.services.authorizer
-    assert authorizer is not None
-    authorizer.change(added=everything())
-    creations = [
+def creations(count: int) -> list[AclCreation]:
+    """ACLs that deny, of one topic each: all but 11 are those of one principal."""
+    return [
         AclCreation(
             resource_type=2,
             resource_name=f"t{number}",
@@ -43,10 +44,17 @@ async def test_a_filter_that_is_compared_with_many_acls_does_not_hold_the_loop(s
             operation=3,
             permission_type=3,
         )
-        for number in range(MANY)
+        for number in range(count)
     ]
+
+
+async def test_a_filter_that_is_compared_with_many_acls_does_not_hold_the_loop(start_broker: StartBroker) -> None:
+    broker = await start_broker(authorizer_class_name=STANDARD_AUTHORIZER)
+    authorizer = broker.services.authorizer
+    assert authorizer is not None
+    authorizer.change(added=everything())
     async with await Wire.connect(broker.port) as wire:
-        await wire.ask(CreateAclsRequest(creations=creations), 3, CreateAclsResponse)
+        await wire.ask(CreateAclsRequest(creations=creations(MANY)), 3, CreateAclsResponse)
         held: list[float] = []
         # What holds the loop does so each time; a core that is shared with other programs may be slow once.
         while len(held) < ATTEMPTS and min(held, default=HELD) >= HELD:
@@ -60,3 +68,25 @@ async def test_a_filter_that_is_compared_with_many_acls_does_not_hold_the_loop(s
     names = {f"t{number}" for number in range(11)}
     assert [{acl.resource_name for acl in each.matching_acls} for each in few.filter_results] == [names, names]
     assert len(broker.services.cluster.image.acls) == MANY - len(names)
+
+
+async def test_filters_that_find_very_many_acls_are_answered_up_to_a_bound(start_broker: StartBroker) -> None:
+    broker = await start_broker(authorizer_class_name=STANDARD_AUTHORIZER)
+    authorizer = broker.services.authorizer
+    assert authorizer is not None
+    authorizer.change(added=everything())
+    found = 1_000
+    whole = MOST_ROWS // found
+    request = DeleteAclsRequest(filters=[*[wanted("User:many")] * AGAIN, wanted("User:few")])
+    async with await Wire.connect(broker.port) as wire:
+        wire.reader._limit = 2**30  # type: ignore[attr-defined]
+        await wire.ask(CreateAclsRequest(creations=creations(found + 11)), 3, CreateAclsResponse)
+        answer = await wire.ask(request, 3, DeleteAclsResponse)
+        assert [len(each.matching_acls) for each in answer.filter_results] == [found] * whole + [0] * (
+            AGAIN + 1 - whole
+        )
+        codes = [each.error_code for each in answer.filter_results]
+        assert codes == [ErrorCode.NONE] * whole + [ErrorCode.INVALID_REQUEST] * (AGAIN + 1 - whole)
+        # What was refused has deleted nothing, and works on its own.
+        few = await wire.ask(DeleteAclsRequest(filters=[wanted("User:few")]), 3, DeleteAclsResponse)
+    assert [len(each.matching_acls) for each in few.filter_results] == [11]

@@ -88,9 +88,11 @@ class GroupPartition(HostedPartition["HostedGroup"]):
         load_began: the place of the load in the order of appends: the replay has what was appended before.
         loaded_at: the end of the replay in the order of appends; what was appended during it counts as appended then.
         ended: producer ids of the markers that were appended during the replay, and whether they commit.
+        unloaded: whether this broker has stopped to coordinate it. Until its groups are ended, some per iteration of
+            the loop, they only respond.
     """
 
-    __slots__ = ("ended", "load_began", "loaded_at", "owner", "transactions")
+    __slots__ = ("ended", "load_began", "loaded_at", "owner", "transactions", "unloaded")
 
     def __init__(self, index: int, leader_epoch: int, owner: "HostedGroups") -> None:
         super().__init__(index, leader_epoch)
@@ -99,6 +101,7 @@ class GroupPartition(HostedPartition["HostedGroup"]):
         self.transactions: dict[int, set[str]] = {}
         self.loaded_at = 0
         self.ended: list[tuple[int, bool]] = []
+        self.unloaded = False
 
 
 class Change:
@@ -187,7 +190,8 @@ class HostedGroup(HostedId[GroupPartition]):
         return group.is_subscribed_to(topic)
 
     def next_deadline(self) -> float:
-        return self.group.next_deadline() if self.change is None and not self.home.loading else inf
+        waits = self.change is not None or self.home.loading or self.home.unloaded
+        return inf if waits else self.group.next_deadline()
 
     def fire(self, now: float) -> None:
         self.home.owner.act(self, self.group.tick(now))
@@ -254,6 +258,8 @@ class HostedGroups:
         log: ``__consumer_offsets``; appends go through the writer.
         offload: computes what takes long.
         last_sequence: the position of the last record in the order of appends.
+        leaving: the groups of partitions that this broker has stopped to coordinate, until they are ended.
+        ending: whether they are being ended, some per iteration of the loop.
     """
 
     def __init__(
@@ -285,6 +291,8 @@ class HostedGroups:
         self._on_event = on_event
         self.event_lines = GroupLines()
         self.last_sequence = 0
+        self.leaving: deque[HostedGroup] = deque()
+        self.ending = False
         #: Groups that no member has joined yet, oldest first.
         self._unused: dict[str, None] = {}
 
@@ -460,6 +468,8 @@ class HostedGroups:
             effects: of its machine.
             connection: that of the request that has them; None if no request has.
         """
+        if hosted.home.unloaded:
+            effects = (each for each in effects if isinstance(each, Reply))
         new = deque(effects)
         for at, effect in enumerate(new):
             if isinstance(effect, MemberEvent):
@@ -700,6 +710,8 @@ class HostedGroups:
 
     def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
         """The result of an append of a group's records."""
+        if hosted.home.unloaded:
+            return  # The end of the group responds.
         if hosted.group is group and not self.waits(hosted, partial(self._persisted, hosted, group, ticket, error)):
             if error == ErrorCode.REQUEST_TIMED_OUT:
                 self.act(hosted, group.persist_delayed(ticket, self.now()))

@@ -10,11 +10,11 @@ from barnabas_broker.groups.coordinator.hosting import Group, GroupPartition, Ho
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, finish
 from barnabas_explain.catalog import GroupDowngraded, GroupLoaded, GroupUnloaded
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-#: Groups that are restored in one turn of the event loop; members of large groups count, too.
+#: Groups that are restored or ended in one turn of the event loop; members of large groups count, too.
 _STEP: Final = 200
 
 
@@ -108,12 +108,32 @@ def resume(
 
 
 def unloaded(hosted_groups: HostedGroups, home: GroupPartition) -> None:
-    """Give up the groups of a partition: deferred requests fail with NOT_COORDINATOR."""
-    now = hosted_groups.now()
-    for group_id, hosted in list(home.hosted.items()):
+    """Give up the groups of a partition: they are not found any more, and end, some per iteration of the loop."""
+    home.unloaded = True
+    for group_id in home.hosted:
         hosted_groups.by_id.pop(group_id, None)
+    hosted_groups.leaving.extend(home.hosted.values())
+    if hosted_groups.runtime.closed:
+        finish(_end(hosted_groups))
+    elif not hosted_groups.ending:
+        hosted_groups.runtime.gradually(_end(hosted_groups))
+
+
+def _end(hosted_groups: HostedGroups) -> Steps[None]:
+    """End the groups of the partitions that were given up: deferred requests fail with NOT_COORDINATOR."""
+    leaving, work = hosted_groups.leaving, 0
+    hosted_groups.ending = True
+    while leaving:
+        hosted = leaving.popleft()
         hosted_groups.end_change(hosted, KafkaError(ErrorCode.NOT_COORDINATOR))
-        if len(hosted.group.members):
-            hosted_groups.publish(group_id, GroupUnloaded(generation=hosted.group.generation))
-        hosted_groups.act(hosted, hosted.group.unload(now))
-        hosted_groups.event_lines.forget(group_id)
+        group = hosted.group
+        members = len(group.members)
+        if members:
+            hosted_groups.publish(hosted.name, GroupUnloaded(generation=group.generation))
+        hosted_groups.act(hosted, group.unload(hosted_groups.now()))
+        hosted_groups.event_lines.forget(hosted.name)
+        work += 1 + members
+        if work >= _STEP or not leaving:  # all partitions that are unloaded in one iteration share it
+            work = 0
+            yield
+    hosted_groups.ending = False

@@ -328,3 +328,17 @@ async def test_many_regexes_of_many_topics_are_taken_over_in_turns_and_share_wha
     assert len(group.resolved) == 100 and len({id(each.topics) for each in group.resolved.values()}) == 1
     assert max(calls) == NAMES_PER_CALL and sum(calls) == 101_000
     assert calls[-1] == 0, "all topics are hashed in a call of its own"
+
+
+async def test_the_groups_of_a_partition_are_given_up_some_per_turn() -> None:
+    service = await Service(group_initial_rebalance_delay_ms="3000").loaded()
+    answers = [service.join(group=f"g{number}", version=3) for number in range(500)]
+    assert not any(answer.done() for answer in answers)
+    service.groups.unload(0)
+    assert service.heartbeat("m", 0, group="g499") == ErrorCode.NOT_COORDINATOR
+    left: list[int] = []
+    while left[-1:] != [0]:
+        left.append(sum(not answer.done() for answer in answers))
+        await turn()
+    assert left == [400, 300, 200, 100, 0]
+    assert {answer.result().error_code for answer in answers} == {ErrorCode.NOT_COORDINATOR}
