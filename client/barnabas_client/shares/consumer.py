@@ -802,12 +802,12 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             self._runner = None
             self.limits = self._limits(self._config.max_poll_records, self._config.share_acquire_mode)
 
-    async def acquire(self, most: int) -> list[ShareRecord[Any, Any]]:
+    async def acquire(self, most: int) -> list[ShareRecord[K, V]]:
         """See :class:`RunConsumer`."""
         self.limits = self._limits(min(most, self._config.max_poll_records), "record_limit")
         return await self._take(None, sys.maxsize)
 
-    async def buffered(self) -> list[ShareRecord[Any, Any]]:
+    async def buffered(self) -> list[ShareRecord[K, V]]:
         """See :class:`RunConsumer`."""
         return await self._from_buffer(sys.maxsize)
 
