@@ -1,6 +1,7 @@
 """Run the simulation: ``python -m tests.sim --seeds 20000``. It prints seeds that fail; replay one by ``--seed N``.
 
-``--protocol`` chooses what the members of the groups use: the classic protocol, the consumer protocol, or both.
+``--protocol`` chooses what the members of the groups use: the classic protocol, the consumer protocol, both, or that of
+share groups.
 """
 
 import argparse
@@ -13,11 +14,12 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import Pool
 from typing import Any, Final
 
-from tests.sim import consumer_bugs, mixed_bugs
+from tests.sim import consumer_bugs, mixed_bugs, share_bugs
 from tests.sim.bugs import BUGS, OF_TRANSACTIONS
 from tests.sim.consumer_groups import run_consumer_group_seed
 from tests.sim.mixed import run_mixed_seed
 from tests.sim.scenario import run_seed
+from tests.sim.shares import run_share_seed
 from tests.sim.world import Violation
 
 #: Seconds of processor time after which a seed has failed: one takes a tenth of a second, unless a loop has no end.
@@ -29,6 +31,7 @@ _BUGS: Final[Mapping[str, Mapping[str, Plant]]] = {
     "classic": BUGS,
     "consumer": consumer_bugs.BUGS,
     "mixed": mixed_bugs.BUGS,
+    "share": share_bugs.BUGS,
 }
 
 
@@ -42,6 +45,8 @@ def _one(task: tuple[int, str | None, str]) -> tuple[int, str | None]:
                 run_mixed_seed(seed)
             elif protocol == "consumer":
                 run_consumer_group_seed(seed)
+            elif protocol == "share":
+                run_share_seed(seed)
             else:
                 run_seed(seed, transactional=bug in OF_TRANSACTIONS)
         except Violation as violation:

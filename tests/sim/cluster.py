@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.consumer.assignment import Topic
@@ -26,7 +26,7 @@ from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.schema import Request, Response
 from tests.broker.groups.recorded import differences
 from tests.sim.invariants import Invariants
-from tests.sim.storage import PARTITIONS, Done, OffsetsPartition
+from tests.sim.storage import PARTITIONS, CoordinatorPartition, Done, Leader
 from tests.sim.transactions import Marker, Transactions
 from tests.sim.world import Timer, World
 
@@ -74,10 +74,24 @@ class Future:
             self._callbacks.append(callback)
 
 
-class Port:
-    """The log of ``__consumer_offsets`` for one life of a broker, which may wrongly believe that it leads."""
+L = TypeVar("L", bound="Leading")
 
-    def __init__(self, node: "Node") -> None:
+
+class Leading(Leader, Protocol):
+    """A broker that may lead partitions of a coordinator's topic."""
+
+    @property
+    def partitions(self: L) -> "Sequence[CoordinatorPartition[L]]":
+        """The partitions of the topic."""
+
+    def leads(self, index: int) -> bool:
+        """Whether it really leads a partition."""
+
+
+class Port(Generic[L]):
+    """The log of a coordinator's topic for one life of a broker, which may wrongly believe that it leads."""
+
+    def __init__(self, node: L) -> None:
         self._node = node
 
     def append(self, partition: int, batch: bytearray, done: Done, verification: Any = None) -> None:
@@ -104,7 +118,7 @@ class Port:
     async def read(self, partition: int, offset: int) -> bytes:
         return await self._led(partition).read(offset)
 
-    def _led(self, partition: int) -> OffsetsPartition:
+    def _led(self, partition: int) -> CoordinatorPartition[L]:
         if not self._node.leads(partition):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._node.partitions[partition]
@@ -144,7 +158,7 @@ class Node:
     def __init__(
         self,
         world: World,
-        partitions: Sequence[OffsetsPartition],
+        partitions: "Sequence[CoordinatorPartition[Node]]",
         node_id: int,
         invariants: Mapping[str, Invariants],
         transactions: Transactions,
@@ -207,7 +221,7 @@ class Node:
                 partition.broker_died(self, power)
             self.died(self)
 
-    def lead(self, partition: OffsetsPartition, epoch: int) -> None:
+    def lead(self, partition: "CoordinatorPartition[Node]", epoch: int) -> None:
         """Learn that it leads a partition, if that is still true."""
         index = partition.index
         if self.alive and epoch > self.epochs.get(index, -1):

@@ -8,7 +8,7 @@ from tests.sim.cluster import GROUPS, Node
 from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
 from tests.sim.members import TOPIC, Consumer
 from tests.sim.processors import Processor
-from tests.sim.storage import PARTITIONS, Done, OffsetsPartition, SimulatedLoop
+from tests.sim.storage import PARTITIONS, CoordinatorPartition, Done, SimulatedLoop
 from tests.sim.transactions import Marker, Transactions
 from tests.sim.world import World
 
@@ -57,7 +57,9 @@ class Scenario:
         self.invariants = {group: self._rules() for group in self.groups}
         self.transactions = Transactions(world)
         self.transactions.send = self._send_marker
-        self.logs = [OffsetsPartition(world, index, synced) for index in range(PARTITIONS)]
+        self.logs: list[CoordinatorPartition[Node]] = [
+            CoordinatorPartition(world, index, synced) for index in range(PARTITIONS)
+        ]
         self.nodes = [Node(world, self.logs, number, self.invariants, self.transactions) for number in (1, 2)]
         self.partitions = chance.randint(1, 6)
         self.consumers: dict[str, Consumer] = {}
@@ -219,10 +221,10 @@ class Scenario:
                 self._elect_after(world.between(0.1, 3.0), log)
         world.after(world.between(0.5, 8.0), self._revive, node)
 
-    def _disk_failed(self, log: OffsetsPartition) -> None:
+    def _disk_failed(self, log: CoordinatorPartition[Node]) -> None:
         self._elect_after(self.world.between(0.1, 3.0), log)
 
-    def _elect_after(self, seconds: float, log: OffsetsPartition) -> None:
+    def _elect_after(self, seconds: float, log: CoordinatorPartition[Node]) -> None:
         self._settles(self.world.now + seconds)
         self.world.after(seconds, self._elect, log)
 
@@ -237,7 +239,7 @@ class Scenario:
                 if log.leader is None or not log.leader.alive or log.leader is node:
                     self._elect(log)
 
-    def _elect(self, log: OffsetsPartition) -> None:
+    def _elect(self, log: CoordinatorPartition[Node]) -> None:
         """Elect another leader for the partition, if there is one; the old leader learns of it later."""
         alive = [node for node in self.nodes if node.alive]
         if not alive:
@@ -309,7 +311,7 @@ class Scenario:
             return False
         return hosted is not None and hosted.group.state.value == "Stable" and len(hosted.group.members) == len(alive)
 
-    def _log_of(self, group: str) -> OffsetsPartition:
+    def _log_of(self, group: str) -> CoordinatorPartition[Node]:
         return self.logs[self.nodes[0].groups.partition_for(group)]
 
     def _states(self) -> str:

@@ -1,4 +1,4 @@
-"""The partitions of ``__consumer_offsets``: real logs on files in memory, with the faults of real files.
+"""The partitions of coordinators' topics: real logs on files in memory, with the faults of real files.
 
 A partition's files outlive the broker that leads it, and the next leader finds what is left of its records: all of
 them if the process was killed or deposed, fewer if the machine stopped. Appends run through the
@@ -9,10 +9,11 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
@@ -27,15 +28,13 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.records import iter_batches
 from tests.sim.world import Timer, World
 
-if TYPE_CHECKING:
-    from tests.sim.cluster import Node
-
 T = TypeVar("T")
+L = TypeVar("L", bound="Leader")
 Done = Callable[[ErrorCode], None]
 #: Appends something to the log, and calls back with the result.
 Write = Callable[[Done], None]
 
-#: Partitions of ``__consumer_offsets``.
+#: Partitions of a coordinator's topic.
 PARTITIONS: Final = 3
 _ROOT: Final = Path("/data")
 _TOPIC_ID: Final = bytes(range(16))
@@ -48,8 +47,30 @@ _MAINTENANCE: Final = 12.0
 _CHUNK: Final = 20
 
 
+class Leader(Protocol):
+    """A broker that may lead partitions of a topic."""
+
+    @property
+    def life(self) -> int:
+        """The number of its restarts."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+
+    @property
+    def epochs(self) -> Mapping[int, int]:
+        """The leader epochs of the partitions that it believes to lead."""
+
+    def kill(self, *, power: bool) -> None:
+        """Die at once, at any point; `power`: with the whole machine."""
+
+    def moment(self, name: str) -> None:
+        """A moment at which the broker may die."""
+
+
 class SimulatedLoop:
-    """The part of an event loop that storage and futures use, in virtual time."""
+    """The part of an event loop that storage, futures and tasks use, in virtual time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -66,11 +87,26 @@ class SimulatedLoop:
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self._itself())
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Timer:
-        return self._world.after(0.0, callback, *args)
+    def create_task(self, work: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
+        return asyncio.Task(work, loop=self._itself(), **options)
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        return self._world.after(delay, callback, *args)
+    def time(self) -> float:
+        return self._world.now
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Timer:
+        return self.call_later(0.0, callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Timer:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Timer:
+        if context is not None:
+            return self._world.at(when, context.run, callback, *args)
+        return self._world.at(when, callback, *args)
 
     def get_debug(self) -> bool:
         return False
@@ -85,7 +121,7 @@ class SimulatedLoop:
 class _Background:
     """The storage thread: runs in virtual time until the files are released."""
 
-    def __init__(self, partition: "OffsetsPartition") -> None:
+    def __init__(self, partition: "CoordinatorPartition[Any]") -> None:
         self._partition = partition
         self._coming: deque[Callable[[], None]] = deque()
 
@@ -121,12 +157,12 @@ class _Background:
         self._coming.clear()
 
 
-class _Append:
+class _Append(Generic[L]):
     """An append without a result."""
 
     __slots__ = ("done", "epoch", "life", "node", "outcome", "write")
 
-    def __init__(self, node: "Node", epoch: int, write: Write, done: Done) -> None:
+    def __init__(self, node: L, epoch: int, write: Write, done: Done) -> None:
         self.node = node
         self.life = node.life
         self.epoch = epoch
@@ -135,8 +171,8 @@ class _Append:
         self.outcome: ErrorCode | None = None
 
 
-class OffsetsPartition:
-    """A partition of ``__consumer_offsets``.
+class CoordinatorPartition(Generic[L]):
+    """A partition of a coordinator's topic.
 
     Batches that were reported as durable are not lost. Anything else may happen to an append: it is refused; its result
     is reported late or never; it survives its broker or does not; it comes from a former leader.
@@ -146,6 +182,8 @@ class OffsetsPartition:
         index: its number.
         synced: every append is synced before it is reported (``flush.messages``); then machines may stop;
             otherwise only processes die.
+        topic: the coordinator's topic.
+        policy: its ``cleanup.policy``.
 
     Attributes:
         leader: the broker that really leads it.
@@ -153,21 +191,24 @@ class OffsetsPartition:
         failed: called when its disk has failed, or the files could not be opened.
     """
 
-    def __init__(self, world: World, index: int, synced: bool) -> None:
+    def __init__(
+        self, world: World, index: int, synced: bool, topic: str = OFFSETS_TOPIC, policy: str = "compact"
+    ) -> None:
         self.world = world
         self.index = index
+        self._topic = topic
         self.synced = synced
-        self.leader: Node | None = None
+        self.leader: L | None = None
         self.epoch = 0
-        self.failed: Callable[[OffsetsPartition], None] = lambda partition: None
+        self.failed: Callable[[CoordinatorPartition[L]], None] = lambda partition: None
         self._files = MemoryFiles()
         self._directory: LogDirectory | None = None
         self._background = _Background(self)
         self._log: CoordinatorTopicLog | None = None
         self._replicas_open: ReplicaManager | None = None
         #: Appends that have not landed, and those that have and are not reported.
-        self._coming: deque[_Append] = deque()
-        self._landed: deque[_Append] = deque()
+        self._coming: deque[_Append[L]] = deque()
+        self._landed: deque[_Append[L]] = deque()
         self._lands_at = self._reports_at = 0.0
         #: Number of results that are on their way.
         self._reporting = 0
@@ -176,21 +217,21 @@ class OffsetsPartition:
         self._failing = False
         #: The fault that will happen on the disk, and in how many steps.
         self._doom: tuple[str, int] | None = None
-        configs = {"cleanup.policy": "compact", "segment.bytes": "4096", "file.delete.delay.ms": "1000"}
+        configs = {"cleanup.policy": policy, "segment.bytes": "4096", "file.delete.delay.ms": "1000"}
         if synced:
             configs["flush.messages"] = "1"
         self._configs = configs
 
     # Leaders
 
-    def elect(self, node: "Node") -> None:
+    def elect(self, node: L) -> None:
         """Make another broker the leader, whether or not the last one knows."""
         self._release(power=False)
         self.leader = node
         self.epoch += 1
         self._failing = False
 
-    def broker_died(self, node: "Node", power: bool) -> None:
+    def broker_died(self, node: L, power: bool) -> None:
         """The leader's process is dead, or its machine without `power`."""
         self._coming = deque(entry for entry in self._coming if entry.node is not node)
         self._landed = deque(entry for entry in self._landed if entry.node is not node)
@@ -221,13 +262,13 @@ class OffsetsPartition:
             world.note("partition %d cannot be opened: %s", self.index, error)
             self._fails()
             return False
-        if not replicas.holds(OFFSETS_TOPIC, self.index):
+        if not replicas.holds(self._topic, self.index):
             # The disk is full. The broker would try it again, but then it does not lead any more.
             replicas.wake_fetches()
             self._fails()
             return False
         self._directory, self._replicas_open = directory, replicas
-        self._log = CoordinatorTopicLog(OFFSETS_TOPIC, replicas, self._now_ms)
+        self._log = CoordinatorTopicLog(self._topic, replicas, self._now_ms)
         world.after(world.between(1.0, _MAINTENANCE), self.carefully, self._maintain, directory)
         return True
 
@@ -238,7 +279,7 @@ class OffsetsPartition:
         partitions = tuple(here if index == self.index else elsewhere for index in range(PARTITIONS))
         for event in (
             BrokerRegistered(_OWNER, {"PLAINTEXT": ("node", 9092)}),
-            TopicCreated(OFFSETS_TOPIC, _TOPIC_ID, partitions, self._configs),
+            TopicCreated(self._topic, _TOPIC_ID, partitions, self._configs),
         ):
             image = image.apply(event)
         replicas = ReplicaManager(directory, _CONFIG, _OWNER, self._now_ms, now=lambda: self.world.now)
@@ -321,7 +362,7 @@ class OffsetsPartition:
 
     # Requests of the leader
 
-    def append(self, node: "Node", epoch: int, write: Write, done: Done) -> None:
+    def append(self, node: L, epoch: int, write: Write, done: Done) -> None:
         """Append what `write` appends; appends land in their order, and their results are reported in their order."""
         entry = _Append(node, epoch, write, done)
         self._coming.append(entry)
@@ -330,7 +371,7 @@ class OffsetsPartition:
         self._lands_at = max(self._lands_at, world.now + delay)
         world.at(self._lands_at, self.carefully, self._land, entry)
 
-    def _land(self, entry: _Append) -> None:
+    def _land(self, entry: _Append[L]) -> None:
         if entry not in self._coming:
             return
         self._coming.remove(entry)
@@ -343,7 +384,7 @@ class OffsetsPartition:
             entry.write(lambda error: self._settle(entry, error))
         entry.node.moment("landed")
 
-    def _settle(self, entry: _Append, error: ErrorCode) -> None:
+    def _settle(self, entry: _Append[L], error: ErrorCode) -> None:
         """The log reports the result of an append."""
         world, landed = self.world, self._landed
         if entry.outcome is not None:
@@ -358,7 +399,7 @@ class OffsetsPartition:
             self._reporting += 1
             world.at(self._reports_at, self._report, first)
 
-    def _report(self, entry: _Append) -> None:
+    def _report(self, entry: _Append[L]) -> None:
         self._reporting -= 1
         if entry.node.life == entry.life and entry.outcome is not None:
             entry.done(entry.outcome)
@@ -373,7 +414,7 @@ class OffsetsPartition:
         def write(done: Done) -> None:
             assert self._replicas_open is not None
             try:
-                replica = self._replicas_open.find(OFFSETS_TOPIC, self.index)
+                replica = self._replicas_open.find(self._topic, self.index)
                 info = replica.append_marker(
                     producer_id,
                     producer_epoch,
@@ -392,6 +433,17 @@ class OffsetsPartition:
                 done(ErrorCode.NONE)
 
         return write
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records before an offset, as the coordinator of share partitions does.
+
+        Raises:
+            KafkaError: it is not led here, or the disk fails.
+        """
+        if self._replicas_open is None or self._log is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replica = self._replicas_open.find(self._topic, self.index)
+        self._replicas_open.delete_records(replica, min(offset, replica.log.high_watermark))
 
     @property
     def settled(self) -> bool:

@@ -41,6 +41,8 @@ class World:
         #: Whether faults may happen.
         self.faults = True
         self.check: Callable[[], None] = lambda: None
+        #: The first violation: a task may have caught it.
+        self.violation: Violation | None = None
         self._queue: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._trace: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=150)
@@ -66,6 +68,8 @@ class World:
             timer.callback(*timer.args)
             self.steps += 1
             self.check()
+            if self.violation is not None:
+                raise self.violation
             if done is not None and done():
                 return
         self.now = max(self.now, until)
@@ -85,4 +89,5 @@ class World:
     def fail(self, what: str) -> None:
         """An invariant does not hold."""
         lines = [f"{at:9.3f} {text % args if args else text}" for at, text, args in self._trace]
-        raise Violation(f"seed {self.seed}, {self.now:.3f} s: {what}\n" + "\n".join(lines))
+        self.violation = Violation(f"seed {self.seed}, {self.now:.3f} s: {what}\n" + "\n".join(lines))
+        raise self.violation

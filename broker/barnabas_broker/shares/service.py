@@ -11,6 +11,7 @@ Source: Kafka's ``ShareCoordinatorService`` and ``ShareCoordinatorShard``.
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -229,7 +230,8 @@ class ShareCoordinator:
     def encode(self, hosted: HostedShare, record: StateRecord) -> tuple[bytes, bytes | None]:
         """See :class:`~barnabas_broker.coordinators.runtime.Shard`, for this and the methods below."""
         if isinstance(record, Snapshot):
-            hosted.next_floor = self._topic_log.end_offset(hosted.home.index)  # or later: others are appended first
+            with suppress(KafkaError):  # another broker leads the partition: the append fails
+                hosted.next_floor = self._topic_log.end_offset(hosted.home.index)  # or later: others come first
         return record_of(hosted.key, record)
 
     def refusal(self, error: ErrorCode) -> Answer:

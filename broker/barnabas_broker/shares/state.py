@@ -184,7 +184,11 @@ class SharePartitionState:
         batches: Sequence[StateBatch],
         now_ms: int,
     ) -> Decision:
-        """WriteShareGroupState: merge new states. -1 leaves an epoch or the start offset as it is."""
+        """WriteShareGroupState: merge new states. -1 leaves an epoch or the start offset as it is.
+
+        The start offset does not move back. A leader whose last write has failed by its knowledge, and is in the log
+        all the same, writes an earlier one: what was acknowledged from there on is not in the state any more.
+        """
         state = self.snapshot
         if state is None:
             return refused(ErrorCode.INVALID_REQUEST, "The share partition is not initialized.")
@@ -196,6 +200,8 @@ class SharePartitionState:
             return Result(response=TOO_MANY_BATCHES)
         if start_offset < UNKNOWN or any(not _valid(batch) for batch in batches):
             return refused(ErrorCode.INVALID_REQUEST, "An offset, a delivery state or a delivery count is not valid.")
+        if start_offset != UNKNOWN and start_offset < state.start_offset and state_epoch <= state.state_epoch:
+            start_offset, delivery_complete_count = state.start_offset, UNKNOWN
         new = combined((), batches, start_offset)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, new)
         # Merged only if there may be too many: `apply` merges all writes.

@@ -171,6 +171,19 @@ async def test_a_write_that_fails_has_changed_nothing(broker: Broker) -> None:
     assert (await broker.persister.read(*KEY, 0)).batches == ()
 
 
+async def test_a_snapshot_of_a_coordinator_that_leads_no_more_is_refused(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker leads the partition, and this one has not heard of it as its coordinator."""
+
+    def end_offset(partition: int) -> int:
+        raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+
+    broker.log.fail = E.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(broker.log, "end_offset", end_offset)
+    assert (await broker.shares.initialize(KEY, 0, 5)).error is E.NOT_COORDINATOR
+
+
 async def test_the_state_of_a_deleted_topic_is_deleted(broker: Broker) -> None:
     await broker.persister.initialize(KEY, 0, 5)
     broker.topics.clear()

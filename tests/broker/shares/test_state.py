@@ -150,6 +150,18 @@ def test_what_is_written_is_read(driver: Driver) -> None:
     assert driver.machine.snapshot is not None and driver.machine.snapshot.batches == (batch(15, 15),)
 
 
+def test_the_start_does_not_move_back(driver: Driver) -> None:
+    """The leader has not heard that its last write is in the log: what it had acknowledged is not forgotten."""
+    assert driver.write(start=20, count=0) is E.NONE
+    assert driver.write(batch(12, 13, AVAILABLE), batch(20, 22), start=10, count=5) is E.NONE
+    answer = driver.machine.read(0, 0).response
+    assert answer is not None
+    assert answer.state == ShareState(0, 20, -1, (batch(20, 22),))
+    assert driver.initialize(state_epoch=1, start=5) is E.NONE
+    summary = driver.machine.summary()
+    assert summary.state == ShareState(1, 5, 0, ()), "only a new state epoch begins at an earlier one"
+
+
 def test_a_reader_with_a_newer_leader_epoch_fences_the_writers_before_it(driver: Driver) -> None:
     assert driver.read(3) is E.NONE
     assert isinstance(driver.log[-1], Update) and driver.log[-1].leader_epoch == 3

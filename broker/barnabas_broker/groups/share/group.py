@@ -575,14 +575,13 @@ class ShareGroup:
             case (ShareGroupTargetAssignmentMemberKey() as key, None):
                 self.targets.pop(key.member_id, None)
             case (ShareGroupCurrentMemberAssignmentKey() as key, ShareGroupCurrentMemberAssignmentValue() as value):
-                member = self.members.get(key.member_id)
-                if member is not None:
-                    self.members[key.member_id] = replace(
-                        member,
-                        epoch=value.member_epoch,
-                        previous_epoch=value.previous_member_epoch,
-                        assigned=_partitions(value.assigned_partitions),
-                    )
+                # After compaction the member's description may come later.
+                self.members[key.member_id] = replace(
+                    self.members.get(key.member_id) or ShareMember(key.member_id, None, "", "", frozenset()),
+                    epoch=value.member_epoch,
+                    previous_epoch=value.previous_member_epoch,
+                    assigned=_partitions(value.assigned_partitions),
+                )
             case (ShareGroupStatePartitionMetadataKey(), ShareGroupStatePartitionMetadataValue() as value):
                 self.initializing, self.initialized = (
                     _topics(value.initializing_topics),

@@ -78,7 +78,8 @@ class HostedShareGroup(Hosted[ShareGroup, HostedPartition["HostedShareGroup"]]):
         self.creating: asyncio.Task[None] | None = None
 
     def next_deadline(self) -> float:
-        return self.machine.next_deadline()
+        # One that was unloaded has no member to remove: its timer would fire without end.
+        return self.machine.next_deadline() if self._owner.runtime.wanted(self) else inf
 
     def fire(self, now: float) -> None:
         self._owner.expire(self, now)
@@ -88,7 +89,8 @@ class ShareGroupReplay(PartitionReplay):
     """The share groups of the records replayed so far.
 
     Attributes:
-        groups: the machine of each group.
+        groups: the machine of each group, of deleted ones too: compaction may have left any record of a group as its
+            first one.
     """
 
     def __init__(self, report: Report, start: int, new: Callable[[str], ShareGroup]) -> None:
@@ -103,12 +105,10 @@ class ShareGroupReplay(PartitionReplay):
             return
         read = read_consumer_record(record_type, record.key, record.value)
         group_id: str = getattr(read[0], "group_id")  # noqa: B009  every key of these has one
-        group = self.groups.get(group_id) or self._new(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = self._new(group_id)
         group.apply(read)
-        if group.gone:
-            self.groups.pop(group_id, None)
-        else:
-            self.groups[group_id] = group
 
 
 class ShareGroups:
@@ -351,7 +351,7 @@ class ShareGroups:
         hosted = self._empty(group_id)
         machine, results = hosted.machine, dict[bytes, KafkaError | None]()
         for topic_id in topic_ids:
-            keys = set[ShareKey]()
+            keys = dict[ShareKey, None]()
             for topics in (machine.initialized, machine.initializing):
                 if topic_id in topics:
                     keys |= _keys(group_id, {topic_id: topics[topic_id]})
@@ -458,7 +458,7 @@ class ShareGroups:
 
     def expire(self, hosted: HostedShareGroup, now: float) -> None:
         """Remove the members of a group whose sessions have ended."""
-        if self.runtime.wanted(hosted) and not self.runtime.do(hosted, lambda hosted: hosted.machine.expire(now)):
+        if not self.runtime.do(hosted, lambda hosted: hosted.machine.expire(now)):
             hosted.machine.postpone(now)  # an append is under way
 
     # Partitions
@@ -474,8 +474,9 @@ class ShareGroups:
 
     def restore(self, home: HostedPartition[HostedShareGroup], replay: ShareGroupReplay) -> Iterator[None]:
         for number, (group_id, machine) in enumerate(replay.groups.items(), 1):
-            machine.restored(self._now())
-            home.hosted[group_id] = HostedShareGroup(self, home, machine)
+            if not machine.gone:
+                machine.restored(self._now())
+                home.hosted[group_id] = HostedShareGroup(self, home, machine)
             if not number % _STEP:
                 yield
 
@@ -505,11 +506,12 @@ def _times_of(config: GroupConfig) -> ShareGroupTimes:
     return ShareGroupTimes(config.bounded(SHARE_SESSION_TIMEOUT_MS) / 1000, config.bounded(SHARE_HEARTBEAT_INTERVAL_MS))
 
 
-def _keys(group_id: str, topics: StateTopics) -> set[ShareKey]:
+def _keys(group_id: str, topics: StateTopics) -> dict[ShareKey, None]:
+    """The share partitions of a group, in their order."""
     return {
-        ShareKey(group_id, UUID(bytes=topic_id), number)
+        ShareKey(group_id, UUID(bytes=topic_id), number): None
         for topic_id, (_, numbers) in topics.items()
-        for number in numbers
+        for number in sorted(numbers)
     }
 
 

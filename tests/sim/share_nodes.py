@@ -1,0 +1,576 @@
+"""Brokers with the real coordinators of share groups, and with the share partitions whose logs they lead."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from barnabas_broker.clock import Clock, Handle
+from barnabas_broker.cluster.image import GroupConfigured, Image, PartitionChanged, PartitionInfo
+from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.groups.consumer.assignment import Topic
+from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePartition, State, Totals, Undeliverable
+from barnabas_broker.groups.share.service import ShareGroupReplay, ShareGroups
+from barnabas_broker.handlers import shares as state_handlers
+from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted
+from barnabas_broker.share_partitions.incidents import Letters, Place
+from barnabas_broker.share_partitions.service import SharePartitions
+from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, Where
+from barnabas_broker.shares.persister import SharePersister
+from barnabas_broker.shares.ports import ShareState
+from barnabas_broker.shares.records import ShareKey, ShareReplay
+from barnabas_broker.shares.service import ShareCoordinator
+from barnabas_broker.slicer import Account
+from barnabas_broker.steps import Steps, finish
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.members import Member
+from barnabas_protocol.codec import encode_response
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC
+from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from barnabas_protocol.schema import Request, Response
+from tests.sim.cluster import Port
+from tests.sim.share_data import TOPIC, TOPIC_ID, DataLog, DataReplica
+from tests.sim.share_rules import ShareRules
+from tests.sim.storage import PARTITIONS, CoordinatorPartition
+from tests.sim.world import World
+
+T = TypeVar("T")
+
+GROUP: Final = "workers"
+#: The time of day at the beginning, in ms.
+_EPOCH_MS: Final = 1_000_000_000
+_CALLER: Final = Caller("worker", "/127.0.0.1")
+#: Errors of the persister after which what was written may be in the log.
+_IN_DOUBT: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+
+
+def config_of(limit: int, lock_ms: int) -> Config:
+    """The configuration of all brokers.
+
+    Args:
+        limit: deliveries of a record.
+        lock_ms: how long a lock holds.
+    """
+    return Config(
+        BROKER_KEYS,
+        {
+            "offsets.topic.num.partitions": str(PARTITIONS),
+            "offsets.commit.timeout.ms": "3000",
+            "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
+            "share.coordinator.write.timeout.ms": "2000",
+            "share.coordinator.snapshot.update.records.per.snapshot": "7",
+            "share.coordinator.cold.partition.snapshot.interval.ms": "15000",
+            "share.coordinator.state.topic.prune.interval.ms": "10000",
+            "group.share.delivery.count.limit": str(limit),
+            "group.share.min.record.lock.duration.ms": "1000",
+            "group.share.record.lock.duration.ms": str(lock_ms),
+            "group.share.partition.max.record.locks": "100",
+            "group.share.min.session.timeout.ms": "1000",
+            "group.share.session.timeout.ms": "6000",
+            "group.share.min.heartbeat.interval.ms": "1000",
+            "group.share.heartbeat.interval.ms": "2000",
+        },
+    )
+
+
+class Role:
+    """A broker in one of its lives, as a possible leader of the partitions of a coordinator's topic.
+
+    Attributes:
+        life: the number of its restarts.
+        partitions: of the topic.
+        epochs: the leader epochs of the partitions that it believes to lead.
+    """
+
+    def __init__(self, node: "ShareNode", topic: str, partitions: "Sequence[CoordinatorPartition[Role]]") -> None:
+        self.node = node
+        self.topic = topic
+        self.life = node.life
+        self.partitions = partitions
+        self.epochs: dict[int, int] = {}
+
+    @property
+    def alive(self) -> bool:
+        return self.node.alive and self.node.life == self.life
+
+    def kill(self, *, power: bool) -> None:
+        if self.alive:
+            self.node.kill(power=power)
+
+    def moment(self, name: str) -> None:
+        if self.alive:
+            self.node.moment(f"{name} in {self.topic}")
+
+    def leads(self, index: int) -> bool:
+        """Whether it really leads a partition."""
+        partition = self.partitions[index]
+        return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
+
+
+class NodeClock(Clock):
+    """The clocks of a broker in one of its lives, which may jump. No scheduled call is made when it is dead."""
+
+    def __init__(self, node: "ShareNode") -> None:
+        super().__init__()
+        self._node = node
+        self._life = node.life
+
+    def now(self) -> float:
+        return self._node.world.now + self._node.ahead
+
+    def wall_ms(self) -> int:
+        return _EPOCH_MS + int((self._node.world.now + self._node.wall_ahead) * 1000)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
+        return self.call_later(0.0, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
+        return self._node.world.after(delay, self._call, callback, args)
+
+    def _call(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self._node.alive and self._node.life == self._life:
+            callback(*args)
+
+
+class AtOnce:
+    """Gives turns to what takes long: at once, so that the time of this machine has no effect."""
+
+    def run(self, steps: Steps[T], client: object) -> T:
+        return finish(steps)
+
+    async def enqueue(self, steps: Steps[T], client: object) -> T:
+        return finish(steps)
+
+
+class Connection:
+    """A member's connection to a broker.
+
+    Attributes:
+        node: the broker.
+        open: whether the member may use it.
+        ended: called on the broker at its end.
+    """
+
+    def __init__(self, node: "ShareNode", member: str) -> None:
+        self.node = node
+        self.member = member
+        self.open = node.alive
+        self.ended: dict[Callable[[], None], None] = {}
+        self._life = node.life
+
+    @property
+    def arrives(self) -> bool:
+        """Whether requests arrive."""
+        return self.node.alive and self.node.life == self._life
+
+    def break_(self, reason: str) -> None:
+        """Break; the broker notices later."""
+        if self.open:
+            self.open = False
+            world = self.node.world
+            world.note("connection of %s to node %d broken by %s", self.member, self.node.node_id, reason)
+            world.after(world.between(0.0, 2.0) if world.happens(0.8) else world.between(2.0, 20.0), self._notice)
+
+    def _notice(self) -> None:
+        if self.arrives:
+            for end in list(self.ended):
+                end()
+
+
+class Peers:
+    """Requests to other brokers: late, lost, with lost answers."""
+
+    def __init__(self, node: "ShareNode") -> None:
+        self._node = node
+        self._life = node.life
+
+    async def ask(self, node_id: int, request: Request, version: int, timeout: float) -> bytes | bytearray:
+        node, world = self._node, self._node.world
+        other = next(each for each in node.cluster if each.node_id == node_id)
+        await asyncio.sleep(node.delay())
+        if not node.alive or node.life != self._life or not other.alive or world.happens(0.03):
+            raise ConnectionError("lost")
+        answering = other.spawn(other.state_request(request))
+        await asyncio.wait([answering], timeout=timeout)
+        if not answering.done() or answering.cancelled() or world.happens(0.03):
+            raise ConnectionError("the answer is lost")
+        await asyncio.sleep(node.delay())
+        return encode_response(answering.result(), version, 7)[4:]
+
+
+class Persister:
+    """The persister of a broker. It may fail, and hears of failed writes that may be in the log all the same."""
+
+    def __init__(self, persister: SharePersister, node: "ShareNode") -> None:
+        self._persister = persister
+        self._node = node
+        self.read = persister.read
+
+    async def write(self, group: str, topic_id: UUID, partition: int, **state: Any) -> None:
+        world = self._node.world
+        try:
+            if world.happens(0.03):
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator cannot be reached")
+            await self._persister.write(group, topic_id, partition, **state)
+            if world.happens(0.02):
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the last answer was lost")
+        except (KafkaError, asyncio.CancelledError) as error:
+            if not isinstance(error, KafkaError) or error.code in _IN_DOUBT:
+                self._node.write_in_doubt(partition)
+            raise
+
+
+class DeadLetters:
+    """The topic of dead letters, which is slow sometimes."""
+
+    def __init__(self, node: "ShareNode") -> None:
+        self._node = node
+
+    async def write(self, place: Place, replica: object, undeliverable: Sequence[Undeliverable]) -> Letters:
+        await asyncio.sleep(self._node.delay())
+        self._node.rules.dead_letters(place.partition, undeliverable)
+        return Letters("dlq.work", sum(each.last - each.first + 1 for each in undeliverable), 0, None)
+
+
+class ShareNode:
+    """A broker.
+
+    Args:
+        world: its clock and random numbers.
+        node_id: its number.
+        config: its configuration.
+        group_config: that of the group.
+        state: the partitions of ``__share_group_state``.
+        offsets: those of ``__consumer_offsets``.
+        data: the logs of the topic.
+        rules: hear of what is delivered.
+
+    Attributes:
+        cluster: all brokers.
+        alive: whether its process runs.
+        life: the number of its restarts.
+        ahead: seconds by which its monotonic clock is ahead of the world's.
+        wall_ahead: and its time of day.
+        plan: the moments at which it will die, and at which of their occurrences.
+        died: called when it is dead.
+        gone: when the last session of each member has ended.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        node_id: int,
+        config: Config,
+        group_config: Mapping[str, str],
+        state: "Sequence[CoordinatorPartition[Role]]",
+        offsets: "Sequence[CoordinatorPartition[Role]]",
+        data: Sequence[DataLog],
+        rules: ShareRules,
+    ) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.rules = rules
+        self.cluster: Sequence[ShareNode] = ()
+        self.alive = False
+        self.life = 0
+        self.ahead = self.wall_ahead = 0.0
+        self.plan: dict[str, int] = {}
+        self.died: Callable[[ShareNode], None] = lambda node: None
+        self.gone: dict[str, float] = {}
+        self._config = config
+        self._state, self._offsets, self._data = state, offsets, data
+        image = Image(cluster_id="sim", controller_id=1).apply(GroupConfigured(GROUP, group_config))
+        self._cluster_image: Any = SimpleNamespace(image=image, may_serve=lambda: True)
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def start(self) -> None:
+        """Start; only the logs of coordinators are left of an earlier life."""
+        self.world.note("node %d starts", self.node_id)
+        self.alive = True
+        self.gone = {}
+        self.state = Role(self, SHARE_GROUPS_TOPIC, self._state)
+        self.offsets = Role(self, OFFSETS_TOPIC, self._offsets)
+        self.replicas = [DataReplica(log) for log in self._data]
+        clock = self.clock = NodeClock(self)
+        self.shares = ShareCoordinator(
+            self._config,
+            Port(self.state),
+            lambda topic_id, partition: topic_id.bytes == TOPIC_ID and partition < len(self._data),
+            lambda index, offset: self._state[index].delete_before(offset),
+            now=clock.now,
+            wall_ms=clock.wall_ms,
+            scheduler=clock,
+        )
+        # It asks for the leader, and has all partitions: the topic exists.
+        topic: Any = SimpleNamespace(leader=self._state_leader)
+        self.persister = SharePersister(self.node_id, self.shares, topic, Peers(self), 3.0)
+        catalog = TopicCatalog(lambda topic: topic.partitions, lambda hashes: sum(hashes.values()))
+        catalog.update([Topic(TOPIC_ID, TOPIC, len(self._data), ())])
+        self.groups = ShareGroups(
+            self._config,
+            Port(self.offsets),
+            catalog,
+            self.persister,
+            lambda group_id: False,
+            self._event,
+            now=clock.now,
+            wall_ms=clock.wall_ms,
+            scheduler=clock,
+        )
+        replicas: Any = SimpleNamespace(find=self._find)
+        dead_letters: Any = DeadLetters(self)
+        slicer: Any = AtOnce()
+        self.queues = SharePartitions(
+            self._config,
+            self._cluster_image,
+            replicas,
+            Persister(self.persister, self),
+            dead_letters,
+            slicer,
+            clock,
+            self._event,
+        )
+
+    def kill(self, *, power: bool) -> None:
+        """Die at once, at any point; `power`: with the whole machine."""
+        if not self.alive:
+            return
+        self.world.note("node %d dies%s", self.node_id, " with its machine" if power else "")
+        self.alive = False
+        self.life += 1
+        for role in (self.state, self.offsets):
+            for partition in role.partitions:
+                partition.broker_died(role, power)
+        for replica in self.replicas:
+            replica.resign()
+        for task in list(self._tasks):
+            task.cancel()
+        for closing in (self.queues.close(), self.groups.close(), self.shares.close()):
+            asyncio.get_running_loop().create_task(closing)
+        self.died(self)
+
+    def moment(self, name: str) -> None:
+        """A moment at which the broker may die; if it does, then in an iteration of its own, as processes do."""
+        if name in self.plan and self.world.faults:
+            self.plan[name] -= 1
+            if self.plan[name] <= 0:
+                del self.plan[name]
+                self.world.after(0.0, lambda: self.kill(power=self.world.chance.random() < 0.4))
+
+    def delay(self) -> float:
+        """Seconds that a message takes."""
+        world = self.world
+        return world.between(0.2, 3.0) if world.happens(0.03) else world.between(0.0005, 0.01)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run something until it ends, or the broker dies."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
+        return task
+
+    # Leaders
+
+    def lead(self, role: Role, partition: "CoordinatorPartition[Role]", epoch: int) -> None:
+        """Learn that it leads a partition of a coordinator's topic, if that is still true."""
+        index = partition.index
+        if role.alive and epoch > role.epochs.get(index, -1):
+            role.epochs[index] = epoch
+            if role.leads(index) and partition.open():
+                self.world.note("node %d loads %s-%d, epoch %d", self.node_id, role.topic, index, epoch)
+                runtime = self.shares.runtime if role is self.state else self.groups.runtime
+                self.spawn(runtime.load(index, epoch))
+
+    def resign(self, role: Role, index: int, epoch: int) -> None:
+        """Learn that another broker leads it since `epoch`."""
+        if role.alive and role.epochs.get(index, -1) < epoch:
+            (self.shares.runtime if role is self.state else self.groups.runtime).unload(index)
+
+    def lead_data(self, life: int, index: int, epoch: int) -> None:
+        """Learn that it leads a partition of the topic."""
+        if self.alive and self.life == life and epoch > self.replicas[index].leader_epoch:
+            self.replicas[index].lead(epoch)
+            self._data_changed(index)
+
+    def resign_data(self, life: int, index: int, epoch: int) -> None:
+        """Learn that another broker leads it since `epoch`."""
+        if self.alive and self.life == life and self.replicas[index].leader_epoch < epoch:
+            self.replicas[index].resign()
+            self._data_changed(index)
+
+    def _data_changed(self, index: int) -> None:
+        info = PartitionInfo(leader=-1, leader_epoch=0, replicas=(1, 2), isr=(1, 2))
+        self.queues.image_changed(self._cluster_image.image, [PartitionChanged(TOPIC, index, info)])
+
+    def _find(self, topic: str, partition: int) -> DataReplica:
+        replica = self.replicas[partition]
+        if replica.leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica
+
+    def _state_leader(self, partition: int) -> int:
+        if self.world.happens(0.03):
+            return self.world.chance.choice(self.cluster).node_id
+        leader = self._state[partition].leader
+        return leader.node.node_id if leader is not None and leader.alive else -1
+
+    # Requests
+
+    async def state_request(self, request: Request) -> Response:
+        """Handle a request of another broker about the state of share partitions."""
+        services = SimpleNamespace(cluster=self._cluster_image, shares=self.shares, slicer=AtOnce())
+        context: Any = SimpleNamespace(services=services, allows_on_cluster=lambda operation: True, peer=None)
+        route = next(each for each in state_handlers.ROUTES if each.key == request.API_KEY)
+        handled = route.handler(context, request)
+        response = await handled if isinstance(handled, Awaitable) else handled
+        assert response is not None
+        return response
+
+    async def heartbeat(self, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
+        """ShareGroupHeartbeat."""
+        return await self.groups.heartbeat(request, _CALLER)
+
+    async def fetch(
+        self, connection: Connection, epoch: int, added: Sequence[int], forgotten: Sequence[int], wanted: dict[str, Any]
+    ) -> dict[int, Delivery | KafkaError]:
+        """ShareFetch of partitions of the topic.
+
+        Raises:
+            KafkaError: the session.
+        """
+        member, queues = connection.member, self.queues
+        add, forget = [Where(TOPIC_ID, index) for index in added], [Where(TOPIC_ID, index) for index in forgotten]
+        if epoch == FINAL_EPOCH:
+            queues.end(queues.sessions.find(GROUP, member, epoch))
+            return {}
+        if epoch == INITIAL_EPOCH:
+            session = queues.begin(GROUP, Member(member, "worker", "/127.0.0.1"), add)
+
+            def end() -> None:
+                queues.end(session)
+
+            def ended() -> None:
+                connection.ended.pop(end, None)
+                self.gone[member] = self.world.now
+
+            connection.ended[end] = None
+            session.ended = ended
+        else:
+            session = queues.sessions.find(GROUP, member, epoch)
+            queues.sessions.update(session, add, forget)
+        session.rotate()
+        places = {where: place(where.partition) for where in session.partitions}
+        asked = Wanted(
+            member,
+            gone=lambda: session.closed,
+            client=Account(),
+            **wanted,
+        )
+        found = await queues.fetch(session, places, asked, 0.5)
+        return {where.partition: each for where, each in found.items() if each is not None}
+
+    async def acknowledge(self, member: str, index: int, batches: Sequence[Acknowledged]) -> None:
+        """ShareAcknowledge of a partition.
+
+        Raises:
+            KafkaError: it has no effect.
+        """
+        await self.queues.acknowledge(member, place(index), batches)
+
+    # What is checked
+
+    def write_in_doubt(self, partition: int) -> None:
+        """A write of a share partition has failed, and may be in the log all the same."""
+        for hosted in self.queues.hosted:
+            if hosted.place.partition == partition:
+                self.rules.leaders[hosted].in_doubt = True
+
+    def differences(self, role: Role, index: int, data: bytes) -> Iterator[str]:
+        """How its machines of a partition differ from a replay of the partition's log."""
+        replay: ShareReplay | ShareGroupReplay
+        if role is self.state:
+            replay = self.shares.replay(_corrupt, 0)
+            _feed(replay, data)
+            found: dict[str, Any] = {key.name: machine.snapshot for key, (machine, _) in replay.found.items()}
+            home: Any = self.shares.runtime.partitions.get(index)
+        else:
+            replay = self.groups.replay(_corrupt, 0)
+            _feed(replay, data)
+            found = {name: _group_state(machine) for name, machine in replay.groups.items() if not machine.gone}
+            home = self.groups.runtime.partitions.get(index)
+        if home is None or home.loading or any(each.append is not None for each in home.hosted.values()):
+            return
+        memory = {
+            name: hosted.machine.snapshot if role is self.state else _group_state(hosted.machine)
+            for name, hosted in home.hosted.items()
+            if not hosted.machine.gone
+        }
+        if memory != found:
+            yield f"{role.topic}-{index}: memory is {memory}, the log says {found}"
+
+    def stored(self, index: int) -> ShareState | None:
+        """The state of a share partition that its coordinator has on this broker."""
+        key = ShareKey(GROUP, UUID(bytes=TOPIC_ID), index)
+        home = self.shares.runtime.partitions.get(self.shares.runtime.partition_for(key.name))
+        hosted = None if home is None or home.loading else home.hosted.get(key.name)
+        if hosted is None or hosted.machine.snapshot is None or hosted.append is not None:
+            return None
+        snapshot = hosted.machine.snapshot
+        return ShareState(
+            snapshot.state_epoch, snapshot.start_offset, snapshot.delivery_complete_count, snapshot.batches
+        )
+
+    def _event(self, group_id: str, event: GroupEvent) -> None:
+        self.world.note("node %d: %s of %s: %s", self.node_id, event.type, group_id, event)
+
+
+def place(index: int) -> Place:
+    """A share partition."""
+    return Place(GROUP, TOPIC, TOPIC_ID, index)
+
+
+def states_of(hosted: HostedPartition, stored: ShareState) -> tuple[dict[int, tuple[int, int]], ...]:
+    """State and delivery count of each record of a share partition: in memory, and as the next leader would begin."""
+    machine = hosted.machine
+    later = SharePartition(stored, machine.start_offset, Limits(), Totals())
+    return tuple(
+        {
+            offset: each.written
+            for each in one._ranges
+            for offset in range(max(each.first, machine.start_offset), each.last + 1)
+            if each.written != (State.AVAILABLE, 0)
+        }
+        for one in (machine, later)
+    )
+
+
+def _group_state(group: Any) -> tuple[Any, ...]:
+    """What is in the log of a share group."""
+    return (
+        group.epoch,
+        group.metadata_hash,
+        group.assignment_epoch,
+        group.members,
+        group.targets,
+        group.initializing,
+        group.initialized,
+    )
+
+
+def _feed(replay: Any, data: bytes) -> None:
+    for _ in replay.feed(data):
+        pass
+
+
+def _corrupt(offset: int, reason: str) -> None:
+    raise AssertionError(f"record {offset}: {reason}")
