@@ -51,6 +51,7 @@ FIELDS: Final = {
     "heard_ago_ms": "the time since the last request of the member",
     "positions": "topic, partition and committed offset of its first partitions when it was gone; -1 for none",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
+    "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
     "timeout_ms": "the rebalance timeout of the member",
     "waited_ms": "for how long the group waited",
@@ -1442,12 +1443,31 @@ class ShareWindowBlocked(ShareRecords):
 # Offsets
 
 
+#: What one client does within so many milliseconds is told once.
+_ONE_ACTION_MS: Final = 300_000
+
+
 @event("offsets_altered")
 class OffsetsAltered(ByClient):
     """A client that is not a member committed or deleted offsets."""
 
     offsets: int
     changes: tuple[OffsetChange, ...] | None = None
+    #: How many events it is made of, if there are several.
+    times: int | None = _not_recorded()
+
+    def follows(self, before: "OffsetsAltered") -> bool:
+        """Whether the same client did this within some minutes after another event of this type."""
+        return self.by_client == before.by_client and self.time - before.time <= _ONE_ACTION_MS
+
+    def with_later(self, later: "OffsetsAltered") -> Self:
+        """This event, and a later one of the same client, as one."""
+        changes = {(each.topic, each.partition): each for each in self.changes or ()}
+        for each in later.changes or ():
+            key = each.topic, each.partition
+            changes[key] = each._replace(before=changes[key].before) if key in changes else each
+        offsets = max(len(changes), self.offsets, later.offsets)
+        return self.changed(offsets=offsets, changes=tuple(changes.values()), times=(self.times or 1) + 1)
 
     def sentence(self) -> Told:
         changes = self.changes or ()
@@ -1458,6 +1478,7 @@ class OffsetsAltered(ByClient):
         done = [_changed_offset(each) for each in changes[:MAX_NAMED]]
         if done and self.offsets > len(done):
             done.append(f"{self.offsets - len(done)} more")
+        text += f" in {self.times} requests" if self.times else ""
         return Told(f"{text}: {', '.join(done)}." if done else f"{text}.", self._remedy())
 
     def _remedy(self) -> str | None:
@@ -1490,6 +1511,35 @@ def _changed_offset(change: OffsetChange) -> str:
     if before == after:
         return f"{name} to {after}, as before"
     return f"{name} {'back' if after < before else 'forward'} from {before} to {after}"
+
+
+@event("commits_refused")
+class CommitsRefused(MemberEvent):
+    """Several commits of a client were refused one after the other."""
+
+    error: str
+    commits: int
+    sent: int
+
+    def sentence(self) -> Told:
+        text = f"{words.count(self.commits, 'commit')} of {self.name} in a row {words.were(self.commits)} refused"
+        if self.error in ("ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"):
+            what = "generation" if self.error == "ILLEGAL_GENERATION" else "member epoch"
+            return Told(
+                f"{text} ({self.error}): the last one was for {what} {self.sent}, and the group had {self.generation}.",
+                "It commits for an assignment that is over, so that others read its records again: commit before"
+                " partitions are revoked, in the rebalance listener, and from the program's only consumer.",
+            )
+        if self.error in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
+            return Told(
+                f"{text} ({self.error}): it is not a member of the group any more, and does not know it.",
+                "Others read its records again. See above why it is gone; it joins again at its next poll.",
+            )
+        return Told(f"{text} ({self.error}).")
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "error": self.error, "commits": self.commits}
+        return self._line("warning", "commits are refused again and again", **pairs)
 
 
 @event("offsets_expired")

@@ -115,6 +115,8 @@ class Present:
         lags: the records after the committed offset of each partition that has one.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
         empty: topics that have no record.
+        outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
+            of the log.
     """
 
     group: str
@@ -123,6 +125,7 @@ class Present:
     lags: Mapping[Partition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
+    outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
 
 
 def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
@@ -158,6 +161,7 @@ def _of_present(present: Present) -> list[Diagnosis]:
     diagnoses: list[Diagnosis] = []
     group, readers = present.group, present.readers
     behind = sum(present.lags.values())
+    diagnoses += _outside(present)
     if not readers:
         if behind and present.state == "Empty":
             text = f"{group} has no members, and {words.count(behind, 'record')} to read."
@@ -187,6 +191,33 @@ def _of_present(present: Present) -> list[Diagnosis]:
         text += f" {words.count(partitions, 'partition')}."
         remedy = f"Start {words.count(partitions, 'member')} at most, or give the topics more partitions."
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
+    return diagnoses
+
+
+def _outside(present: Present) -> list[Diagnosis]:
+    """Committed offsets outside of their logs: a member that starts there starts at its auto.offset.reset."""
+    diagnoses = []
+    for (topic, partition), (committed, start, end) in sorted(present.outside.items())[:_MOST]:
+        where = f"{topic}-{partition}"
+        if committed < start:
+            text = f"The committed offset of {where} is {committed}, and its log begins at {start}:"
+            text += (
+                f" {words.count(start - committed, 'record')} {words.were(start - committed)} deleted before the group"
+            )
+            text += " committed them."
+            remedy = (
+                "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far"
+            )
+            remedy += " behind. A member that starts there starts at its auto.offset.reset: latest skips all records."
+        else:
+            text = (
+                f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record."
+            )
+            remedy = (
+                "The topic was probably created again, or its end was lost. A member that starts there starts at its"
+            )
+            remedy += " auto.offset.reset: latest skips all records."
+        diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, CERTAIN, remedy=remedy))
     return diagnoses
 
 

@@ -19,6 +19,7 @@ from barnabas_explain.catalog import (
     NOT_RECORDED,
     AssignorFailed,
     Caused,
+    CommitsRefused,
     Departure,
     EpochBumped,
     GroupDeleted,
@@ -163,6 +164,7 @@ def explain(
         each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
     everything = list(events)
+    everything = [*_together(everything)]
     names = colliding(everything)
     given = everything
     if names:
@@ -214,6 +216,22 @@ def explain(
 
 #: The findings that have caused several rebalances, and are told once.
 _LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
+
+
+def _together(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
+    """The events, with those about offsets that one client has set or deleted one after the other as one of them."""
+    last: OffsetsAltered | None = None
+    for event in events:
+        if last is not None and isinstance(event, OffsetsAltered) and event.follows(last):
+            last = last.with_later(event)
+            continue
+        if last is not None:
+            yield last
+        last = event if isinstance(event, OffsetsAltered) else None
+        if last is None:
+            yield event
+    if last is not None:
+        yield last
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -568,6 +586,7 @@ _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgra
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
     MemberDisconnected,
+    CommitsRefused,
     OffsetsAltered,
     OffsetsExpired,
     OffsetsUnstable,
@@ -965,9 +984,11 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     out = [f"{words.capital(', '.join(took))}; {count(members, 'member')}." if took else f"{count(members, 'member')}."]
     remedy = None
     slow = [late for event in rebalance.of(JoinPhaseOver) for late in event.joined_after or ()]
-    if slow and slow[0].after_ms > _SLOW_MS and not rebalance.of(MemberJoined):
+    new = {event.member.member_id for event in rebalance.of(MemberJoined)}
+    if slow and slow[0].after_ms > _SLOW_MS and slow[0].member.member_id not in new:
         name, after = slow[0].member.name, ms(slow[0].after_ms)
-        remedy = "A member rejoins at its next poll: reduce the work between two polls (max.poll.records)"
+        remedy = "A member rejoins at its next poll, when its rebalance listener has revoked its partitions: reduce the"
+        remedy += " work between two polls (max.poll.records), and in the listener"
         if members == 1:
             out.append(f"{name} rejoined after {after}.")
         else:

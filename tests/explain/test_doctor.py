@@ -72,6 +72,19 @@ def test_nothing_is_wrong_with(group: Present) -> None:
             "1 of 3 members have no partition: there are 2 partitions.",
         ),
         (
+            present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 15, 20)}),
+            "offset_out_of_range",
+            "sick",
+            "The committed offset of t-0 is 3, and its log begins at 15: 12 records were deleted before the group"
+            " committed them.",
+        ),
+        (
+            present(state="Empty", outside={("t", 0): (30, 0, 20)}),
+            "offset_out_of_range",
+            "sick",
+            "The committed offset of t-0 is 30, and its log ends at 20: there is no such record.",
+        ),
+        (
             present(reader(1, ("t",), (0, 1)), reader(2, ("u",), (0, 1))),
             "different_subscriptions",
             "sick",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    CommitsRefused,
     GroupDeleted,
     GroupEmpty,
     GroupEvent,
@@ -70,7 +71,7 @@ def rebalance(
     ]
 
 
-ADMIN = {"client_id": "admin", "host": "/10.0.0.7", "principal": "User:alice"}
+ADMIN: dict[str, Any] = {"client_id": "admin", "host": "/10.0.0.7", "principal": "User:alice"}
 
 
 def changed(partition: int, before: int | None, after: int | None) -> dict[str, Any]:
@@ -149,6 +150,18 @@ def only(events: list[EventRecord]) -> Explanation:
             {**ADMIN, "offsets": 1, "changes": [changed(0, 500, None)]},
             "The client admin (10.0.0.7, User:alice), which is not a member, deleted 1 committed offset of the group:"
             " t-0, which was 500.",
+        ),
+        (
+            CommitsRefused,
+            {**member(1), "error": "ILLEGAL_GENERATION", "commits": 3, "sent": 0},
+            "3 commits of c1 (h) in a row were refused (ILLEGAL_GENERATION): the last one was for generation 0, and the"
+            " group had 1.",
+        ),
+        (
+            CommitsRefused,
+            {**member(1), "error": "UNKNOWN_MEMBER_ID", "commits": 3, "sent": 0},
+            "3 commits of c1 (h) in a row were refused (UNKNOWN_MEMBER_ID): it is not a member of the group any more,"
+            " and does not know it.",
         ),
         (OffsetsAltered, {"offsets": 1}, "A client, which is not a member, set 1 committed offset of the group."),
         (OffsetsExpired, {"offsets": 1, "keys": [["t", 0]]}, "1 offset (t-0) expired."),
@@ -406,3 +419,29 @@ def test_members_that_join_again_after_their_coordinator_has_moved_are_one_expla
         "Generation 2: c9 (h) joined.",
     ]
     assert len(explain(read(events[:10]))) == 4, "it has not come back"
+
+
+def test_what_one_client_does_to_offsets_one_after_the_other_is_one_explanation() -> None:
+    done = [
+        event(OffsetsAltered, at=at * 1_000, **ADMIN, offsets=1, changes=[changed(0, before, after)])
+        for at, (before, after) in enumerate([(20, 5), (5, 6), (6, 7)])
+    ]
+    told = only(done)
+    assert told.text == (
+        "The client admin (10.0.0.7, User:alice), which is not a member, set 1 committed offset of the group in 3"
+        " requests: t-0 back from 20 to 7."
+    )
+    assert told.remedy is not None
+    assert "--to-offset 20" in told.remedy
+    assert len(explain(read([done[0], {**done[1], "client_id": "another"}]))) == 2
+    assert len(explain(read([done[0], {**done[1], "time": 400_000}]))) == 2
+
+
+def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> None:
+    late = ({**member(2), "after_ms": 7_000}, {**member(1), "after_ms": 3})
+    found = only(rebalance(MemberJoined, count=2, late=late))
+    assert found.details[1] == "c2 (h) was the last to rejoin, after 7 s; the other member waited."
+    assert found.remedy is not None
+    assert "rebalance listener" in found.remedy
+    new = ({**member(1), "after_ms": 7_000},)
+    assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]

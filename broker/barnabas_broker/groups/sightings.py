@@ -104,6 +104,7 @@ class MemberConnection:
     __slots__ = (
         "_altered",
         "_closed",
+        "_refused",
         "_used",
         "client",
         "client_id",
@@ -129,6 +130,19 @@ class MemberConnection:
         self.gone: dict[str, Gone] = {}
         #: The last groups to which it has committed without being a member.
         self._altered: tuple[str, ...] = ()
+        #: The group, error and number of the last commits, if they were refused one after the other.
+        self._refused: tuple[str, int, int] | None = None
+
+    def commit_refused(self, group_id: str, code: int) -> int | None:
+        """A commit was refused; returns how many were so in a row, if that is to be reported: 3, 30, 300 and so on."""
+        group, error, number = self._refused or (group_id, code, 0)
+        number = number + 1 if (group, error) == (group_id, code) else 1
+        self._refused = group_id, code, number
+        return number if str(number).rstrip("0") == "3" else None
+
+    def commit_accepted(self) -> None:
+        """A commit was not refused."""
+        self._refused = None
 
     def alters(self, group_id: str) -> bool:
         """The client commits to a group of which it is not a member; returns whether it does so for the first time.

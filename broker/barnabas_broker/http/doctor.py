@@ -25,9 +25,15 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     group = hosted.group
     name = group.group_id
     lags: dict[Partition, int] = {}
+    outside: dict[Partition, tuple[int, int, int]] = {}
     for number, position in enumerate(view.positions(image, hosted), 1):
         if position.lag:
             lags[position.topic, position.partition] = position.lag
+        log, committed = view.log(position.topic, position.partition), position.committed
+        if log is not None and committed is not None:
+            start, end = log.log_start_offset, log.log_end_offset
+            if not start <= committed.offset <= end:
+                outside[position.topic, position.partition] = committed.offset, start, end
         if number % PIECE == 0:
             yield
     events = view.history.recent(name)
@@ -39,6 +45,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         group.generation,
         len(group.members),
         bool(lags),
+        len(outside),
         flapping,
         now // 60_000,
     )
@@ -52,7 +59,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     topics = {topic for reader in readers for topic in reader.topics}
     counts = {topic: len(image.topics[topic].partitions) for topic in topics if topic in image.topics}
     empty = frozenset(topic for topic, count in counts.items() if _is_empty(view, topic, count))
-    present = Present(name, group.state.value, readers, lags, counts, empty)
+    present = Present(name, group.state.value, readers, lags, counts, empty, outside)
     diagnoses = diagnose(present, events, now, now - SINCE_MS)
     view.diagnoses.put(name, version, _with_score(view, name, diagnoses, flapping=flapping))
 

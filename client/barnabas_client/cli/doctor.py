@@ -84,6 +84,19 @@ async def _present(admin: Admin, view: GroupView) -> Present:
     ends = (
         await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), raise_errors=False) if partitions else {}
     )
+    committed = {
+        row.partition: (row.committed, row.end)
+        for row in view.rows
+        if row.partition is not None and row.committed is not None and row.end is not None
+    }
+    starts = (
+        await admin.list_offsets(dict.fromkeys(committed, OffsetSpec.EARLIEST), raise_errors=False) if committed else {}
+    )
+    outside = {
+        (tp.topic, tp.partition): (committed[tp][0], one.offset, committed[tp][1])
+        for tp, one in starts.items()
+        if one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
+    }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     return Present(
         group=view.group.group_id,
@@ -103,6 +116,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         },
         topics=counts,
         empty=frozenset(name for name in counts if name not in written),
+        outside=outside,
     )
 
 

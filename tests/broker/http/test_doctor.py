@@ -39,6 +39,18 @@ async def test_records_that_nobody_reads(start_broker: StartBroker, http: Http) 
     await wire.close()
 
 
+async def test_committed_offsets_outside_of_their_logs(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    wire = await Wire.connect(broker.port)
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    await commit(wire, "billing", "t", {0: 9})
+    (found,) = await findings(broker, http, "billing")
+    assert (found["kind"], found["severity"]) == ("offset_out_of_range", "sick")
+    assert found["text"] == "The committed offset of t-0 is 9, and its log ends at 5: there is no such record."
+    await wire.close()
+
+
 async def test_what_has_happened_to_members(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     wires = [await Wire.connect(broker.port) for _ in range(2)]

@@ -176,6 +176,8 @@ class OffsetService:
         if not records:
             return response
         hosted.sightings.committed(request.member_id, hosted_groups.now())
+        if caller.connection is not None:
+            caller.connection.commit_accepted()
         if new:
             hosted_groups.keep(hosted)
         if commits[0][2].sequence != hosted_groups.last_sequence:

@@ -93,7 +93,8 @@ from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import GroupDeleted, GroupEvent, SubscriptionChanged, TopicChanged
+from barnabas_explain.catalog import CommitsRefused, GroupDeleted, GroupEvent, SubscriptionChanged, TopicChanged
+from barnabas_explain.members import Member
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
@@ -325,6 +326,17 @@ class GroupCoordinator:
             seen = GroupRequest(request, caller, self._hosted_groups.wall_ms())
             seen.refused(code)
             self.requests.add(request.group_id, seen, hosted.group.generation)
+            commits = None if caller.connection is None else caller.connection.commit_refused(request.group_id, code)
+            if commits is not None:
+                member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
+                event = CommitsRefused(
+                    generation=hosted.group.generation,
+                    member=member,
+                    error=code.name,
+                    commits=commits,
+                    sent=request.generation_id_or_member_epoch,
+                )
+                self._hosted_groups.publish(request.group_id, event)
 
     # JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 

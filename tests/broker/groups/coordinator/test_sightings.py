@@ -5,6 +5,7 @@ from typing import Any
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import (
+    CommitsRefused,
     MemberDisconnected,
     MemberEvent,
     MemberExpired,
@@ -185,3 +186,25 @@ async def test_the_last_event_of_a_member_has_the_offsets_of_its_partitions() ->
     await again.join()
     await service.after(20)
     assert newest(service, MemberExpired)["positions"] == (Position("t", 0, 42),)
+
+
+async def test_commits_that_are_refused_one_after_the_other_are_an_event() -> None:
+    one = await program()
+    service = one.service
+
+    async def commit(generation: int) -> None:
+        await service.ask(
+            service.commit(1, member_id=one.member_id, generation=generation, caller=one.caller, version=8), 8
+        )
+
+    for generation in (0, 0, one.generation, 0, 0):
+        await commit(generation)
+    assert service.events_of(CommitsRefused) == []
+    for _ in range(2):
+        await commit(0)
+    (refused,) = service.events_of(CommitsRefused)
+    assert (refused.error, refused.commits, refused.sent) == ("ILLEGAL_GENERATION", 3, 0)
+    assert refused.member.member_id == one.member_id
+    for _ in range(26):
+        await commit(0)
+    assert [event.commits for event in service.events_of(CommitsRefused)] == [3, 30]
