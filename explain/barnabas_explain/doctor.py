@@ -47,6 +47,9 @@ STORM: Final = "storm"
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
 OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
+#: A partition is hot if there are so many records that are not consumed, and it has this part of them.
+_MANY_RECORDS: Final = 1_000
+_NEARLY_ALL: Final = 0.9
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
 
@@ -115,6 +118,7 @@ class Present:
         lags: the records after the committed offset of each partition that has one.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
         empty: topics that have no record.
+        waits: sentences about transactions that have been open for long, and keep ``read_committed`` members waiting.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
     """
@@ -126,6 +130,7 @@ class Present:
     topics: Mapping[str, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
+    waits: Sequence[str] = ()
 
 
 def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
@@ -162,6 +167,12 @@ def _of_present(present: Present) -> list[Diagnosis]:
     group, readers = present.group, present.readers
     behind = sum(present.lags.values())
     diagnoses += _outside(present)
+    for wait in present.waits[:_MOST]:
+        remedy = (
+            "Start its producer again: with the same transactional.id it ends the transaction at once. Otherwise it is"
+        )
+        remedy += " aborted after its transaction.timeout.ms. Members that are not read_committed do not wait."
+        diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=remedy))
     if not readers:
         if behind and present.state == "Empty":
             text = f"{group} has no members, and {words.count(behind, 'record')} to read."
@@ -183,6 +194,7 @@ def _of_present(present: Present) -> list[Diagnosis]:
         remedy = "If records should come: look at the producer, and at the name of the topic."
         diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
     diagnoses += _subscriptions(present)
+    diagnoses += _hot_partition(present, behind)
     idle = [reader for reader in readers if not reader.partitions]
     partitions = sum(present.topics.get(topic, 0) for topic in subscribed)
     if idle and present.state == "Stable" and len(readers) > partitions > 0:
@@ -192,6 +204,27 @@ def _of_present(present: Present) -> list[Diagnosis]:
         remedy = f"Start {words.count(partitions, 'member')} at most, or give the topics more partitions."
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
     return diagnoses
+
+
+def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
+    """One partition has nearly all records that are not consumed, though its topic has others."""
+    if behind < _MANY_RECORDS:
+        return []
+    (topic, number), lag = max(present.lags.items(), key=lambda each: each[1])
+    partitions = present.topics.get(topic, 0)
+    others = [each for each in present.lags if each[0] == topic and each[1] != number]
+    if lag < behind * _NEARLY_ALL or not others:
+        return []
+    owner = next((each.member.name for each in present.readers if (topic, number) in each.partitions), "no member")
+    text = (
+        f"{topic}-{number} has {lag:,} of the {behind:,} records that {present.group} has not consumed, and the topic"
+    )
+    text += f" has {partitions} partitions; {owner} owns it."
+    remedy = (
+        "Either most records have keys of this partition: spread them over more keys. Or its member does not get on"
+    )
+    remedy += f" there: look at its log, and whether the offset moves (barnabas groups describe {present.group})."
+    return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=remedy)]
 
 
 def _outside(present: Present) -> list[Diagnosis]:

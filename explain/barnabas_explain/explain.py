@@ -64,8 +64,18 @@ from barnabas_explain.catalog import (
     in_words,
     pauses_in_words,
 )
-from barnabas_explain.findings import CRASH_LOOP, RESTART_LOOP, Finding, Findings, colliding, distinct, find, is_default
-from barnabas_explain.members import Member
+from barnabas_explain.findings import (
+    CRASH_LOOP,
+    RESTART_LOOP,
+    STOPPED,
+    Finding,
+    Findings,
+    colliding,
+    distinct,
+    find,
+    is_default,
+)
+from barnabas_explain.members import MOST_MEMBERS, Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
@@ -703,9 +713,14 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     events = [event for rebalance in rebalances for event in rebalance.events]
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
     told = _of_findings(rebalances, findings)
+    told, stops = _stops(told)
     unexplained = [start for start in starts if all(start not in each.starts for each in told)]
-    counts = _of_counts(unexplained)
+    unexplained = [start for start in unexplained if start not in stops]
+    counts = _of_counts(unexplained, names_all=not stops)
     texts = [(len(each.starts), each.text(len(starts))) for each in told] + counts
+    if stops:
+        members = words.names_of(start.by[0] for start in stops if start.by)
+        texts.append((len(stops), f"{len(stops)} of them because programs were stopped, each once: {members}"))
     parts_told = [text for _, text in sorted(texts, key=lambda each: -each[0])]
     first, last = starts[0], starts[-1]
     seconds = max((last.time - first.time) / 1000, 0.001)
@@ -713,8 +728,14 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         parts_told[MAX_NAMED:] = [count(len(parts_told) - MAX_NAMED, "more member")]
     text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts_told)}."
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
+    remedy: str | None
+    if stops and (heaviest is None or len(heaviest.starts) <= len(stops)):
+        remedy = (
+            "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
+            " number. If these were restarts: with a group.instance.id they cost no rebalance (KIP-345)."
+        )
     # What is known counts for more than a guess by the number of events.
-    if heaviest is not None and 2 * len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
+    elif heaviest is not None and 2 * len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
         remedy = heaviest.finding.remedy
     else:
         remedy = _remedy_of_counts(unexplained, events)
@@ -774,13 +795,30 @@ def _of_findings(rebalances: list[_Rebalance], findings: Findings) -> list[_Stor
     return list(found.values())
 
 
-def _of_counts(starts: list[RebalanceStarted]) -> list[tuple[int, str]]:
-    """How often each member has caused a rebalance of a storm, in words, where nothing more is known."""
+def _stops(told: list[_StormCause]) -> tuple[list[_StormCause], list[RebalanceStarted]]:
+    """The causes without programs that were stopped once, if these are several; and the rebalances because of them."""
+    stopped = [each for each in told if each.finding.kind == STOPPED and len(each.starts) == 1]
+    if len(stopped) < _REPEATED:
+        return told, []
+    return [each for each in told if each not in stopped], [each.starts[0] for each in stopped]
+
+
+def _of_counts(starts: list[RebalanceStarted], *, names_all: bool) -> list[tuple[int, str]]:
+    """How often each member has caused a rebalance of a storm, in words, where nothing more is known.
+
+    Args:
+        starts: of the rebalances.
+        names_all: whether members that have only joined are named, too.
+    """
     causes: Counter[tuple[str, str]] = Counter((_causer(start), start.cause) for start in starts)
     members: Counter[str] = Counter()
     for (name, _), times in causes.items():
         members[name] += times
     parts = []
+    joined = [name for name, weight in members.items() if weight == 1 and causes[name, MemberJoined.type]]
+    if not names_all and len(joined) > 1:
+        parts.append((len(joined), f"{len(joined)} members joined once each"))
+        members = Counter({name: weight for name, weight in members.items() if name not in joined})
     for name, weight in members.most_common():
         how = ", ".join(
             f"{in_words(cause)} {words.times(times)}" for (each, cause), times in causes.most_common() if each == name
@@ -840,6 +878,9 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     explanation = Explanation(started.time, started.generation, head, remedy, events=list(rebalance.events))
     explanation.cause = _finding_of(rebalance, started, findings)
     gone = rebalance.of(MemberGone)
+    unclaimed, own_groups = _unclaimed(rebalance)
+    explanation.details += unclaimed
+    explanation.remedy = own_groups or explanation.remedy
     for part, advice in (
         _others(rebalance, started, findings),
         (_evidence(gone), None),
@@ -969,6 +1010,29 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings
         out.append("No member rejoined in time, so the group waited again.")
         remedy = remedy or "Static members stay in the group while they are away: remove those that will not come back."
     return out, remedy
+
+
+def _unclaimed(rebalance: _Rebalance) -> tuple[list[str], str | None]:
+    """Topics of members that have gone which no member reads any more: the others do not subscribe to them."""
+    gone = {event.member.member_id for event in rebalance.of(Departure)}
+    over = rebalance.of(RebalanceOver)[-1:]
+    moves = [move for event in over for move in event.moves or ()]
+    if not gone or not over or not over[0].members or len(moves) >= MOST_MEMBERS:
+        return [], None
+    gained = {topic for move in moves for topic, numbers in move.gained.items() if numbers}
+    left = sorted({topic for move in moves if move.member.member_id in gone for topic in move.lost} - gained)
+    kept = {topic for move in moves if move.member.member_id not in gone for topic in (*move.gained, *move.lost)}
+    left = [topic for topic in left if topic not in kept]
+    if not left:
+        return [], None
+    who = words.names_of(move.member for move in moves if move.member.member_id in gone)
+    return (
+        [
+            f"No other member took over the partitions of {words.listed(left)} from {who}: the others probably do not"
+            " subscribe to it, and are another program, or another version of it, with the same group.id."
+        ],
+        "Give each program a group.id of its own: each rebalance stops all of them.",
+    )
 
 
 def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:

@@ -37,8 +37,15 @@ HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
         present(state="Empty"),
         present(reader(1), reader(2), reader(3), state="PreparingRebalance"),
         present(reader(1, ("t", "u"), (0,)), reader(2, ("t",), (1,))),
+        present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_000, ("t", 1): 2_000}),
     ],
-    ids=["one that lags", "one without members and records", "one that rebalances", "subscriptions that overlap"],
+    ids=[
+        "one that lags",
+        "one without members and records",
+        "one that rebalances",
+        "subscriptions that overlap",
+        "an even lag",
+    ],
 )
 def test_nothing_is_wrong_with(group: Present) -> None:
     assert told(group) == []
@@ -77,6 +84,19 @@ def test_nothing_is_wrong_with(group: Present) -> None:
             "sick",
             "The committed offset of t-0 is 3, and its log begins at 15: 12 records were deleted before the group"
             " committed them.",
+        ),
+        (
+            present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), lags={("t", 0): 4_980, ("t", 1): 20}),
+            "hot_partition",
+            "odd",
+            "t-0 has 4,980 of the 5,000 records that g has not consumed, and the topic has 2 partitions; c1 (h)"
+            " owns it.",
+        ),
+        (
+            present(reader(1, partitions=(0, 1)), waits=("t-0: read_committed consumers wait.",)),
+            "open_transaction",
+            "sick",
+            "t-0: read_committed consumers wait.",
         ),
         (
             present(state="Empty", outside={("t", 0): (30, 0, 20)}),

@@ -445,3 +445,36 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert "rebalance listener" in found.remedy
     new = ({**member(1), "after_ms": 7_000},)
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
+
+
+def test_a_storm_of_programs_that_come_and_go() -> None:
+    events = []
+    for number in range(1, 6):
+        seen: dict[str, Any] = {
+            "connection": "closed",
+            "joined_ago_ms": 4_000,
+            "closed_by": "client",
+            "closed_ago_ms": 3,
+        }
+        events += rebalance(MemberJoined, by=number) + rebalance(MemberLeft, by=number, **seen)
+    found = only(events)
+    assert found.text.partition(": 10 rebalances")[2] == (
+        " within 1 ms: 5 members joined once each; 5 of them because programs were stopped, each once: c1 (h), c2 (h),"
+        " c3 (h), c4 (h) and c5 (h)."
+    )
+    assert found.remedy is not None
+    assert "an autoscaler" in found.remedy
+
+
+def test_topics_that_no_other_member_takes_over() -> None:
+    lost = {**member(1), "gained": {}, "lost": {"invoices": [0, 1]}}
+    found = only(rebalance(MemberLeft, moves=[lost], count=1))
+    assert found.details[0] == (
+        "No other member took over the partitions of invoices from c1 (h): the others probably do not subscribe to it,"
+        " and are another program, or another version of it, with the same group.id."
+    )
+    assert found.remedy == "Give each program a group.id of its own: each rebalance stops all of them."
+    taken = {**member(2), "gained": {"invoices": [0]}, "lost": {}}
+    assert "took over" not in only(rebalance(MemberLeft, moves=[lost, taken], count=1)).details[0]
+    kept = {**member(1), "gained": {}, "lost": {"invoices": [1]}}
+    assert "took over" not in only(rebalance(MemberRejoined, moves=[kept], count=1)).details[0]

@@ -11,7 +11,7 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output, Style
-from barnabas_client.cli.view import GroupView, look
+from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.history.located import locate
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
@@ -74,6 +74,10 @@ async def _examined(
     return examine(await _present(admin, await look(admin, group)), events, now, since)
 
 
+#: A transaction that has been open for less than this is still at work.
+_LONG_MS: Final = 10_000
+
+
 async def _present(admin: Admin, view: GroupView) -> Present:
     """The group as the doctor sees it."""
     members = view.group.members
@@ -97,6 +101,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         for tp, one in starts.items()
         if one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
+    waits = [f"{each.text}." for each in await waiting(admin, view.rows) if (each.open_ms or 0) > _LONG_MS]
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     return Present(
         group=view.group.group_id,
@@ -117,6 +122,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         topics=counts,
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,
+        waits=waits,
     )
 
 
