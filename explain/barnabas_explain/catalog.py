@@ -1443,7 +1443,7 @@ class ShareWindowBlocked(ShareRecords):
 # Offsets
 
 
-#: What one client does within so many milliseconds is told once.
+#: What one client does within so many milliseconds is one event.
 _ONE_ACTION_MS: Final = 300_000
 
 

@@ -224,7 +224,7 @@ def explain(
     return explanations
 
 
-#: The findings that have caused several rebalances, and are told once.
+#: The findings that have caused several rebalances, and have one explanation.
 _LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
 
 
