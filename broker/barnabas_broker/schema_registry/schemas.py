@@ -120,7 +120,9 @@ def _reference(given: object) -> Reference:
 
 
 def _plain(value: object, *, sort_keys: bool = False) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+    # Not json.dumps, which makes the whole text in one call of C: a thread keeps the interpreter's lock for that long.
+    encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+    return "".join(encoder.iterencode(value))
 
 
 def _parsed(text: str) -> object:

@@ -70,7 +70,8 @@ class SchemasTopic:
         """
         now_ms = self._broker.services.wall_ms()
         replica = self._broker.services.replicas.find(TOPIC, 0)
-        await append_records(replica, [(*change.encode(), (), now_ms) for change in changes], now_ms)
+        records = await asyncio.to_thread(lambda: [(*change.encode(), (), now_ms) for change in changes])
+        await append_records(replica, records, now_ms)
 
 
 def _changes(records: Sequence[Record]) -> list[Change]:

@@ -101,3 +101,13 @@ def test_records_without_a_schema_change_nothing(value: dict[str, object]) -> No
     if change is not None:
         registry.apply(change)
     assert registry.subjects() == []
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_the_text_of_a_schema_is_not_made_in_one_call_of_c(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # For a megabyte such a call takes 30 ms, in which no other thread runs.
+    monkeypatch.setattr("json.encoder.c_make_encoder", None)
+    text = '{"type":"object","properties":{"b":{"type":"integer","minimum":1.5},"a":{"const":null,"title":"\\u00e9"}}}'
+    slow = Schema.of({"schema": text, "schemaType": kind})
+    monkeypatch.setattr("json.encoder.c_make_encoder", lambda *arguments: pytest.fail("in one call"))
+    assert Schema.of({"schema": text, "schemaType": kind}) == slow
