@@ -151,17 +151,6 @@ def open_coordinators(
         security: how this broker logs in to the others.
         clock: the time of groups and transactions.
     """
-    groups = GroupCoordinator(
-        config,
-        CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
-        now=clock.now,
-        wall_ms=clock.wall_ms,
-        loop=clock,
-        new_id=lambda: str(uuid.uuid4()),
-        events=GroupEventsLog(replicas, clock.wall_ms),
-        offload=Offloaded(stack, "assignor"),
-        regexes=regexes,
-    )
     between, own_work = config[INTER_BROKER_LISTENER_NAME], Account()
 
     def address(node_id: int) -> tuple[str, int] | None:
@@ -191,6 +180,17 @@ def open_coordinators(
         return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
 
     peers = BrokerConnections(client_id_of_coordinator(node_id), address, security)
+    groups = GroupCoordinator(
+        config,
+        CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
+        now=clock.now,
+        wall_ms=clock.wall_ms,
+        loop=clock,
+        new_id=lambda: str(uuid.uuid4()),
+        events=GroupEventsLog(replicas, clock.wall_ms, leader, peers),
+        offload=Offloaded(stack, "assignor"),
+        regexes=regexes,
+    )
     transactions = TransactionCoordinator(
         config,
         node_id,

@@ -1,11 +1,21 @@
-"""Requests to the leaders of partitions on other brokers. A shell."""
+"""Requests to the leaders of partitions on other brokers, and appends there. A shell."""
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from barnabas_broker.coordinators.ports import Peers
+from barnabas_protocol.codec import decode_response
+from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from barnabas_protocol.schema import Request
+
+_PRODUCE_VERSION: Final = 9
 
 #: A partition's name.
 N = TypeVar("N")
@@ -51,3 +61,31 @@ class LeaderRequests(Generic[N]):
         for asking, (leader, partitions) in self._asking.items():
             if any(self._leader(each) != leader for each in partitions):
                 asking.cancel()
+
+
+async def append_at(
+    peers: Peers, node_id: int, topic: str, partition: int, batch: bytearray, *, acks: int, timeout: float
+) -> None:
+    """Append a batch to a partition that another broker leads.
+
+    Args:
+        peers: the other brokers.
+        node_id: the leader.
+        topic: its name.
+        partition: of the topic.
+        batch: one record batch.
+        acks: -1 to wait for the replicas in sync, or 1.
+        timeout: seconds.
+
+    Raises:
+        KafkaError: the leader has refused it.
+        DecodeError: its response cannot be read.
+        OSError: it cannot be reached, or does not answer in time.
+    """
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    request = ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=[data])
+    frame = await peers.ask(node_id, request, _PRODUCE_VERSION, timeout)
+    answer = decode_response(ProduceResponse, _PRODUCE_VERSION, frame)
+    code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code)

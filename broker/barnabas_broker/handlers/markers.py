@@ -52,15 +52,15 @@ def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRe
     timeout = services.config[REQUEST_TIMEOUT_MS] / 1000
     now_ms, replicas, groups = services.wall_ms(), services.replicas, services.groups
     refused = services.transactions.refused_markers
-    if _is_broker(context):
+    if from_coordinator(context):
         return (yield from write_markers(replicas, groups, now_ms, request, timeout, refused))
     limit = services.cluster.producer_id_limit(now_ms)
     answer = yield from write_markers(replicas, groups, now_ms, request, timeout, refused, limit)
     return (yield from extended(context, answer, partial(_audit, context, request)))
 
 
-def _is_broker(context: RequestContext) -> bool:
-    """Whether the markers come from the transaction coordinator on another broker, not from an administrator."""
+def from_coordinator(context: RequestContext) -> bool:
+    """Whether a request comes from a coordinator on another broker, not from a client."""
     services, client_id = context.services, context.client_id
     return (
         bool(services.config[CLUSTER_URL])
@@ -70,7 +70,7 @@ def _is_broker(context: RequestContext) -> bool:
 
 
 def client_id_of_coordinator(node_id: int) -> str:
-    """The client id of the transaction coordinator on a broker, at other brokers."""
+    """The client id of the coordinators on a broker, at other brokers."""
     return f"broker-{node_id}-transactions"
 
 

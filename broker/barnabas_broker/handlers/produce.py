@@ -3,6 +3,9 @@
 A batch is checked (:mod:`barnabas_broker.storage.validate`) and appended as it is. With acks=0 there is no response,
 and an error closes the connection (as in Kafka).
 
+Clients write to no internal topic. Other brokers write to ``__group_events``: those that have events of groups whose
+events this broker keeps.
+
 Before a transaction begins on a partition, its coordinator is asked whether the partition belongs to it, and from
 version 12 on to add it (KIP-890). Later batches of the transaction need no question.
 """
@@ -15,6 +18,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.markers import from_coordinator
 from barnabas_broker.handlers.stepwise import Handled, respond
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.replication.durability import DelayedOperation
@@ -30,7 +34,7 @@ from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
-from barnabas_protocol.internal_topics import INTERNAL_TOPICS
+from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -472,7 +476,7 @@ def _append(
         services = context.services
         name = topic if isinstance(topic, str) else topic_name(services.cluster.image, "", topic, by_id=True)
         replica = services.replicas.find(name, answer.index)
-        if name in INTERNAL_TOPICS:
+        if name in INTERNAL_TOPICS and not _may_append_events(context, name):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
@@ -512,6 +516,12 @@ def _append(
     conditions = replica.unacknowledged(info.last_offset, acks_all=acks == -1)
     if conditions:
         delayed.add(conditions, partial(_acknowledge, answer))
+
+
+def _may_append_events(context: RequestContext, topic: str) -> bool:
+    """Whether a topic has group events, and another broker writes them to this one."""
+    # Not in the row of the API, which is for clients: of these, the topic refuses all.
+    return topic == EVENTS_TOPIC and from_coordinator(context) and context.allows_on_cluster(acls.CLUSTER_ACTION)
 
 
 def _acknowledge(answer: PartitionProduceResponse, error: KafkaError | None) -> None:

@@ -1,21 +1,25 @@
 """The logs of coordinators on this broker's replicas.
 
 The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`barnabas_broker.groups.ports` and
-:mod:`barnabas_broker.transactions.ports`, and import nothing of them.
+:mod:`barnabas_broker.transactions.ports`.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from barnabas_broker.coordinators.leader_requests import append_at
+from barnabas_broker.coordinators.ports import Peers
 from barnabas_broker.folded import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.producers import NO_SEQUENCE, Verification
 from barnabas_broker.storage.slices import joined
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
 from barnabas_protocol.wire import Buffer
 
@@ -23,6 +27,9 @@ log = logger("coordinator")
 
 #: Bytes that a replay reads at a time.
 _CHUNK: Final = 1024 * 1024
+#: Batches of events that are on their way to other brokers, and seconds that one of them may take.
+_MOST_SENDING: Final = 16
+_SEND_SECONDS: Final = 5.0
 #: What a producer causes, not the log.
 _REFUSALS: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
 
@@ -147,23 +154,56 @@ class CoordinatorTopicLog:
 
 
 class GroupEventsLog:
-    """Appends group events to ``__group_events``. An event that cannot be written is dropped.
+    """Appends group events to ``__group_events``, here or on the leader of the partition. An event that cannot be
+    written is dropped.
+
+    The coordinator of a group mostly leads the partition of its events. A broker that delivers records of a share group
+    has events of it, too, and coordinates it only by chance.
 
     Args:
         replicas: the replicas on this broker.
         wall_ms: the time of day, in ms.
+        leader: the node id of a partition's leader, by the cluster image.
+        peers: the other brokers.
     """
 
-    def __init__(self, replicas: ReplicaManager, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        wall_ms: Callable[[], int],
+        leader: Callable[[TopicPartition], int | None],
+        peers: Peers,
+    ) -> None:
         self._replicas = replicas
         self._wall_ms = wall_ms
+        self._leader = leader
+        self._peers = peers
+        #: The batches that are on their way.
+        self._sending: set[asyncio.Task[None]] = set()
 
     def append(self, partition: int, batch: bytearray) -> None:
         """Append a batch of events."""
         try:
             self._replicas.find(EVENTS_TOPIC, partition).append(batch, self._wall_ms(), internal=True)
         except KafkaError as error:
-            log.debug("group events dropped", partition=partition, error=error.code.name)
+            leader = self._leader(TopicPartition(EVENTS_TOPIC, partition))
+            if leader in (None, -1, self._replicas.node_id) or len(self._sending) >= _MOST_SENDING:
+                _dropped(partition, error)
+                return
+            sending = asyncio.get_running_loop().create_task(self._send(leader or 0, partition, batch))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+
+    async def _send(self, leader: int, partition: int, batch: bytearray) -> None:
+        try:
+            await append_at(self._peers, leader, EVENTS_TOPIC, partition, batch, acks=1, timeout=_SEND_SECONDS)
+        except (KafkaError, DecodeError, OSError) as error:
+            _dropped(partition, error)
+
+
+def _dropped(partition: int, error: Exception) -> None:
+    reason = error.code.name if isinstance(error, KafkaError) else str(error) or type(error).__name__
+    log.debug("group events dropped", partition=partition, reason=reason)
 
 
 class TransactionEventsLog:

@@ -23,6 +23,7 @@ from barnabas_broker.config.keys import (
     MAX_MESSAGE_BYTES,
     MESSAGE_MAX_DECOMPRESSED_BYTES,
 )
+from barnabas_broker.coordinators.leader_requests import append_at
 from barnabas_broker.coordinators.ports import Peers
 from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import Reason, Undeliverable
@@ -31,14 +32,7 @@ from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.share_partitions.incidents import Letters, Place
 from barnabas_broker.storage.slices import joined
-from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from barnabas_protocol.records import Record, build_batch, iter_batches, iter_records
 
 log = logger("shares")
@@ -53,7 +47,6 @@ _MESSAGES: Final = {
     Reason.REJECTED: b"Offset rejected by client.",
     Reason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
-_PRODUCE_VERSION: Final = 9
 
 _Headers = tuple[tuple[str, bytes | None], ...]
 _Letter = tuple[bytes | None, bytes | None, _Headers, int]
@@ -217,10 +210,4 @@ class DeadLetterTopics:
             if waiting:
                 await asyncio.gather(*waiting)
             return
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=batch)])
-        request = ProduceRequest(acks=-1, timeout_ms=int(_TIMEOUT * 1000), topic_data=[data])
-        frame = await self._peers.ask(leader, request, _PRODUCE_VERSION, _TIMEOUT)
-        answer = decode_response(ProduceResponse, _PRODUCE_VERSION, frame)
-        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
-        if code is not ErrorCode.NONE:
-            raise KafkaError(code)
+        await append_at(self._peers, leader, topic, index, batch, acks=-1, timeout=_TIMEOUT)
