@@ -366,7 +366,8 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     """Run a call that may wait for ever whatever its timeout, in a thread that is left behind if it does.
 
     ``send_offsets_to_transaction`` does when the group's coordinator goes: librdkafka's issues 5456 and 5511. So does a
-    synchronous commit, which has no timeout, of a member that has lost its group meanwhile.
+    synchronous commit of a member that has lost its group meanwhile. While the group has no coordinator, commits wait
+    until it has one again, and so does a close.
 
     Raises:
         KafkaException: of the call; :class:`NotReturned` if it has not returned in so many seconds.
