@@ -241,7 +241,14 @@ class BrokerServer:
         coordinators = open_coordinators(stack, config, node_id, cluster, replicas, regexes, slicer, security, clock)
         dead_letters = DeadLetterTopics(config, cluster, replicas, coordinators.peers, clock.wall_ms, time.monotonic)
         queues = SharePartitions(
-            config, cluster, replicas, coordinators.persister, dead_letters, slicer, clock, coordinators.publish
+            config,
+            cluster,
+            replicas,
+            coordinators.persister,
+            dead_letters,
+            slicer,
+            clock,
+            coordinators.groups.share_groups.publish,
         )
         audit = Audit(time.monotonic)
         stack.callback(audit.close)
@@ -270,8 +277,6 @@ class BrokerServer:
             transaction_partitions=coordinators.transaction_partitions,
             shares=coordinators.shares,
             share_partitions=coordinators.share_partitions,
-            share_groups=coordinators.share_groups,
-            share_group_partitions=coordinators.share_group_partitions,
             persister=coordinators.persister,
             queues=queues,
             wall_ms=clock.wall_ms,
@@ -308,7 +313,6 @@ class BrokerServer:
             groups=coordinators.groups,
             transactions=coordinators.transactions,
             queues=queues,
-            share_groups=coordinators.share_groups,
             shares=coordinators.shares,
             directory=directory,
             server=server,

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,7 +26,6 @@ from barnabas_broker.config.keys import INTER_BROKER_LISTENER_NAME, REQUEST_TIME
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
 from barnabas_broker.handlers.topics import create_internal
 from barnabas_broker.offload import Offloaded
@@ -39,8 +38,6 @@ from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Account, Slicer, Work
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
-from barnabas_explain.catalog import GroupEvent
-from barnabas_protocol.errors import KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -55,8 +52,6 @@ class Coordinators(NamedTuple):
         transaction_partitions: loads and unloads its partitions.
         shares: the share coordinator.
         share_partitions: loads and unloads its partitions.
-        share_groups: the coordinator of share groups.
-        share_group_partitions: loads and unloads its partitions.
         persister: reads and writes the state of share partitions, here or on another broker.
         peers: the other brokers, to which coordinators send requests.
     """
@@ -67,8 +62,6 @@ class Coordinators(NamedTuple):
     transaction_partitions: CoordinatorPartitions
     shares: ShareCoordinator
     share_partitions: CoordinatorPartitions
-    share_groups: ShareGroups
-    share_group_partitions: CoordinatorPartitions
     persister: SharePersister
     peers: BrokerConnections
 
@@ -81,50 +74,35 @@ class Coordinators(NamedTuple):
         for event in events:
             if isinstance(event, GroupConfigured):
                 self.groups.group_configured(event.name, event.configs)
-                self.share_groups.configured(event.name, event.configs)
         changed = _changed_topics(image, events)
         counts = {topic.name: len(topic.partitions) for topic in changed}
         self.groups.topics_changed(counts, _topics_of(image, changed))
         self.transactions.topics_changed(counts)
         self.shares.topics_changed(counts)
-        self.share_groups.topics_changed(counts)
-        if deleted:
-            self.share_groups.topics_deleted()
         self.persister.leaders_changed()
         self.reconcile()
-
-    def publish(self, group_id: str, event: GroupEvent) -> None:
-        """Publish an event of a share group whose records this broker delivers."""
-        with suppress(KafkaError):
-            event = event.changed(generation=self.share_groups.find(group_id).epoch)
-        self.groups.publish(group_id, event)
 
     def reconcile(self) -> None:
         """Load the partitions that this broker leads now, unload the others."""
         self.group_partitions.reconcile()
         self.transaction_partitions.reconcile()
         self.share_partitions.reconcile()
-        self.share_group_partitions.reconcile()
 
     def start(self) -> None:
         """Compare with what this broker leads from now on, twice a second."""
         self.group_partitions.start()
         self.transaction_partitions.start()
         self.share_partitions.start()
-        self.share_group_partitions.start()
 
     def stop_loading(self) -> None:
         """Load and unload nothing more."""
-        self.share_group_partitions.close()
         self.share_partitions.close()
         self.transaction_partitions.close()
         self.group_partitions.close()
 
     async def close(self) -> None:
         """Answer the requests that are deferred, and end what is running."""
-        await asyncio.gather(
-            self.share_groups.close(), self.groups.close(), self.transactions.close(), self.shares.close()
-        )
+        await asyncio.gather(self.groups.close(), self.transactions.close(), self.shares.close())
 
 
 def open_coordinators(
@@ -180,9 +158,21 @@ def open_coordinators(
         return answer if isinstance(answer, WriteTxnMarkersResponse) else await answer
 
     peers = BrokerConnections(client_id_of_coordinator(node_id), address, security)
+    shares = ShareCoordinator(
+        config,
+        CoordinatorTopicLog(SHARE_GROUPS_TOPIC, replicas, clock.wall_ms),
+        exists,
+        delete_before,
+        now=clock.now,
+        wall_ms=clock.wall_ms,
+        scheduler=clock,
+    )
+    topic = _ShareTopic(config, cluster, replicas)
+    persister = SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000)
     groups = GroupCoordinator(
         config,
         CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
+        persister,
         now=clock.now,
         wall_ms=clock.wall_ms,
         loop=clock,
@@ -204,28 +194,6 @@ def open_coordinators(
         wall_ms=clock.wall_ms,
         scheduler=clock,
     )
-    shares = ShareCoordinator(
-        config,
-        CoordinatorTopicLog(SHARE_GROUPS_TOPIC, replicas, clock.wall_ms),
-        exists,
-        delete_before,
-        now=clock.now,
-        wall_ms=clock.wall_ms,
-        scheduler=clock,
-    )
-    topic = _ShareTopic(config, cluster, replicas)
-    persister = SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000)
-    share_groups = ShareGroups(
-        config,
-        CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
-        groups.catalog,
-        persister,
-        groups.groups.__contains__,
-        groups.publish,
-        now=clock.now,
-        wall_ms=clock.wall_ms,
-        scheduler=clock,
-    )
     return Coordinators(
         groups,
         CoordinatorPartitions(OFFSETS_TOPIC, groups, replicas, cluster.may_serve),
@@ -233,8 +201,6 @@ def open_coordinators(
         CoordinatorPartitions(TRANSACTIONS_TOPIC, transactions.runtime, replicas, cluster.may_serve),
         shares,
         CoordinatorPartitions(SHARE_GROUPS_TOPIC, shares.runtime, replicas, cluster.may_serve),
-        share_groups,
-        CoordinatorPartitions(OFFSETS_TOPIC, share_groups.runtime, replicas, cluster.may_serve),
         persister,
         peers,
     )

@@ -77,6 +77,15 @@ _NAMED_KEYS: Final = (
     ConsumerGroupRegularExpressionKey,
 )
 
+#: The keys of the records of share groups.
+ShareGroupKey = (
+    ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
+)
 
 #: The key and the value of each record type of the consumer protocol.
 CONSUMER_KEYS: Final[dict[int, tuple[type[Data], type[Data]]]] = {

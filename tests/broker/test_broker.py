@@ -13,7 +13,6 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
-from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.http.endpoint import Endpoint
 from barnabas_broker.optional import require
 from barnabas_broker.periodic import PeriodicTimer
@@ -30,10 +29,8 @@ CLOSING = [
     (CoordinatorPartitions, "close"),
     (CoordinatorPartitions, "close"),
     (CoordinatorPartitions, "close"),
-    (CoordinatorPartitions, "close"),
     (ReplicaManager, "wake_fetches"),
     (SocketServer, "stop"),
-    (ShareGroups, "close"),
     (GroupCoordinator, "close"),
     (TransactionCoordinator, "close"),
     (ShareCoordinator, "close"),
@@ -83,9 +80,9 @@ async def test_a_stop_closes_everything_in_reverse_and_once(tmp_path: Path, clos
     [
         (LogDirectory, "open", 0),
         (LocalStore, "load", 2),
-        (ReplicaManager, "start", 10),
-        (Endpoint, "start", 14),
-        (SocketServer, "listen", 15),
+        (ReplicaManager, "start", 9),
+        (Endpoint, "start", 12),
+        (SocketServer, "listen", 13),
     ],
 )
 async def test_a_start_that_fails_closes_what_it_has_opened(

@@ -24,6 +24,7 @@ from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.schema import Request, Response
+from tests.broker.groups.memory import MemoryStates
 from tests.broker.groups.recorded import differences
 from tests.sim.invariants import Invariants
 from tests.sim.storage import PARTITIONS, CoordinatorPartition, Done, Leader
@@ -187,6 +188,7 @@ class Node:
         self.groups = GroupCoordinator(
             _CONFIG,
             Port(self),
+            MemoryStates(),
             now=lambda: self.world.now,
             wall_ms=lambda: int(self.world.now * 1000),
             new_id=lambda: f"{self.node_id}.{life}.{next(self._ids)}",

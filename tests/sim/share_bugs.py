@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.result import Result
 from barnabas_broker.coordinators.runtime import Runtime
+from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.share.partition import Acknowledgement, Change, Returned, SharePartition, State, _Range
-from barnabas_broker.groups.share.service import ShareGroupReplay
 from barnabas_broker.share_partitions.hosted import HostedPartition
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.share_partitions.sessions import ShareSession
@@ -168,16 +168,16 @@ def failed_appends_have_changed_the_state() -> AbstractContextManager[Any]:
 
 def a_replay_forgets_a_group_before_its_epoch() -> AbstractContextManager[Any]:
     """After compaction the records of a group before that of its epoch are lost: all records come again."""
-    right = ShareGroupReplay.apply
+    right = Replay.apply
 
     @wraps(right)
-    def wrong(self: ShareGroupReplay, header: BatchHeader, record: Record) -> None:
+    def wrong(self: Replay, header: BatchHeader, record: Record) -> None:
         right(self, header, record)
-        for group_id, group in list(self.groups.items()):
+        for group_id, group in list(self.share_groups.items()):
             if group.gone:
-                del self.groups[group_id]
+                del self.share_groups[group_id]
 
-    return patch.object(ShareGroupReplay, "apply", wrong)
+    return patch.object(Replay, "apply", wrong)
 
 
 def rejected_records_are_no_dead_letters() -> AbstractContextManager[Any]:

@@ -10,10 +10,10 @@ from barnabas_broker.clock import Clock, Handle
 from barnabas_broker.cluster.image import GroupConfigured, Image, PartitionChanged, PartitionInfo
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups.consumer.assignment import Topic
-from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.coordinator.replay import Replay
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePartition, State, Totals, Undeliverable
-from barnabas_broker.groups.share.service import ShareGroupReplay, ShareGroups
 from barnabas_broker.handlers import shares as state_handlers
 from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted
 from barnabas_broker.share_partitions.incidents import Letters, Place
@@ -314,19 +314,16 @@ class ShareNode:
         # It asks for the leader, and has all partitions: the topic exists.
         topic: Any = SimpleNamespace(leader=self._state_leader)
         self.persister = SharePersister(self.node_id, self.shares, topic, Peers(self), 3.0)
-        catalog = TopicCatalog(lambda topic: topic.partitions, lambda hashes: sum(hashes.values()))
-        catalog.update([Topic(TOPIC_ID, TOPIC, len(self._data), ())])
-        self.groups = ShareGroups(
+        self.groups = GroupCoordinator(
             self._config,
             Port(self.offsets),
-            catalog,
             self.persister,
-            lambda group_id: False,
-            self._event,
             now=clock.now,
             wall_ms=clock.wall_ms,
-            scheduler=clock,
+            loop=clock,
+            on_event=self._event,
         )
+        self.groups.topics_changed({TOPIC: len(self._data)}, [Topic(TOPIC_ID, TOPIC, len(self._data), ())])
         replicas: Any = SimpleNamespace(find=self._find)
         dead_letters: Any = DeadLetters(self)
         slicer: Any = AtOnce()
@@ -388,13 +385,13 @@ class ShareNode:
             role.epochs[index] = epoch
             if role.leads(index) and partition.open():
                 self.world.note("node %d loads %s-%d, epoch %d", self.node_id, role.topic, index, epoch)
-                runtime = self.shares.runtime if role is self.state else self.groups.runtime
-                self.spawn(runtime.load(index, epoch))
+                coordinator = self.shares.runtime if role is self.state else self.groups
+                self.spawn(coordinator.load(index, epoch))
 
     def resign(self, role: Role, index: int, epoch: int) -> None:
         """Learn that another broker leads it since `epoch`."""
         if role.alive and role.epochs.get(index, -1) < epoch:
-            (self.shares.runtime if role is self.state else self.groups.runtime).unload(index)
+            (self.shares.runtime if role is self.state else self.groups).unload(index)
 
     def lead_data(self, life: int, index: int, epoch: int) -> None:
         """Learn that it leads a partition of the topic."""
@@ -438,7 +435,7 @@ class ShareNode:
 
     async def heartbeat(self, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
         """ShareGroupHeartbeat."""
-        return await self.groups.heartbeat(request, _CALLER)
+        return await self.groups.share_heartbeat(request, 1, _CALLER)
 
     async def fetch(
         self, connection: Connection, epoch: int, added: Sequence[int], forgotten: Sequence[int], wanted: dict[str, Any]
@@ -497,7 +494,7 @@ class ShareNode:
 
     def differences(self, role: Role, index: int, data: bytes) -> Iterator[str]:
         """How its machines of a partition differ from a replay of the partition's log."""
-        replay: ShareReplay | ShareGroupReplay
+        replay: ShareReplay | Replay
         if role is self.state:
             replay = self.shares.replay(_corrupt, 0)
             _feed(replay, data)
@@ -506,8 +503,8 @@ class ShareNode:
         else:
             replay = self.groups.replay(_corrupt, 0)
             _feed(replay, data)
-            found = {name: _group_state(machine) for name, machine in replay.groups.items() if not machine.gone}
-            home = self.groups.runtime.partitions.get(index)
+            found = {name: _group_state(machine) for name, machine in replay.share_groups.items() if not machine.gone}
+            home = self.groups._runtime.partitions.get(index)
         if home is None or home.loading or any(each.append is not None for each in home.hosted.values()):
             return
         memory = {

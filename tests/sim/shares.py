@@ -411,7 +411,7 @@ class ShareScenario:
         """The coordinator of the group, as a member knows it."""
         if self.world.happens(0.05):
             return self.world.chance.choice(self.nodes)
-        leader = self.offsets[self.nodes[0].groups.runtime.partition_for(GROUP)].leader
+        leader = self.offsets[self.nodes[0].groups.partition_for(GROUP)].leader
         return leader.node if leader is not None and leader.alive else None
 
     def _leads(self, hosted: HostedPartition) -> bool:
@@ -437,7 +437,7 @@ class ShareScenario:
         elif fault == "state":
             self._elect(chance.choice(self.state))
         elif fault == "group":
-            self._elect(self.offsets[self.nodes[0].groups.runtime.partition_for(GROUP)])
+            self._elect(self.offsets[self.nodes[0].groups.partition_for(GROUP)])
         elif fault == "data":
             self._elect_data(chance.randrange(len(self.data)))
         elif fault == "disk":

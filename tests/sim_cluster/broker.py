@@ -381,8 +381,6 @@ class Running:
             transaction_partitions=nothing,
             shares=nothing,
             share_partitions=nothing,
-            share_groups=nothing,
-            share_group_partitions=nothing,
             persister=nothing,
             queues=nothing,
             quotas=ClientQuotas(Window(), Window()),

@@ -3,8 +3,8 @@ internal topic.
 
 - :mod:`~barnabas_broker.coordinators.ports`: what a coordinator needs from outside.
 - :mod:`~barnabas_broker.coordinators.partitions`: which partitions it loads and unloads (``CoordinatorPartitions``).
-- :mod:`~barnabas_broker.coordinators.runtime`: finds ids, loads and unloads (``Hosting``), and carries out what their
-  machines decide (``Runtime``).
+- :mod:`~barnabas_broker.coordinators.runtime`: finds ids, loads and unloads partitions, and carries out what machines
+  decide (``Runtime``).
 - :mod:`~barnabas_broker.coordinators.result`: what a machine decides (``Result``). Pure.
 - :mod:`~barnabas_broker.coordinators.replay`: reads the records of a partition again (``PartitionReplay``).
 - :mod:`~barnabas_broker.coordinators.writer`: appends records (``Writer``).

@@ -3,7 +3,7 @@
 How it works. A coordinator's state is in the partitions of an internal topic. Each id (a group id or a transactional
 id, for instance) belongs to one of them, and has a machine on the broker that leads it.
 
-1. :meth:`Hosting.home` finds the partition of an id, or says COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR or
+1. :meth:`Runtime.home` finds the partition of an id, or says COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR or
    COORDINATOR_NOT_AVAILABLE. :meth:`Runtime.ask` gives a request to the machine of the id, or keeps it in the mailbox
    of the id: one change of an id is under way at a time, and what comes meanwhile waits in its order.
 2. The machine decides, and changes nothing that is in the log: it returns a
@@ -11,7 +11,7 @@ id, for instance) belongs to one of them, and has a machine on the broker that l
 3. The records are appended, with those of other ids of the same iteration of the event loop. When they are durable,
    the machine applies them, the events are published, the request is answered, and the mailbox goes on. An append that
    fails has changed nothing. One that takes too long is answered, but has not failed: its id waits for the log.
-4. :meth:`Hosting.load` applies the records of a partition in the same way. :meth:`Hosting.unload` answers everything
+4. :meth:`Runtime.load` applies the records of a partition in the same way. :meth:`Runtime.unload` answers everything
    that waits with NOT_COORDINATOR; what the log reports later about an append from before has no effect.
 
 What a new coordinator needs:
@@ -23,9 +23,11 @@ What a new coordinator needs:
   :meth:`Runtime.ask`;
 - a :class:`~barnabas_broker.coordinators.partitions.CoordinatorPartitions`, which calls load and unload.
 
-Transactions are the model (:mod:`barnabas_broker.transactions.service`). Groups have machines that carry on while their
-records are being appended (:mod:`barnabas_broker.groups.coordinator.hosting`): they use :class:`Hosting`, which has all
-of the above but decisions and mailboxes, with :class:`HostedId` and :class:`HostingShard`.
+Transactions are the model (:mod:`barnabas_broker.transactions.service`). A topic has one runtime, also if machines of
+several kinds share it: the shard of ``__consumer_offsets`` (:mod:`barnabas_broker.groups.coordinator.service`) reads
+each record with the machines that own it. Classic groups and consumer groups have machines that carry on while their
+records are being appended (:mod:`barnabas_broker.groups.coordinator.hosting`): they are a :class:`HostedId`, which has
+all of the above but decisions and a mailbox, and use :meth:`Runtime.append`.
 
 Source: Kafka's ``CoordinatorRuntime``, whose ``CoordinatorShard`` is :class:`Shard` here.
 """
@@ -134,16 +136,18 @@ class HostedPartition(Generic[N]):
         self.hosted: dict[str, N] = {}
 
 
-class HostingShard(Protocol[P]):
-    """Parts that a coordinator brings to load and unload its partitions.
+class Shard(Protocol[P, H_contra, R]):
+    """Parts that a coordinator brings, beside its machines.
 
     Attributes:
         what: the coordinator's state, for the log: "transactions".
         ids: its ids, for the log: "transactional_ids".
+        busy: the answer to a request that has waited too long for a change of its id.
     """
 
     what: str
     ids: str
+    busy: R
 
     def partition(self, index: int, leader_epoch: int) -> P:
         """Create a partition."""
@@ -163,16 +167,6 @@ class HostingShard(Protocol[P]):
     def unloaded(self, home: P) -> None:
         """A partition is not coordinated any more. What is being appended to it has no result yet."""
 
-
-class Shard(HostingShard[P], Protocol[P, H_contra, R]):
-    """Parts that a coordinator brings, beside its machines.
-
-    Attributes:
-        busy: the answer to a request that has waited too long for a change of its id.
-    """
-
-    busy: R
-
     def encode(self, hosted: H_contra, record: Any) -> tuple[bytes, bytes | None]:
         """The key and value of a record of a machine's decision."""
 
@@ -184,243 +178,6 @@ class Shard(HostingShard[P], Protocol[P, H_contra, R]):
 
     def refusal(self, error: ErrorCode) -> R:
         """The answer to a request that has failed."""
-
-
-class Hosting(Generic[P, N]):
-    """The partitions of a coordinator's topic that this broker leads, and their ids.
-
-    Args:
-        topic: the coordinator's topic.
-        partition_count: the number of its partitions, until :meth:`resized` says another one.
-        shard: the coordinator.
-        topic_log: appends to and reads the topic.
-        log: the coordinator's logger.
-        loop: the event loop.
-        clock: the timers of `now`.
-        now: seconds on a monotonic clock.
-        wall_ms: the time of day, in ms since 1970.
-        timeout: seconds after which a request whose records are being appended is answered.
-
-    Attributes:
-        topic: see there.
-        partitions: the partitions that are loaded or being loaded, by number.
-        closed: whether :meth:`close` was called.
-        timers: one timer for all deadlines.
-        writer: appends records.
-    """
-
-    def __init__(
-        self,
-        topic: str,
-        partition_count: int,
-        shard: HostingShard[P],
-        topic_log: CoordinatorLog,
-        log: BoundLogger,
-        loop: Scheduler,
-        clock: Scheduler,
-        now: Callable[[], float],
-        wall_ms: Callable[[], int],
-        *,
-        timeout: float,
-    ) -> None:
-        self.topic = topic
-        self.partitions: dict[int, P] = {}
-        self.closed = False
-        self.timers = Timers(clock, now)
-        self.writer = Writer(topic, topic_log, loop, self.timers, now, wall_ms, timeout)
-        self._partition_count = partition_count
-        self._shard = shard
-        self._topic_log = topic_log
-        self._log = log
-        self._loop = loop
-        self._clock = clock
-        self._now = now
-        #: The next turn of each kind of regular work.
-        self._regular: dict[Callable[[], Iterator[None]], Handle] = {}
-
-    # Which ids there are
-
-    def partition_for(self, name: str) -> int:
-        """The partition of the topic that an id belongs to."""
-        return partition_for(name, self._partition_count)
-
-    def resized(self, partition_count: int) -> None:
-        """Set the number of partitions that the topic has."""
-        self._partition_count = partition_count
-
-    def home(self, name: str) -> P:
-        """The loaded partition that an id belongs to.
-
-        Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        self._check_open()
-        home = self.partitions.get(self.partition_for(name))
-        if home is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if home.loading:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return home
-
-    def all(self) -> Iterator[N]:
-        """All ids that this broker coordinates. They may change while the caller goes through them.
-
-        Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        self._check_open()
-        if any(home.loading for home in self.partitions.values()):
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return (hosted for home in list(self.partitions.values()) for hosted in list(home.hosted.values()))
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def wanted(self, hosted: N) -> bool:
-        """Whether this broker still coordinates an id, as it did when `hosted` was made."""
-        return self._serves(hosted.home)
-
-    def _serves(self, home: "HostedPartition[Any]") -> bool:
-        """Whether this broker still coordinates a partition, for the leader epoch for which `home` was made."""
-        return self.partitions.get(home.index) is home
-
-    @property
-    def count(self) -> int:
-        """The number of ids that this broker coordinates."""
-        return sum(len(home.hosted) for home in self.partitions.values())
-
-    # Appends
-
-    def append(self, hosted: N, records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
-        """Append records (key, value) of an id, with those of other ids of the same iteration of the loop.
-
-        Args:
-            hosted: the id. If it was unloaded its records are not appended: NOT_COORDINATOR.
-            records: all of them are appended, or none is.
-            waiter: gets the result, later.
-        """
-        if self._serves(hosted.home):
-            self.writer.add(hosted.home.index, records, waiter)
-        else:
-            self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)
-
-    # Partitions
-
-    @property
-    def loaded(self) -> frozenset[int]:
-        """The partitions that are loaded."""
-        return frozenset(index for index, home in self.partitions.items() if not home.loading)
-
-    async def load(self, index: int, leader_epoch: int) -> None:
-        """Replay a partition, a little at a time, and continue with what is in the log.
-
-        Meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS. Does nothing if the partition was loaded for the same
-        leader epoch or a newer one. A failure is logged; the partition is then not loaded.
-        """
-        shard, started = self._shard, self._now()
-        before = self.partitions.get(index)
-        if before is not None:
-            if before.leader_epoch >= leader_epoch:
-                return
-            self.unload(index)
-        home = self.partitions[index] = shard.partition(index, leader_epoch)
-        try:
-            replay = shard.replay(partial(self._report_corruption, index), self._topic_log.start_offset(index))
-            complete = await replay_partition(self._topic_log, index, replay, partial(self._serves, home))
-            complete = complete and await self._all(home, shard.restore(home, replay))
-        except Exception as error:
-            # Without its log the partition cannot be coordinated: clients get NOT_COORDINATOR.
-            report_failure(self._log, shard.what, index, error)
-            if self._serves(home):
-                del self.partitions[index]
-            return
-        if not complete:
-            return
-        home.loading = False
-        # Fifty empty partitions are not worth fifty lines.
-        report = self._log.info if replay.records else self._log.debug
-        report(
-            f"loaded {shard.what}",
-            partition=index,
-            leader_epoch=leader_epoch,
-            **{shard.ids: len(home.hosted)},
-            records=replay.records,
-            took=seconds(self._now() - started),
-        )
-        await self._all(home, shard.resume(home))
-
-    async def _all(self, home: P, steps: Iterator[None]) -> bool:
-        """Do all steps, with other tasks in between; False as soon as the partition is not wanted any more."""
-        for _ in chain(steps, (None,)):
-            await asyncio.sleep(0)
-            if not self._serves(home):
-                return False
-        return True
-
-    def _report_corruption(self, partition: int, offset: int, reason: str) -> None:
-        self._log.error(f"corrupt record in {self.topic} skipped", partition=partition, offset=offset, reason=reason)
-
-    def unload(self, index: int) -> None:
-        """Stop to coordinate a partition: requests that wait fail with NOT_COORDINATOR."""
-        home, shard = self.partitions.pop(index, None), self._shard
-        if home is None:
-            return
-        count = len(home.hosted)
-        shard.unloaded(home)
-        self.writer.drop(index, ErrorCode.NOT_COORDINATOR)
-        report = self._log.info if count else self._log.debug
-        report(f"unloaded {shard.what}", partition=index, **{shard.ids: count})
-        self._free(home)
-
-    def _free(self, home: P) -> None:
-        """Free the memory of a partition that is unloaded, a little at a time: a million objects take long."""
-        for _ in range(min(_FREED, len(home.hosted))):
-            home.hosted.popitem()
-        if home.hosted:
-            self._loop.call_soon(self._free, home)
-
-    # Time
-
-    def regularly(self, interval: float, work: Callable[[], Iterator[None]]) -> None:
-        """Do `work` again and again until :meth:`close`, a step in each iteration of the loop.
-
-        Args:
-            interval: seconds before each time, the first one included.
-            work: begins it.
-        """
-
-        def turn(steps: Iterator[None]) -> None:
-            if next(steps, steps) is steps:
-                self._regular[work] = self._clock.call_later(interval, start)
-            else:
-                self._regular[work] = self._loop.call_soon(turn, steps)
-
-        def start() -> None:
-            turn(work())
-
-        self._regular[work] = self._clock.call_later(interval, start)
-
-    def gradually(self, steps: Iterator[None]) -> None:
-        """Do some work once, a step in each iteration of the loop, until :meth:`close`."""
-        if not self.closed and next(steps, steps) is not steps:
-            self._loop.call_soon(self.gradually, steps)
-
-    def close(self) -> Awaitable[None]:
-        """Refuse all requests from now on. The result appends what was collected, answers what waits, and stops."""
-        self.closed = True
-        for handle in self._regular.values():
-            handle.cancel()
-        return self._close()
-
-    async def _close(self) -> None:
-        self.writer.flush()
-        settled: asyncio.Future[None] = self._loop.create_future()
-        self.writer.when_settled(self.partitions, partial(settled.set_result, None))
-        await asyncio.wait([settled], timeout=_CLOSE_TIMEOUT)
-        for index in list(self.partitions):
-            self.unload(index)
-        self.timers.close()
 
 
 class _Request:
@@ -462,8 +219,8 @@ class _Append:
         self.retry = retry
 
 
-class Runtime(Hosting[P, H], Generic[P, H, R]):
-    """The partitions of a coordinator's topic, their ids, and what the machines of these decide.
+class Runtime(Generic[P, H, R]):
+    """The partitions of a coordinator's topic that this broker leads, their ids, and what the machines of these decide.
 
     Args:
         topic: the coordinator's topic.
@@ -477,9 +234,14 @@ class Runtime(Hosting[P, H], Generic[P, H, R]):
         wall_ms: the time of day, in ms since 1970.
         timeout: seconds after which a request whose records are being appended is answered.
         patience: seconds after which a request that waits in a mailbox is answered.
-    """
 
-    _shard: Shard[P, H, R]
+    Attributes:
+        topic: see there.
+        partitions: the partitions that are loaded or being loaded, by number.
+        closed: whether :meth:`close` was called.
+        timers: one timer for all deadlines.
+        writer: appends records.
+    """
 
     def __init__(
         self,
@@ -496,11 +258,91 @@ class Runtime(Hosting[P, H], Generic[P, H, R]):
         timeout: float,
         patience: float,
     ) -> None:
-        super().__init__(topic, partition_count, shard, topic_log, log, loop, clock, now, wall_ms, timeout=timeout)
+        self.topic = topic
+        self.partitions: dict[int, P] = {}
+        self.closed = False
+        self.timers = Timers(clock, now)
+        self.writer = Writer(topic, topic_log, loop, self.timers, now, wall_ms, timeout)
+        self._partition_count = partition_count
+        self._shard = shard
+        self._topic_log = topic_log
+        self._log = log
+        self._loop = loop
+        self._clock = clock
+        self._now = now
         self._patience = patience
         self._backoff = jittered(*_RETRY_SECONDS, seed=topic)
         #: The ids with requests that wait.
         self._waiting: set[H] = set()
+        #: The next turn of each kind of regular work.
+        self._regular: dict[Callable[[], Iterator[None]], Handle] = {}
+
+    # Which ids there are
+
+    def partition_for(self, name: str) -> int:
+        """The partition of the topic that an id belongs to."""
+        return partition_for(name, self._partition_count)
+
+    def resized(self, partition_count: int) -> None:
+        """Set the number of partitions that the topic has."""
+        self._partition_count = partition_count
+
+    def home(self, name: str) -> P:
+        """The loaded partition that an id belongs to.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        self._check_open()
+        home = self.partitions.get(self.partition_for(name))
+        if home is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if home.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return home
+
+    def homes(self) -> list[P]:
+        """All partitions.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        self._check_open()
+        if any(home.loading for home in self.partitions.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return list(self.partitions.values())
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def wanted(self, hosted: HostedId[P]) -> bool:
+        """Whether this broker still coordinates an id, as it did when `hosted` was made."""
+        return self._serves(hosted.home)
+
+    def _serves(self, home: "HostedPartition[Any]") -> bool:
+        """Whether this broker still coordinates a partition, for the leader epoch for which `home` was made."""
+        return self.partitions.get(home.index) is home
+
+    @property
+    def count(self) -> int:
+        """The number of ids that this broker coordinates."""
+        return sum(len(home.hosted) for home in self.partitions.values())
+
+    # Appends
+
+    def append(self, hosted: HostedId[P], records: list[tuple[bytes, bytes | None]], waiter: Waiter) -> None:
+        """Append records (key, value) of an id, with those of other ids of the same iteration of the loop.
+
+        Args:
+            hosted: the id. If it was unloaded its records are not appended: NOT_COORDINATOR.
+            records: all of them are appended, or none is.
+            waiter: gets the result, later.
+        """
+        if self._serves(hosted.home):
+            self.writer.add(hosted.home.index, records, waiter)
+        else:
+            self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)
 
     # Decisions
 
@@ -513,6 +355,8 @@ class Runtime(Hosting[P, H], Generic[P, H, R]):
             respond: called once with the answer, unless a decision has none.
         """
         self._take(hosted, _Request(step, respond))
+        if hosted.machine.gone and hosted.append is None and hosted.waiting is None:
+            self._forget(hosted)  # its first request was refused
 
     def do(
         self, hosted: H, step: Callable[[H], Result[Any, R, Any]], *, retry: Callable[[], object] | None = None
@@ -650,12 +494,124 @@ class Runtime(Hosting[P, H], Generic[P, H, R]):
         if not waiting:
             self._waiting.discard(hosted)
 
+    # Partitions
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The partitions that are loaded."""
+        return frozenset(index for index, home in self.partitions.items() if not home.loading)
+
+    async def load(self, index: int, leader_epoch: int) -> None:
+        """Replay a partition, a little at a time, and continue with what is in the log.
+
+        Meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS. Does nothing if the partition was loaded for the same
+        leader epoch or a newer one. A failure is logged; the partition is then not loaded.
+        """
+        shard, started = self._shard, self._now()
+        before = self.partitions.get(index)
+        if before is not None:
+            if before.leader_epoch >= leader_epoch:
+                return
+            self.unload(index)
+        home = self.partitions[index] = shard.partition(index, leader_epoch)
+        try:
+            replay = shard.replay(partial(self._report_corruption, index), self._topic_log.start_offset(index))
+            complete = await replay_partition(self._topic_log, index, replay, partial(self._serves, home))
+            complete = complete and await self._all(home, shard.restore(home, replay))
+        except Exception as error:
+            # Without its log the partition cannot be coordinated: clients get NOT_COORDINATOR.
+            report_failure(self._log, shard.what, index, error)
+            if self._serves(home):
+                del self.partitions[index]
+            return
+        if not complete:
+            return
+        home.loading = False
+        # Fifty empty partitions are not worth fifty lines.
+        report = self._log.info if replay.records else self._log.debug
+        report(
+            f"loaded {shard.what}",
+            partition=index,
+            leader_epoch=leader_epoch,
+            **{shard.ids: len(home.hosted)},
+            records=replay.records,
+            took=seconds(self._now() - started),
+        )
+        await self._all(home, shard.resume(home))
+
+    async def _all(self, home: P, steps: Iterator[None]) -> bool:
+        """Do all steps, with other tasks in between; False as soon as the partition is not wanted any more."""
+        for _ in chain(steps, (None,)):
+            await asyncio.sleep(0)
+            if not self._serves(home):
+                return False
+        return True
+
+    def _report_corruption(self, partition: int, offset: int, reason: str) -> None:
+        self._log.error(f"corrupt record in {self.topic} skipped", partition=partition, offset=offset, reason=reason)
+
     def unload(self, index: int) -> None:
         """Stop to coordinate a partition: requests that wait fail with NOT_COORDINATOR."""
-        home = self.partitions.get(index)
-        super().unload(index)
+        home, shard = self.partitions.pop(index, None), self._shard
+        if home is None:
+            return
+        count = len(home.hosted)
+        shard.unloaded(home)
+        self.writer.drop(index, ErrorCode.NOT_COORDINATOR)
+        report = self._log.info if count else self._log.debug
+        report(f"unloaded {shard.what}", partition=index, **{shard.ids: count})
+        self._free(home)
         for hosted in [each for each in self._waiting if each.home is home]:
             for request, timer in (hosted.waiting or {}).items():
                 timer.cancel()
-                request.respond(self._shard.refusal(ErrorCode.NOT_COORDINATOR))
+                request.respond(shard.refusal(ErrorCode.NOT_COORDINATOR))
             self._keep_waiting(hosted, {})
+
+    def _free(self, home: P) -> None:
+        """Free the memory of a partition that is unloaded, a little at a time: a million objects take long."""
+        for _ in range(min(_FREED, len(home.hosted))):
+            home.hosted.popitem()
+        if home.hosted:
+            self._loop.call_soon(self._free, home)
+
+    # Time
+
+    def regularly(self, interval: float, work: Callable[[], Iterator[None]]) -> None:
+        """Do `work` again and again until :meth:`close`, a step in each iteration of the loop.
+
+        Args:
+            interval: seconds before each time, the first one included.
+            work: begins it.
+        """
+
+        def turn(steps: Iterator[None]) -> None:
+            if next(steps, steps) is steps:
+                self._regular[work] = self._clock.call_later(interval, start)
+            else:
+                self._regular[work] = self._loop.call_soon(turn, steps)
+
+        def start() -> None:
+            turn(work())
+
+        self._regular[work] = self._clock.call_later(interval, start)
+
+    def gradually(self, steps: Iterator[None]) -> None:
+        """Do some work once, a step in each iteration of the loop, until :meth:`close`."""
+        if not self.closed and next(steps, steps) is not steps:
+            self._loop.call_soon(self.gradually, steps)
+
+    def close(self) -> Awaitable[None]:
+        """Refuse all requests from now on. The result appends what was collected, answers what waits, and stops."""
+        self.closed = True
+        for handle in self._regular.values():
+            handle.cancel()
+        return self._close()
+
+    async def _close(self) -> None:
+        self.writer.flush()
+        settled: asyncio.Future[None] = self._loop.create_future()
+        self.writer.when_settled(self.partitions, partial(settled.set_result, None))
+        await asyncio.wait([settled], timeout=_CLOSE_TIMEOUT)
+        for index in list(self.partitions):
+            self.unload(index)
+        self.timers.close()

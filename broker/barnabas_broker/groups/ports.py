@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from barnabas_broker.coordinators.ports import CoordinatorLog
+from barnabas_broker.shares.records import ShareKey
 
 
 class OffsetsLog(CoordinatorLog, Protocol):
@@ -39,3 +40,26 @@ class EventsLog(Protocol):
 
     def append(self, partition: int, batch: bytearray) -> None:
         """Append a batch, or drop it if that fails."""
+
+
+class ShareStates(Protocol):
+    """The states of share partitions, which the share coordinator keeps on this broker or another one."""
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
+        """Create the state of a share partition, or start it again at another offset.
+
+        Args:
+            key: the share partition.
+            state_epoch: at least that of the state, if there is one.
+            start_offset: -1 if ``share.auto.offset.reset`` decides.
+
+        Raises:
+            KafkaError: the state is not created.
+        """
+
+    async def delete(self, key: ShareKey) -> None:
+        """Delete the state of a share partition, if there is one.
+
+        Raises:
+            KafkaError: the state is not deleted.
+        """

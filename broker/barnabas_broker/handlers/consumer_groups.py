@@ -31,9 +31,6 @@ def handle_consumer_group_heartbeat(context: RequestContext, request: ConsumerGr
     """Answer ConsumerGroupHeartbeat."""
     if not context.allows(acls.READ, acls.GROUP, request.group_id):
         return heartbeat_error(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    if context.services.share_groups.hosts(request.group_id):
-        text = f"Group {request.group_id} is not a consumer group."
-        return heartbeat_error(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text))
     if context.access is None or not request.subscribed_topic_names:
         return _heartbeat(context, request)
     return _heartbeat_with_names(context, request)
@@ -57,9 +54,6 @@ def handle_consumer_group_describe(context: RequestContext, request: ConsumerGro
             yield
             if group.authorized_operations != operations.NOT_ASKED:
                 group.authorized_operations = operations.authorized(context.access, acls.GROUP, group.group_id)
-            share = context.services.share_groups.hosts(group.group_id)
-            if share and group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                group.error_message = f"Group {group.group_id} is not a consumer group."
             if context.access is None:
                 continue
             names = yield from _topics_of(group)

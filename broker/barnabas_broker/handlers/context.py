@@ -9,7 +9,6 @@ from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.manager import ReplicaManager
@@ -48,8 +47,6 @@ class Services:
         transaction_partitions: loads and unloads its partitions.
         shares: the share coordinator, which keeps the state of share partitions.
         share_partitions: loads and unloads its partitions.
-        share_groups: coordinates share groups.
-        share_group_partitions: loads and unloads its partitions.
         persister: reads and writes that state, wherever its coordinator is.
         queues: the share partitions of this broker: what share groups fetch from.
         quotas: the quotas of users and clients.
@@ -78,8 +75,6 @@ class Services:
     transaction_partitions: CoordinatorPartitions
     shares: ShareCoordinator
     share_partitions: CoordinatorPartitions
-    share_groups: ShareGroups
-    share_group_partitions: CoordinatorPartitions
     persister: SharePersister
     queues: SharePartitions
     quotas: ClientQuotas

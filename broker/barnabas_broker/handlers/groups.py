@@ -8,11 +8,11 @@ Known deviation: OffsetFetch answers a group that is named again only while the 
 """
 
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from barnabas_broker.groups.coordinator.inspection import failed_group, list_share_groups
+from barnabas_broker.groups.coordinator.inspection import failed_group
 from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH
 from barnabas_broker.groups.coordinator.responses import FetchedGroup, commit_error, fetch_response
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -29,13 +29,12 @@ from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, each
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.acls import AclOperation
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatResponse
-from barnabas_protocol.messages.join_group import JoinGroupRequest
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.offset_commit import (
@@ -87,7 +86,7 @@ def handler_for(method: Method) -> Handler:
     """A handler that calls `method` of the coordinator."""
 
     def handle(context: RequestContext, request: Any) -> Handled:
-        handled = method(_coordinator(context), request, context.version, caller_of(context))
+        handled = method(coordinator_of(context), request, context.version, caller_of(context))
         return handled if isinstance(handled, _ANSWERS) else respond(context, handled)
 
     return handle
@@ -95,11 +94,11 @@ def handler_for(method: Method) -> Handler:
 
 def call(context: RequestContext, method: Method, request: Any) -> Steps[Handled]:
     """The answer of `method` of the coordinator, as a part of a handler that does more."""
-    handled = method(_coordinator(context), request, context.version, caller_of(context))
+    handled = method(coordinator_of(context), request, context.version, caller_of(context))
     return handled if isinstance(handled, _ANSWERS) else (yield from handled)
 
 
-def _coordinator(context: RequestContext) -> GroupCoordinator:
+def coordinator_of(context: RequestContext) -> GroupCoordinator:
     """The coordinator; without its partitions while this broker's registration does not hold."""
     services = context.services
     if not services.cluster.may_serve():
@@ -158,8 +157,6 @@ def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) 
     """Answer OffsetCommit."""
     if context.access is None and _of_member(request):
         return _commit_offsets(context, request)
-    if _is_share_group(context, request.group_id) and context.allows(acls.READ, acls.GROUP, request.group_id):
-        return respond(context, commit_error(request, ErrorCode.GROUP_ID_NOT_FOUND))
     return _commit(context, request)
 
 
@@ -416,8 +413,6 @@ def handle_describe_groups(context: RequestContext, request: DescribeGroupsReque
         for group in response.groups:
             if group.authorized_operations != operations.NOT_ASKED:
                 group.authorized_operations = operations.authorized(context.access, acls.GROUP, group.group_id)
-            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and _is_share_group(context, group.group_id):
-                group.error_message = f"Group {group.group_id} is not a classic group."
             yield
         response.groups += yield from each(
             refused, lambda name: failed_group(name, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -430,9 +425,7 @@ def handle_describe_groups(context: RequestContext, request: DescribeGroupsReque
 @stepwise
 def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """Answer ListGroups: the groups that the client may describe."""
-    response = yield from _coordinator(context).list_groups(request, context.version, caller_of(context))
-    if response.error_code == ErrorCode.NONE:
-        response.groups += yield from list_share_groups(context.services.share_groups.all(), request)
+    response = yield from coordinator_of(context).list_groups(request, context.version, caller_of(context))
     if not context.allows_on_cluster(acls.DESCRIBE, audit=False):
         yield from take_out(
             context, response.groups, lambda group: group.group_id, acls.DESCRIBE, acls.GROUP, audit=False
@@ -444,15 +437,6 @@ def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> S
 def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> Steps[Handled]:
     """Answer DeleteGroups."""
     refused = yield from take_out_groups(context, acls.DELETE, request.groups_names)
-    share_groups: dict[str, None] = {}
-    others: list[str] = []
-    for name in request.groups_names:
-        if _is_share_group(context, name):
-            share_groups[name] = None
-        else:
-            others.append(name)
-        yield
-    request.groups_names = others
 
     def extend(response: DeleteGroupsResponse) -> Steps[None]:
         for result in response.results:
@@ -468,35 +452,7 @@ def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) 
         )
 
     handled = yield from call(context, GroupCoordinator.delete_groups, request)
-    if share_groups:
-        handled = _delete_share_groups(context, handled, share_groups)
     return (yield from extended(context, handled, extend))
-
-
-async def _delete_share_groups(context: RequestContext, handled: Handled, names: Iterable[str]) -> DeleteGroupsResponse:
-    """Delete share groups beside the others; they have states to be deleted first."""
-    response = handled if isinstance(handled, Response) or handled is None else await handled
-    assert isinstance(response, DeleteGroupsResponse)
-    for name in names:
-        result = DeletableGroupResult(group_id=name, error_code=ErrorCode.NONE)
-        try:
-            result.error_code = await context.services.share_groups.delete(name)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or None
-        response.results.append(result)
-    return response
-
-
-def _is_share_group(context: RequestContext, group_id: str) -> bool:
-    """Whether a group of this broker is a share group, which commits no offsets and has no members of other types."""
-    return context.services.share_groups.hosts(group_id)
-
-
-def _handle_join(context: RequestContext, request: JoinGroupRequest) -> Handled:
-    """Answer JoinGroup."""
-    if _is_share_group(context, request.group_id):
-        return _join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, context.version)
-    return _join(context, request)
 
 
 def _join_refused(code: ErrorCode, version: int) -> Response:
@@ -517,8 +473,6 @@ def _heartbeat_refused(code: ErrorCode, version: int) -> Response:
 def _leave_refused(code: ErrorCode, version: int) -> Response:
     return LeaveGroupResponse(error_code=code)
 
-
-_join: Final = member_handler(GroupCoordinator.join, _join_refused)
 
 ROUTES: Final = (
     Route(
@@ -550,7 +504,9 @@ ROUTES: Final = (
         ),
         changes=(Change.OFFSETS_SET,),
     ),
-    Route(ApiKey.JOIN_GROUP, _handle_join, (requires((acls.READ, acls.GROUP)),)),
+    Route(
+        ApiKey.JOIN_GROUP, member_handler(GroupCoordinator.join, _join_refused), (requires((acls.READ, acls.GROUP)),)
+    ),
     Route(
         ApiKey.HEARTBEAT,
         member_handler(GroupCoordinator.heartbeat, _heartbeat_refused),

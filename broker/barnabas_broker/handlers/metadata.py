@@ -292,7 +292,6 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         services = context.services
         for partitions in (
             services.group_partitions,
-            services.share_group_partitions,
             services.transaction_partitions,
             services.share_partitions,
         ):

@@ -13,11 +13,10 @@ from uuid import UUID
 
 from barnabas_broker.groups.share.assignor import NAME, Partitions
 from barnabas_broker.groups.share.group import ShareGroup, StateTopics, heartbeat_error
-from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.groups import caller_of, take_out_groups
+from barnabas_broker.handlers.groups import caller_of, coordinator_of, take_out_groups
 from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
@@ -67,14 +66,6 @@ _NO_GROUP_ID: Final = "The group id is invalid."
 _UNKNOWN_TOPIC: Final = "This server does not host this topic-partition."
 
 
-def _coordinator(context: RequestContext) -> ShareGroups:
-    """The coordinator; without its partitions while this broker's registration does not hold."""
-    services = context.services
-    if not services.cluster.may_serve():
-        services.share_group_partitions.reconcile()  # unloads all partitions: the answer is NOT_COORDINATOR
-    return services.share_groups
-
-
 @stepwise
 def handle_share_group_heartbeat(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Steps[Handled]:
     """Answer ShareGroupHeartbeat."""
@@ -82,14 +73,14 @@ def handle_share_group_heartbeat(context: RequestContext, request: ShareGroupHea
         return heartbeat_error(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if (yield from split(context, request.subscribed_topic_names or (), acls.DESCRIBE)):
         return heartbeat_error(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    return _coordinator(context).heartbeat(request, caller_of(context))
+    return coordinator_of(context).share_groups.heartbeat(request, caller_of(context))
 
 
 @stepwise
 def handle_share_group_describe(context: RequestContext, request: ShareGroupDescribeRequest) -> Steps[Handled]:
     """Answer ShareGroupDescribe."""
     refused = yield from take_out_groups(context, acls.DESCRIBE, request.group_ids)
-    coordinator = _coordinator(context)
+    coordinator = coordinator_of(context).share_groups
     groups: list[DescribedShareGroup] = []
     for group_id in dict.fromkeys(request.group_ids):
         yield
@@ -189,7 +180,7 @@ async def handle_describe_share_group_offsets(
             if group.group_id in refused:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             try:
-                machine = _coordinator(context).find(group.group_id)
+                machine = coordinator_of(context).share_groups.find(group.group_id)
             except KafkaError as error:
                 if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                     raise
@@ -324,7 +315,7 @@ async def handle_alter_share_group_offsets(
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
-        errors = await _coordinator(context).alter_offsets(request.group_id, offsets, image.names)
+        errors = await coordinator_of(context).share_groups.alter_offsets(request.group_id, offsets, image.names)
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
@@ -396,7 +387,7 @@ async def handle_delete_share_group_offsets(
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
-        errors = await _coordinator(context).delete_offsets(request.group_id, ids.values())
+        errors = await coordinator_of(context).share_groups.delete_offsets(request.group_id, ids.values())
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response

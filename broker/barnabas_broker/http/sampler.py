@@ -69,7 +69,7 @@ class Sampler:
                 yield from examine(view, image, hosted)
             yield
         machines = by_place(view)
-        for group in view.share_groups.all():
+        for group in view.groups.share_groups.all():
             found = []
             for window in windows(view, group, machines):
                 found.append(Offsets(window.topic, window.partition, window.start, window.end, window.complete))

@@ -48,7 +48,7 @@ class Window(NamedTuple):
 def summaries(view: View) -> Iterator[dict[str, Any] | None]:
     """A summary of every share group of this broker; None for a turn of the event loop."""
     machines = by_place(view)
-    for group in view.share_groups.all():
+    for group in view.groups.share_groups.all():
         lag: int | None = None
         for window in windows(view, group, machines):
             if window.lag is not None:

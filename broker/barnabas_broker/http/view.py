@@ -13,7 +13,6 @@ from barnabas_broker.config import Config
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.share.group import ShareGroup
-from barnabas_broker.groups.share.service import ShareGroups
 from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.text import PIECE
@@ -94,7 +93,6 @@ class View:
         groups: the groups of this broker.
         transactions: the transactions of this broker.
         queues: the share partitions of this broker.
-        share_groups: the share groups of this broker.
         shares: the state of share partitions that this broker keeps.
         directory: the log directory.
         server: the connections.
@@ -117,7 +115,6 @@ class View:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     queues: SharePartitions
-    share_groups: ShareGroups
     shares: ShareCoordinator
     directory: LogDirectory
     server: SocketServer
@@ -238,7 +235,7 @@ class View:
     def share_group(self, group_id: str) -> ShareGroup | None:
         """A share group of this broker; None if it has none of this name."""
         try:
-            return self.share_groups.find(group_id)
+            return self.groups.share_groups.find(group_id)
         except KafkaError:
             return None
 

@@ -204,8 +204,6 @@ class ShareCoordinator:
         if create:
             home.hosted.setdefault(key.name, hosted)
         self.runtime.ask(hosted, step, partial(_answer, reply))
-        if hosted.machine.gone and hosted.append is None:
-            home.hosted.pop(key.name, None)  # its first request was refused
         return reply
 
     def _check(self, key: ShareKey, *, of_deleted: bool = False) -> None:

@@ -387,7 +387,8 @@ class TransactionCoordinator:
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS.
         """
-        return (hosted.machine for hosted in self.runtime.all())
+        homes = self.runtime.homes()
+        return (hosted.machine for home in homes for hosted in list(home.hosted.values()))
 
     def _request(
         self,

@@ -5,8 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
+from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.share.group import ShareGroup, ShareGroupSettings, ShareGroupTimes
+from barnabas_broker.shares.records import ShareKey
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import Record, decode_records, read_header, restamp
+
+#: Settings of share groups whose topics do not matter.
+_SHARE_SETTINGS = ShareGroupSettings(
+    TopicCatalog(topic_hash, group_hash), lambda group_id: ShareGroupTimes(45, 5000), 200
+)
 
 Done = Callable[[ErrorCode], None]
 
@@ -93,3 +102,25 @@ class MemoryLog:
             for batch in self.batches[partition]
             for record in decode_records(batch)
         ]
+
+
+def new_share_group(group_id: str) -> ShareGroup:
+    """The machine of a share group about which nothing is in the log, for a replay."""
+    return ShareGroup(group_id, _SHARE_SETTINGS)
+
+
+@dataclass
+class MemoryStates:
+    """The states of share partitions, which are created and deleted at once.
+
+    Attributes:
+        epochs: the state epoch of each share partition that has a state.
+    """
+
+    epochs: dict[ShareKey, int] = field(default_factory=dict)
+
+    async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> None:
+        self.epochs[key] = state_epoch
+
+    async def delete(self, key: ShareKey) -> None:
+        self.epochs.pop(key, None)

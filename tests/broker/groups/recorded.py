@@ -21,7 +21,7 @@ from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_protocol.records import read_header
 from tests.broker.groups.compacted import compacted
-from tests.broker.groups.memory import MemoryLog
+from tests.broker.groups.memory import MemoryLog, MemoryStates
 
 
 @dataclass(eq=False)
@@ -165,7 +165,9 @@ class Replayed:
         for partition, there in batches.items():
             log.batches[partition] = list(there)
             log.ends[partition] = _end_of(there)
-        self.groups = GroupCoordinator(config, log, now=lambda: now, wall_ms=lambda: wall_ms, loop=NoLoop())
+        self.groups = GroupCoordinator(
+            config, log, MemoryStates(), now=lambda: now, wall_ms=lambda: wall_ms, loop=NoLoop()
+        )
         if topics:
             self.groups.topics_changed({topic.name: topic.partitions for topic in topics}, topics)
         for partition in batches:

@@ -46,7 +46,7 @@ from barnabas_protocol.messages.txn_offset_commit import (
 )
 from barnabas_protocol.records import Record, build_batch, decode_records
 from barnabas_protocol.schema import Response
-from tests.broker.groups.memory import MemoryLog
+from tests.broker.groups.memory import MemoryLog, MemoryStates
 
 CALLER = Caller("client", "/127.0.0.1")
 E = TypeVar("E", bound=GroupEvent)
@@ -110,6 +110,7 @@ class Service:
         self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
     ) -> None:
         self.log = MemoryLog() if log is None else log
+        self.states = MemoryStates()
         self.time = 1000.0
         self.wall = 100 * WEEK_MS
         self.published: list[tuple[str, GroupEvent]] = []
@@ -126,6 +127,7 @@ class Service:
         self.groups = GroupCoordinator(
             self.config,
             self.log,
+            self.states,
             now=lambda: self.time,
             wall_ms=lambda: self.wall,
             new_id=lambda: f"id{next(ids)}",

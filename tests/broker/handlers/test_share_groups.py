@@ -57,7 +57,7 @@ async def topic_id(wire: Wire, broker: BrokerServer) -> bytes:
     new = CreatableTopic(name="t", num_partitions=2, replication_factor=1, assignments=[], configs=[])
     answer = await wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7, CreateTopicsResponse)
     await wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6, FindCoordinatorResponse)
-    runtime = broker.services.share_groups.runtime
+    runtime = broker.services.groups._runtime
     await until(lambda: runtime.partition_for("g") in runtime.loaded)
     return answer.topics[0].topic_id
 
@@ -182,7 +182,7 @@ async def test_offsets_of_a_new_group(wire: Wire, topic_id: bytes, broker: Broke
     """They are set before its first member joins."""
     assert await offsets(wire) == []
     assert await alter(wire) == (E.NONE, [])
-    assert not broker.services.share_groups.hosts("g")
+    assert not [*broker.services.groups.share_groups.all()]
     assert await alter(wire, ("t", 0, 5)) == (E.NONE, [E.NONE])
     described = await describe(wire)
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Empty", 1, 1)
@@ -211,14 +211,14 @@ async def test_the_states_of_a_deleted_topic_are_gone(wire: Wire, topic_id: byte
     state = DeleteTopicState(name="t", topic_id=bytes(16))
     await wire.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6, DeleteTopicsResponse)
     await until(lambda: not broker.services.shares.runtime.count)
-    await until(lambda: not broker.services.share_groups.find("g").initialized)
+    await until(lambda: not broker.services.groups.share_groups.find("g").initialized)
     assert assigned(await beat(wire, "a", joined.member_epoch, None)) == {}
 
 
 async def test_a_member_that_is_silent_is_removed(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
     await beat(wire)
-    broker.services.share_groups.expire_member("g", "a")
-    await until(lambda: not broker.services.share_groups.find("g").members)
+    broker.services.groups.share_groups.expire_member("g", "a")
+    await until(lambda: not broker.services.groups.share_groups.find("g").members)
     assert (await describe(wire)).group_state == "Empty"
 
 
@@ -263,7 +263,7 @@ async def test_an_id_has_one_type(wire: Wire, topic_id: bytes) -> None:
 
 async def test_a_group_outlives_its_coordinator(wire: Wire, topic_id: bytes, broker: BrokerServer) -> None:
     joined = await beat(wire)
-    runtime = broker.services.share_groups.runtime
+    runtime = broker.services.groups._runtime
     home = runtime.home("g")
     await runtime.load(home.index, home.leader_epoch + 1)
     again = await beat(wire, "a", joined.member_epoch)

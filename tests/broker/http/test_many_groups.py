@@ -24,9 +24,8 @@ def view_of(hosted: dict[str, HostedGroup]) -> Any:
     log = SimpleNamespace(high_watermark=9, last_stable_offset=9)
     image = SimpleNamespace(topics={"t": SimpleNamespace(partitions=(None,))})
     view = SimpleNamespace(
-        groups=SimpleNamespace(groups=hosted),
+        groups=SimpleNamespace(groups=hosted, share_groups=SimpleNamespace(all=list)),
         queues=SimpleNamespace(hosted=()),
-        share_groups=SimpleNamespace(all=list),
         cluster=SimpleNamespace(image=image),
         history=SimpleNamespace(storm_score=lambda group: StormScore().at(0), is_flapping=lambda group: False),
         samples=Samples(),

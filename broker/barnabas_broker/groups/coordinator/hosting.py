@@ -4,7 +4,7 @@
 """
 
 import logging
-from asyncio import Future
+from asyncio import Future, Task
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.coordinators.ports import Scheduler
-from barnabas_broker.coordinators.runtime import HostedId, HostedPartition, Hosting
+from barnabas_broker.coordinators.runtime import Hosted, HostedId, HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Waiter, make_batch
 from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
@@ -25,6 +25,7 @@ from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog
+from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.sightings import MemberConnection, Sightings
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
@@ -58,7 +59,7 @@ log = logger("coordinator")
 MAX_UNUSED_GROUPS = 20_000
 
 
-#: A group of either protocol.
+#: A group that commits offsets, of either protocol.
 Group = ClassicGroup | ConsumerGroup
 
 #: Members and partitions of a group whose target is computed at once: that takes less than a millisecond.
@@ -79,7 +80,7 @@ _MOST_SUMMED: Final = 100
 _CALLS_PER_STEP: Final = 20
 
 
-class GroupPartition(HostedPartition["HostedGroup"]):
+class GroupPartition(HostedPartition["HostedGroup | HostedShareGroup"]):
     """A partition of ``__consumer_offsets`` that this broker leads.
 
     Attributes:
@@ -197,6 +198,33 @@ class HostedGroup(HostedId[GroupPartition]):
         self.home.owner.act(self, self.group.tick(now))
 
 
+class HostedShareGroup(Hosted[ShareGroup, GroupPartition]):
+    """A share group that this broker coordinates.
+
+    Attributes:
+        armed: see :class:`~barnabas_broker.coordinators.timers.Timed`.
+        creating: creates the states of share partitions; None if nothing does.
+    """
+
+    __slots__ = ("armed", "creating")
+
+    def __init__(self, home: GroupPartition, machine: ShareGroup) -> None:
+        super().__init__(machine.group_id, home, machine)
+        self.armed = inf
+        self.creating: Task[None] | None = None
+
+    def next_deadline(self) -> float:
+        return inf if self.home.unloaded else self.machine.next_deadline()
+
+    def fire(self, now: float) -> None:
+        if not self.home.owner.runtime.do(self, lambda hosted: hosted.machine.expire(now)):
+            self.machine.postpone(now)  # an append is under way
+
+
+#: The runtime of ``__consumer_offsets``.
+GroupRuntime = Runtime[GroupPartition, HostedShareGroup, Any]
+
+
 class PendingReply:
     """The token of a request: the group's machine responds to it, at once or later.
 
@@ -253,7 +281,8 @@ class HostedGroups:
 
     Attributes:
         runtime: see there.
-        by_id: the groups of the partitions that are loaded: an index, because the partition of an id is a hash of it.
+        by_id: the groups of the partitions that are loaded, without share groups: an index, because the partition of an
+            id is a hash of it.
         lines: the log lines about groups: clients cause them, in ever new groups.
         log: ``__consumer_offsets``; appends go through the writer.
         offload: computes what takes long.
@@ -264,7 +293,7 @@ class HostedGroups:
 
     def __init__(
         self,
-        runtime: Hosting[GroupPartition, HostedGroup],
+        runtime: GroupRuntime,
         settings: GroupSettings,
         offsets_log: OffsetsLog,
         now: Callable[[], float],
@@ -299,7 +328,7 @@ class HostedGroups:
     # Which groups there are
 
     def find(self, group_id: str) -> HostedGroup | None:
-        """The group with this id; None if this broker would coordinate it, but it does not exist.
+        """The group with this id; None if it does not exist, or is a share group.
 
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
@@ -308,6 +337,19 @@ class HostedGroups:
         if hosted is None:
             self.runtime.home(group_id)
         return hosted
+
+    def exists(self, group_id: str) -> bool:
+        """Whether this broker coordinates a group with this id, of any type.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return group_id in self.by_id or group_id in self.runtime.home(group_id).hosted
+
+    def not_found(self, group_id: str, kind: str) -> KafkaError:
+        """The error of a request about a group that does not exist, or has another type than `kind`."""
+        why = f"is not a {kind} group" if self.exists(group_id) else "not found"
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
 
     def create(self, group: Group) -> HostedGroup:
         """Host a new group. :meth:`keep` makes it one of this broker's, as soon as it has a member or an offset.
@@ -330,10 +372,12 @@ class HostedGroups:
         """The group that has the id of `hosted` now, a new one if it was deleted while its commit was appended.
 
         It is `hosted` itself if its partition is not hosted any more or was loaded again: the replay has what was
-        appended.
+        appended. Or if a share group has its id now.
         """
         present = self.by_id.get(hosted.name)
         if present is hosted or not self.runtime.wanted(hosted):
+            return hosted
+        if present is None and hosted.name in hosted.home.hosted:
             return hosted
         if present is None:
             group = ClassicGroup(hosted.name, self.settings, self.now())

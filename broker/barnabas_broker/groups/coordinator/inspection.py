@@ -63,13 +63,12 @@ def describe_group(group: ClassicGroup, operations: bool) -> DescribedGroup:
     return described
 
 
-def missing_group(group_id: str, why: str, version: int, operations: bool) -> DescribedGroup:
+def missing_group(group_id: str, error: KafkaError, version: int, operations: bool) -> DescribedGroup:
     """A group that is missing or not classic: its state is Dead; from version 6 on it is an error, too."""
     described = failed_group(group_id, ErrorCode.NONE)
     described.group_state = ClassicGroupState.DEAD.value
     if version >= 6:
-        described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"Group {group_id} {why}."
+        described.error_code, described.error_message = error.code, error.message
     elif operations:
         described.authorized_operations = GROUP
     return described
@@ -162,40 +161,28 @@ def failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumer
     )
 
 
-def list_groups(groups: Iterable[ClassicGroup | ConsumerGroup], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
+def list_groups(
+    groups: Iterable[ClassicGroup | ConsumerGroup | ShareGroup], request: ListGroupsRequest
+) -> Steps[list[ListedGroup]]:
     """The groups that match the request's filters, which ignore case; one group per step."""
-    return _listed(
-        (
-            (
-                group.group_id,
-                group.protocol_type or "",
-                group.state.value,
-                CLASSIC if isinstance(group, ClassicGroup) else CONSUMER,
+    states, _ = yield from by_key(request.states_filter, _folded)
+    types, _ = yield from by_key(request.types_filter, _folded)
+    listed = []
+    for group in groups:
+        if isinstance(group, ShareGroup):
+            protocol_type, group_type, state = SHARE, SHARE, group.state
+        else:
+            protocol_type, state = group.protocol_type or "", group.state.value
+            group_type = CLASSIC if isinstance(group, ClassicGroup) else CONSUMER
+        if (not states or state.lower() in states) and (not types or group_type in types):
+            listed.append(
+                ListedGroup(
+                    group_id=group.group_id, protocol_type=protocol_type, group_state=state, group_type=group_type
+                )
             )
-            for group in groups
-        ),
-        request,
-    )
-
-
-def list_share_groups(groups: Iterable[ShareGroup], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
-    """The share groups that match the request's filters."""
-    return _listed(((group.group_id, SHARE, group.state, SHARE) for group in groups), request)
+        yield
+    return listed
 
 
 def _folded(name: str) -> str:
     return name.strip().lower()
-
-
-def _listed(groups: Iterable[tuple[str, str, str, str]], request: ListGroupsRequest) -> Steps[list[ListedGroup]]:
-    """Groups as ListGroups returns them: id, protocol type, state, type."""
-    states, _ = yield from by_key(request.states_filter, _folded)
-    types, _ = yield from by_key(request.types_filter, _folded)
-    listed = []
-    for group_id, protocol_type, state, group_type in groups:
-        if (not states or state.lower() in states) and (not types or group_type in types):
-            listed.append(
-                ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
-            )
-        yield
-    return listed

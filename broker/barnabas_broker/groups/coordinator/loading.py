@@ -6,7 +6,13 @@ from typing import Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.coordinator.hosting import Group, GroupPartition, HostedGroup, HostedGroups
+from barnabas_broker.groups.coordinator.hosting import (
+    Group,
+    GroupPartition,
+    HostedGroup,
+    HostedGroups,
+    HostedShareGroup,
+)
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
@@ -23,14 +29,24 @@ def restore(hosted_groups: HostedGroups, home: GroupPartition, replay: Replay) -
     hosted_groups.skip_sequences(replay.next_offset)
     home.loaded_at = hosted_groups.next_sequence()
     home.transactions = replay.transactions
+    share_groups = {group_id: machine for group_id, machine in replay.share_groups.items() if not machine.gone}
     work = 0
     # A dict, not a set: its order does not depend on the process.
     for group_id in dict.fromkeys(chain(replay.groups, replay.consumer_groups, replay.offsets)):
+        if group_id in share_groups:
+            continue
         group = yield from _group(hosted_groups, group_id, replay)
         if group is not None:
             home.hosted[group_id] = hosted = HostedGroup(home, group, replay.offsets.get(group_id) or GroupOffsets())
             _loaded(hosted_groups, hosted, downgraded=group_id in replay.downgraded)
             work += 1 + len(group.members)
+        if work >= _STEP:
+            work = 0
+            yield
+    for group_id, machine in share_groups.items():
+        machine.restored(hosted_groups.now())
+        home.hosted[group_id] = HostedShareGroup(home, machine)
+        work += 1 + len(machine.members)
         if work >= _STEP:
             work = 0
             yield
@@ -95,7 +111,9 @@ def resume(
         transaction_ended: applies a marker that was appended during the load: partition, producer id, and whether it
             commits.
     """
-    hosted_groups.by_id.update(home.hosted)
+    hosted_groups.by_id.update(
+        (group_id, hosted) for group_id, hosted in home.hosted.items() if isinstance(hosted, HostedGroup)
+    )
     ended, home.ended = home.ended, []
     for producer_id, committed in ended:
         # The replay may have stopped before the marker. If it did not, this changes nothing: no commit was accepted
@@ -110,9 +128,12 @@ def resume(
 def unloaded(hosted_groups: HostedGroups, home: GroupPartition) -> None:
     """Give up the groups of a partition: they are not found any more, and end, some per iteration of the loop."""
     home.unloaded = True
-    for group_id in home.hosted:
-        hosted_groups.by_id.pop(group_id, None)
-    hosted_groups.leaving.extend(home.hosted.values())
+    for group_id, hosted in home.hosted.items():
+        if isinstance(hosted, HostedGroup):
+            hosted_groups.by_id.pop(group_id, None)
+            hosted_groups.leaving.append(hosted)
+        elif hosted.creating is not None:
+            hosted.creating.cancel()
     if hosted_groups.runtime.closed:
         finish(_end(hosted_groups))
     elif not hosted_groups.ending:

@@ -197,6 +197,8 @@ class OffsetService:
         hosted = self._hosted_groups.find(request.group_id)
         if hosted is not None:
             return hosted
+        if self._hosted_groups.exists(request.group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)  # Share groups commit no offsets.
         if request.generation_id_or_member_epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
         return self._hosted_groups.create_classic(request.group_id)
@@ -471,6 +473,8 @@ class OffsetService:
         hosted_groups = self._hosted_groups
         hosted = hosted_groups.find(request.group_id)
         if hosted is None:
+            if hosted_groups.exists(request.group_id):
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)  # Share groups commit no offsets.
             if request.generation_id_or_member_epoch >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             hosted = hosted_groups.create_classic(request.group_id)

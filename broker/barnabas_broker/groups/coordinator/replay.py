@@ -1,15 +1,19 @@
 """Replays a partition of ``__consumer_offsets`` into groups and offsets. Pure: batches in, groups and offsets out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, GroupMetadataValue
+from barnabas_broker.groups.share.group import ShareGroup
+from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, CoordinatorRecord, GroupMetadataValue
 from barnabas_protocol.group_records import (
     CONSUMER_KEYS,
     GROUP_KEY,
     OFFSET_KEYS,
+    SHARE_KEYS,
+    ShareGroupKey,
     key_type,
     read_consumer_record,
     read_group_key,
@@ -31,13 +35,15 @@ class Slot:
 
 
 class Replay(PartitionReplay):
-    """The groups and offsets of the records replayed so far.
+    """The groups and offsets of the records replayed so far: the type of a record says which machine owns it.
 
     Attributes:
         groups: the last record of each classic group.
         consumer_groups: the last records of each group of the consumer protocol.
         downgraded: ids of classic groups whose last record is that of their downgrade: they have not rebalanced since
             then, and the partitions of the last member of the consumer protocol have no owner.
+        share_groups: the machine of each share group, of deleted ones too: compaction may have left any record of a
+            group as its first one.
         offsets: committed offsets by group.
         emptied: ids of groups that have had offsets, and have not been deleted since then. Those without an offset and
             without a record of their own exist until they expire, as in Kafka.
@@ -46,10 +52,13 @@ class Replay(PartitionReplay):
     Args:
         report: called with the offset of each record that cannot be read, and the reason.
         start: the log start offset.
+        new_share_group: makes the machine of a share group.
     """
 
-    def __init__(self, report: Report, start: int) -> None:
+    def __init__(self, report: Report, start: int, new_share_group: Callable[[str], ShareGroup]) -> None:
         super().__init__(report, start)
+        self._new_share_group = new_share_group
+        self.share_groups: dict[str, ShareGroup] = {}
         self.groups: dict[str, GroupMetadataValue] = {}
         self.consumer_groups: dict[str, ReplayedGroup] = {}
         self.downgraded: set[str] = set()
@@ -72,15 +81,18 @@ class Replay(PartitionReplay):
         slot = self._slots.get(key) if key is not None else None
         if slot is None:
             record_type = key_type(key)
-            if key is not None and record_type in CONSUMER_KEYS:
+            if key is not None and (record_type in CONSUMER_KEYS or record_type in SHARE_KEYS):
                 read = read_consumer_record(record_type, key, value)
+                if isinstance(read[0], ShareGroupKey):
+                    self._share_group(read[0].group_id, read)
+                    return
                 replay_record(self.consumer_groups, *read)
                 if value is None and isinstance(read[0], ConsumerGroupMetadataKey):
                     self._deleted[read[0].group_id] = base_offset
                     self.emptied.discard(read[0].group_id)
                 return
             if key is None or (record_type not in OFFSET_KEYS and record_type != GROUP_KEY):
-                return  # A record of another group protocol (KIP-932).
+                return  # A record of another group protocol: of streams groups (KIP-1071).
             if record_type == GROUP_KEY:
                 self._group(read_group_key(key), value, base_offset)
                 return
@@ -112,6 +124,12 @@ class Replay(PartitionReplay):
             self.emptied.discard(group_id)
         else:
             self.groups[group_id] = read_group_value(value)
+
+    def _share_group(self, group_id: str, record: CoordinatorRecord) -> None:
+        group = self.share_groups.get(group_id)
+        if group is None:
+            group = self.share_groups[group_id] = self._new_share_group(group_id)
+        group.apply(record)
 
     def _marker(self, header: BatchHeader, record: Record) -> None:
         marker = control_record_type(record)

@@ -3,9 +3,10 @@
 The rules of the protocol are in the pure machines. The coordinator finds a request's group, calls its machine, carries
 out the effects (:mod:`~barnabas_broker.groups.coordinator.hosting`), and loads and unloads partitions
 (:mod:`~barnabas_broker.groups.coordinator.loading`). Each request method returns a response or a future of one, in the
-shape of the request's version.
+shape of the request's version. Requests about share groups are in
+:mod:`~barnabas_broker.groups.coordinator.share_service`; their machines share the partitions and the ids.
 
-Source: Kafka's ``GroupCoordinatorService``.
+Source: Kafka's ``GroupCoordinatorService`` and ``GroupCoordinatorShard``.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from barnabas_broker.config.keys import (
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS
-from barnabas_broker.coordinators.runtime import Hosting
+from barnabas_broker.coordinators.runtime import Runtime
 from barnabas_broker.coordinators.writer import BATCH_BYTES, Waiter
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -61,8 +62,10 @@ from barnabas_broker.groups.coordinator.hosting import (
     MOST_AT_ONCE,
     Group,
     GroupPartition,
+    GroupRuntime,
     HostedGroup,
     HostedGroups,
+    HostedShareGroup,
     PendingReply,
 )
 from barnabas_broker.groups.coordinator.inspection import (
@@ -76,11 +79,12 @@ from barnabas_broker.groups.coordinator.inspection import (
 from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
+from barnabas_broker.groups.coordinator.share_service import ShareGroups
 from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog, ShareStates
 from barnabas_broker.groups.requests import (
     GroupRequest,
     GroupRequests,
@@ -95,7 +99,9 @@ from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import CommitsRefused, GroupDeleted, GroupEvent, SubscriptionChanged, TopicChanged
 from barnabas_explain.members import Member
+from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
+from barnabas_protocol.group_records import group_record
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -131,6 +137,8 @@ _NEW_SECONDS: Final = 600
 _MOST_NEW: Final = 1_000
 #: Members that leave in one step.
 _LEAVE_PER_STEP: Final = 2_000
+#: Seconds that a request waits for an earlier change of its share group.
+_PATIENCE: Final = 5.0
 #: Heartbeat responses have nothing but an error code, so there is one of each.
 _HEARTBEATS: Final = {code: HeartbeatResponse(error_code=code) for code in ErrorCode}
 
@@ -141,6 +149,7 @@ class GroupCoordinator:
     Args:
         config: of the broker.
         offsets_log: appends to and reads ``__consumer_offsets``.
+        share_states: creates and deletes the states of share partitions.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
         new_id: makes the second part of member ids.
@@ -153,15 +162,18 @@ class GroupCoordinator:
     Attributes:
         journal: the recent group events, and the metrics derived from them.
         requests: the recent requests that changed groups, or were refused.
+        share_groups: the requests about share groups.
     """
 
     what = "groups and offsets"
     ids = "groups"
+    busy = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def __init__(
         self,
         config: Config,
         offsets_log: OffsetsLog,
+        share_states: ShareStates,
         *,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
@@ -198,7 +210,7 @@ class GroupCoordinator:
             max_size=config[GROUP_MAX_SIZE],
         )
         self._regexes = RegexSearch() if regexes is None else regexes
-        self._runtime: Hosting[GroupPartition, HostedGroup] = Hosting(
+        self._runtime: GroupRuntime = Runtime(
             OFFSETS_TOPIC,
             config[OFFSETS_TOPIC_NUM_PARTITIONS],
             self,
@@ -209,6 +221,7 @@ class GroupCoordinator:
             now,
             wall_ms,
             timeout=config[OFFSETS_COMMIT_TIMEOUT_MS] / 1000,
+            patience=_PATIENCE,
         )
         self._hosted_groups = HostedGroups(
             self._runtime,
@@ -223,6 +236,7 @@ class GroupCoordinator:
             offload,
             self._regexes,
         )
+        self.share_groups = ShareGroups(self._hosted_groups, config, share_states)
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
         self.requests = GroupRequests()
@@ -413,6 +427,8 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         hosted = self._hosted_groups.find(request.group_id)
         if hosted is None:
+            if self._hosted_groups.exists(request.group_id):
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             hosted = self._hosted_groups.create_classic(request.group_id)
@@ -672,8 +688,9 @@ class GroupCoordinator:
             hosted = hosted_groups.find(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):
             return hosted, hosted.group
-        if request.member_epoch != JOIN_EPOCH:
-            what = f"Consumer group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
+        exists = hosted_groups.exists(group_id)
+        if request.member_epoch != JOIN_EPOCH or (exists and hosted is None):
+            what = f"Group {group_id} is not a consumer group." if exists else f"Consumer group {group_id} not found."
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         if hosted is not None and isinstance(hosted.group, ClassicGroup) and not hosted.group.is_empty:
             check_upgrade(hosted.group, hosted_groups.consumer_settings)
@@ -697,8 +714,7 @@ class GroupCoordinator:
                     raise KafkaError(ErrorCode.INVALID_GROUP_ID)
                 hosted = self._hosted_groups.find(group_id)
                 if hosted is None or not isinstance(hosted.group, ConsumerGroup):
-                    message = f"Group {group_id} not found." if hosted is None else _not_a_consumer_group(group_id)
-                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+                    raise self._hosted_groups.not_found(group_id, "consumer")
                 described = yield from describe_consumer_group(
                     hosted.group, self._catalog, request.include_authorized_operations
                 )
@@ -763,20 +779,24 @@ class GroupCoordinator:
     def _describe(self, group_id: str, version: int, operations: bool) -> DescribedGroup:
         try:
             hosted = self._hosted_groups.find(group_id)
+            if hosted is None or not isinstance(hosted.group, ClassicGroup):
+                # Clients recognize the message, and ask with ConsumerGroupDescribe.
+                return missing_group(group_id, self._hosted_groups.not_found(group_id, "classic"), version, operations)
         except KafkaError as error:
             return failed_group(group_id, error.code)
-        if hosted is None or not isinstance(hosted.group, ClassicGroup):
-            # Clients recognize the message, and ask with ConsumerGroupDescribe.
-            why = "not found" if hosted is None else "is not a classic group"
-            return missing_group(group_id, why, version, operations)
         return describe_group(hosted.group, operations)
 
     def list_groups(self, request: ListGroupsRequest, version: int, caller: Caller) -> Steps[ListGroupsResponse]:
         """ListGroups: the groups that this broker coordinates."""
         try:
-            found = [hosted.group for hosted in self._runtime.all()]
+            homes = self._runtime.homes()
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code, groups=[])
+        found = [
+            hosted.machine if isinstance(hosted, HostedShareGroup) else hosted.group
+            for home in homes
+            for hosted in home.hosted.values()
+        ]
         groups = yield from list_groups(found, request)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
@@ -784,12 +804,11 @@ class GroupCoordinator:
         self, request: DeleteGroupsRequest, version: int, caller: Caller
     ) -> Steps[DeleteGroupsResponse | Future[DeleteGroupsResponse]]:
         """DeleteGroups: deletes groups without members, with their offsets. A future until that is in the log."""
-        hosted_groups = self._hosted_groups
         response = DeleteGroupsResponse(results=[])
-        future: Future[DeleteGroupsResponse] = hosted_groups.loop.create_future()
+        future: Future[DeleteGroupsResponse] = self._hosted_groups.loop.create_future()
         remaining: set[str] = set()
 
-        def appended(result: DeletableGroupResult, error: ErrorCode) -> None:
+        def deleted(result: DeletableGroupResult, error: ErrorCode) -> None:
             if result.group_id in remaining:
                 result.error_code = APPEND_ERRORS.get(error, error)
                 remaining.remove(result.group_id)
@@ -807,13 +826,16 @@ class GroupCoordinator:
                 result.error_code, result.error_message = error.code, error.message or None
             else:
                 remaining.add(group_id)
-                self._delete(hosted, caller, partial(appended, result))
+                self._delete(hosted, caller, partial(deleted, result))
             yield
         complete = True
         return future if remaining else response
 
-    def _delete(self, hosted: HostedGroup, caller: Caller, appended: Waiter) -> None:
+    def _delete(self, hosted: HostedGroup | HostedShareGroup, caller: Caller, deleted: Waiter) -> None:
         """Delete a group without members."""
+        if isinstance(hosted, HostedShareGroup):
+            self.share_groups.delete(hosted, deleted)
+            return
         keys = hosted.offsets.all_keys()
         event = GroupDeleted(
             generation=hosted.group.generation,
@@ -825,15 +847,17 @@ class GroupCoordinator:
         )
         self._hosted_groups.publish(hosted.name, event)
         hosted.group.forget_pending()
-        self._hosted_groups.append_tombstones(hosted, keys, appended, whole_group=True)
+        self._hosted_groups.append_tombstones(hosted, keys, deleted, whole_group=True)
 
-    def _group_to_delete(self, group_id: str) -> HostedGroup:
+    def _group_to_delete(self, group_id: str) -> HostedGroup | HostedShareGroup:
         """The group to delete.
 
         Raises:
             KafkaError: it does not exist, has members, or another broker coordinates it.
         """
         hosted = self._hosted_groups.find(group_id)
+        if hosted is None and self._hosted_groups.exists(group_id):
+            return self.share_groups.find_empty(group_id)
         if hosted is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "The group does not exist.")
         if not hosted.group.is_empty:
@@ -852,15 +876,6 @@ class GroupCoordinator:
         return self._hosted_groups.by_id
 
     @property
-    def catalog(self) -> TopicCatalog:
-        """The topics of the cluster."""
-        return self._catalog
-
-    def publish(self, group_id: str, event: GroupEvent) -> None:
-        """Publish an event of a group that another coordinator of this broker coordinates."""
-        self._hosted_groups.publish(group_id, event)
-
-    @property
     def loaded(self) -> frozenset[int]:
         """The partitions of ``__consumer_offsets`` that are loaded."""
         return self._runtime.loaded
@@ -875,11 +890,11 @@ class GroupCoordinator:
         self._runtime.unload(index)
 
     def partition(self, index: int, leader_epoch: int) -> GroupPartition:
-        """See :class:`~barnabas_broker.coordinators.runtime.HostingShard`, for this and the methods below."""
+        """See :class:`~barnabas_broker.coordinators.runtime.Shard`, for this and the methods below."""
         return GroupPartition(index, leader_epoch, self._hosted_groups)
 
     def replay(self, report: Report, start: int) -> Replay:
-        return Replay(report, start)
+        return Replay(report, start, self.share_groups.new_machine)
 
     def restore(self, home: GroupPartition, replay: Replay) -> Steps[None]:
         return loading.restore(self._hosted_groups, home, replay)
@@ -891,6 +906,18 @@ class GroupCoordinator:
         for group_id in home.hosted:
             self.requests.forget(group_id)  # what follows would not be whole
         loading.unloaded(self._hosted_groups, home)
+
+    def encode(self, hosted: HostedShareGroup, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        return group_record(record)
+
+    def publish(self, hosted: HostedShareGroup, event: GroupEvent) -> None:
+        self._hosted_groups.publish(hosted.name, event)
+
+    def applied(self, hosted: HostedShareGroup) -> None:
+        self._runtime.timers.arm(hosted)
+
+    def refusal(self, error: ErrorCode) -> ErrorCode:
+        return error
 
     # Topics
 
@@ -940,6 +967,7 @@ class GroupCoordinator:
             group_id: its id.
             overrides: its own values, none if it is empty.
         """
+        self.share_groups.configured(group_id, overrides)
         self._own_times.pop(group_id, None)
         if overrides:
             try:
@@ -969,6 +997,7 @@ class GroupCoordinator:
             self._topics.pop(name, None)
         self._catalog.update((), deleted)
         self._offsets.topics_deleted(deleted)
+        self.share_groups.topics_deleted()
 
     # Time
 
@@ -983,7 +1012,9 @@ class GroupCoordinator:
 
     async def close(self) -> None:
         """Append the collected records, then respond to all deferred requests."""
-        await self._runtime.close()
+        closed = self._runtime.close()
+        await self.share_groups.close()
+        await closed
         self.journal.flush()
 
 
@@ -991,7 +1022,3 @@ def _times_of(config: GroupConfig) -> GroupTimes:
     """The timeouts and intervals of a group, within the broker's bounds."""
     session, heartbeat, assignment = map(config.bounded, _TIMES)
     return GroupTimes(session / 1000, heartbeat, assignment / 1000)
-
-
-def _not_a_consumer_group(group_id: str) -> str:
-    return f"Group {group_id} is not a consumer group."

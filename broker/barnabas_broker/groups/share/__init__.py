@@ -3,5 +3,6 @@
 - :mod:`~barnabas_broker.groups.share.group`: the state machine of a share group (``ShareGroup``). Pure.
 - :mod:`~barnabas_broker.groups.share.assignor`: which members have which partitions. Pure.
 - :mod:`~barnabas_broker.groups.share.partition`: the state machine of one share partition. Pure.
-- :mod:`~barnabas_broker.groups.share.service`: the coordinator of share groups (``ShareGroups``).
+
+Their requests are in :mod:`~barnabas_broker.groups.coordinator.share_service` (``ShareGroups``).
 """

@@ -9,7 +9,7 @@ from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import Committed, group_key, offset_key, offset_key_head, offset_value
 from barnabas_protocol.records import build_batch, restamp
-from tests.broker.groups.memory import MemoryLog
+from tests.broker.groups.memory import MemoryLog, new_share_group
 from tests.broker.groups.support import Service, assignment
 
 Pairs = list[tuple[bytes, bytes | None]]
@@ -28,7 +28,7 @@ def offset(partition: int, value: int) -> tuple[bytes, bytes]:
 
 def replay(*batches: bytes, start: int = 0) -> tuple[Replay, list[tuple[int, str]]]:
     reports: list[tuple[int, str]] = []
-    made = Replay(lambda at, why: reports.append((at, why)), start)
+    made = Replay(lambda at, why: reports.append((at, why)), start, new_share_group)
     for _ in made.feed(b"".join(batches)):
         pass
     return made, reports
@@ -61,7 +61,7 @@ def test_a_corrupt_value_creates_no_group() -> None:
 
 
 def test_records_of_other_group_protocols_are_skipped() -> None:
-    made, reports = replay(batch(0, [(b"\x00\x0banything", b"v"), (b"\x00\x0eanything", None)]))
+    made, reports = replay(batch(0, [(b"\x00\x11anything", b"v"), (b"\x00\x16anything", None)]))
     assert (made.offsets, made.groups, reports) == ({}, {}, [])
 
 

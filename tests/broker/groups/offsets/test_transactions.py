@@ -14,6 +14,7 @@ from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.records import build_batch, restamp
 from tests.broker.groups.machine import Machine
+from tests.broker.groups.memory import new_share_group
 from tests.broker.groups.support import WEEK_MS
 from tests.lots import in_lots
 
@@ -235,7 +236,7 @@ def compacted(log: list[Entry]) -> list[bytes]:
 
 
 def replayed(batches: list[bytes]) -> Replay:
-    replay = Replay(lambda at, reason: pytest.fail(f"{at}: {reason}"), 0)
+    replay = Replay(lambda at, reason: pytest.fail(f"{at}: {reason}"), 0, new_share_group)
     for _ in replay.feed(b"".join(batches)):
         pass
     return replay

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
 from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.share.group import Decision, ShareGroup, ShareGroupSettings, ShareGroupTimes, StateTopics
-from barnabas_broker.groups.share.service import ShareGroupReplay
 from barnabas_explain.catalog import (
     EpochBumped,
     GroupEvent,
@@ -83,10 +83,10 @@ class Driver:
         return self._replay([(key, value) for _, key, value in left])
 
     def _replay(self, log: Sequence[tuple[bytes, bytes | None]]) -> ShareGroup:
-        replay = ShareGroupReplay(lambda offset, reason: None, 0, lambda group_id: ShareGroup(group_id, self.settings))
+        replay = Replay(lambda offset, reason: None, 0, lambda group_id: ShareGroup(group_id, self.settings))
         batch = build_batch([(key, value, (), 0) for key, value in log]) if log else b""
         assert list(replay.feed(batch)) == []
-        return replay.groups.get("g") or ShareGroup("g", self.settings)
+        return replay.share_groups.get("g") or ShareGroup("g", self.settings)
 
 
 @pytest.fixture
