@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.groups.share.assignor import NAME, Partitions
+from barnabas_broker.groups.coordinator.inspection import failed_share_group
+from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.share.group import ShareGroup, StateTopics, heartbeat_error
 from barnabas_broker.handlers.authorization import split
+from barnabas_broker.handlers.consumer_groups import describe_handler, heartbeat_handler
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.groups import caller_of, coordinator_of, take_out_groups
-from barnabas_broker.handlers.stepwise import Handled, stepwise
-from barnabas_broker.security import acls, operations
+from barnabas_broker.handlers.groups import coordinator_of
+from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.shares.records import ShareKey
-from barnabas_broker.steps import Steps, by_key
+from barnabas_broker.steps import by_key
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -44,121 +45,15 @@ from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from barnabas_protocol.messages.share_group_describe import (
-    DescribedShareAssignment,
-    DescribedShareGroup,
-    DescribedShareTopicPartitions,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-    ShareMember,
-)
-from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
 
-#: Members that are described in one step.
-_MEMBERS_PER_STEP: Final = 50
 #: Elements of a request after which others get a turn of the event loop.
 _PER_TURN: Final = 50
 _UNKNOWN: Final = -1
 _NO_ID: Final = bytes(16)
 _NO_GROUP_ID: Final = "The group id is invalid."
 _UNKNOWN_TOPIC: Final = "This server does not host this topic-partition."
-
-
-@stepwise
-def handle_share_group_heartbeat(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Steps[Handled]:
-    """Answer ShareGroupHeartbeat."""
-    if not context.allows(acls.READ, acls.GROUP, request.group_id):
-        return heartbeat_error(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    if (yield from split(context, request.subscribed_topic_names or (), acls.DESCRIBE)):
-        return heartbeat_error(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    return coordinator_of(context).share_groups.heartbeat(request, caller_of(context))
-
-
-@stepwise
-def handle_share_group_describe(context: RequestContext, request: ShareGroupDescribeRequest) -> Steps[Handled]:
-    """Answer ShareGroupDescribe."""
-    refused = yield from take_out_groups(context, acls.DESCRIBE, request.group_ids)
-    coordinator = coordinator_of(context).share_groups
-    groups: list[DescribedShareGroup] = []
-    for group_id in dict.fromkeys(request.group_ids):
-        yield
-        try:
-            if not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
-            machine = coordinator.find(group_id)
-        except KafkaError as error:
-            groups.append(_not_described(group_id, error))
-            continue
-        described = yield from _described(context, machine)
-        names = {name for member in described.members for name in member.subscribed_topic_names}
-        if (yield from split(context, names, acls.DESCRIBE)):
-            text = "The group has described topic(s) that the client is not authorized to describe."
-            described = _not_described(group_id, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text))
-        elif request.include_authorized_operations:
-            described.authorized_operations = operations.authorized(context.access, acls.GROUP, group_id)
-        groups.append(described)
-    for name in refused:
-        groups.append(_not_described(name, KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
-        yield
-    return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
-
-
-def _described(context: RequestContext, machine: ShareGroup) -> Steps[DescribedShareGroup]:
-    names = context.services.cluster.image.names
-
-    def assignment(partitions: Partitions) -> DescribedShareAssignment:
-        return DescribedShareAssignment(
-            topic_partitions=[
-                DescribedShareTopicPartitions(
-                    topic_id=topic_id, topic_name=names[topic_id], partitions=list(partitions[topic_id])
-                )
-                for topic_id in sorted(partitions)
-                if topic_id in names
-            ]
-        )
-
-    members: list[ShareMember] = []
-    described = DescribedShareGroup(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        group_id=machine.group_id,
-        group_state=machine.state,
-        group_epoch=machine.epoch,
-        # As in Kafka: nothing is left to assign in a group without members.
-        assignment_epoch=machine.assignment_epoch if machine.members else machine.epoch,
-        assignor_name=NAME,
-        members=members,
-    )
-    for number, member in enumerate(list(machine.members.values()), 1):
-        members.append(
-            ShareMember(
-                member_id=member.member_id,
-                rack_id=member.rack_id,
-                member_epoch=member.epoch,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                subscribed_topic_names=sorted(member.topics),
-                assignment=assignment(member.assigned),
-            )
-        )
-        if not number % _MEMBERS_PER_STEP:
-            yield
-    return described
-
-
-def _not_described(group_id: str, error: KafkaError) -> DescribedShareGroup:
-    return DescribedShareGroup(
-        error_code=error.code,
-        error_message=error.message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 # DescribeShareGroupOffsets
@@ -413,7 +308,7 @@ async def handle_delete_share_group_offsets(
 ROUTES: Final = (
     Route(
         ApiKey.SHARE_GROUP_HEARTBEAT,
-        handle_share_group_heartbeat,
+        heartbeat_handler(GroupCoordinator.share_heartbeat, heartbeat_error),
         (
             requires((acls.READ, acls.GROUP)),
             requires((acls.DESCRIBE, acls.TOPIC), when="the request names topics"),
@@ -421,7 +316,7 @@ ROUTES: Final = (
     ),
     Route(
         ApiKey.SHARE_GROUP_DESCRIBE,
-        handle_share_group_describe,
+        describe_handler(GroupCoordinator.share_describe, failed_share_group),
         (
             requires((acls.DESCRIBE, acls.GROUP)),
             requires((acls.DESCRIBE, acls.TOPIC), when="the response names topics"),

@@ -4,7 +4,7 @@ Source: ``GroupMetadataManager.describeGroups`` and ``listGroups``; KIP-518 (sta
 KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup
@@ -12,6 +12,7 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import together
 from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.share.assignor import NAME
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.security.operations import GROUP
 from barnabas_broker.steps import Steps, by_key
@@ -24,6 +25,12 @@ from barnabas_protocol.messages.consumer_group_describe import (
 )
 from barnabas_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareTopicPartitions,
+    ShareMember,
+)
 
 #: The types of groups (KIP-848).
 CLASSIC: Final = "classic"
@@ -88,16 +95,12 @@ def describe_consumer_group(
 
     All of it is of the time of the first step: members do not seem to own what others have got since then.
     """
-    topics = catalog.by_id
 
     def assignment(partitions: Mapping[bytes, Iterable[int]]) -> DescribedAssignment:
         return DescribedAssignment(
             topic_partitions=[
-                DescribedTopicPartitions(
-                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=sorted(partitions[topic_id])
-                )
-                for topic_id in sorted(partitions)
-                if topic_id in topics
+                DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+                for topic_id, name, numbers in _named(partitions, catalog)
             ]
         )
 
@@ -159,6 +162,65 @@ def failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumer
         assignor_name="",
         members=[],
     )
+
+
+def describe_share_group(group: ShareGroup, catalog: TopicCatalog, operations: bool) -> Steps[DescribedShareGroup]:
+    """A group as ShareGroupDescribe returns it, some members per step. Partitions of deleted topics are left out."""
+    members: list[ShareMember] = []
+    described = DescribedShareGroup(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        # As in Kafka: nothing is left to assign in a group without members.
+        assignment_epoch=group.assignment_epoch if group.members else group.epoch,
+        assignor_name=NAME,
+        members=members,
+    )
+    if operations:
+        described.authorized_operations = GROUP
+    for number, member in enumerate(list(group.members.values()), 1):
+        assigned = [
+            DescribedShareTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+            for topic_id, name, numbers in _named(member.assigned, catalog)
+        ]
+        members.append(
+            ShareMember(
+                member_id=member.member_id,
+                rack_id=member.rack_id,
+                member_epoch=member.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                assignment=DescribedShareAssignment(topic_partitions=assigned),
+            )
+        )
+        if number % _MEMBERS_PER_STEP == 0:
+            yield
+    return described
+
+
+def failed_share_group(group_id: str, error: KafkaError) -> DescribedShareGroup:
+    """A group that ShareGroupDescribe cannot describe."""
+    return DescribedShareGroup(
+        error_code=error.code,
+        error_message=error.message or None,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _named(partitions: Mapping[bytes, Iterable[int]], catalog: TopicCatalog) -> Iterator[tuple[bytes, str, list[int]]]:
+    """Partitions by topic id, with the names of the topics that exist."""
+    for topic_id in sorted(partitions):
+        topic = catalog.by_id.get(topic_id)
+        if topic is not None:
+            yield topic_id, topic.name, sorted(partitions[topic_id])
 
 
 def list_groups(

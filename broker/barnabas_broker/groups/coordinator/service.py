@@ -11,10 +11,10 @@ Source: Kafka's ``GroupCoordinatorService`` and ``GroupCoordinatorShard``.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
 from barnabas_broker.config import Config, ConfigError, GroupConfig
@@ -71,8 +71,10 @@ from barnabas_broker.groups.coordinator.hosting import (
 from barnabas_broker.groups.coordinator.inspection import (
     describe_consumer_group,
     describe_group,
+    describe_share_group,
     failed_consumer_group,
     failed_group,
+    failed_share_group,
     list_groups,
     missing_group,
 )
@@ -106,6 +108,7 @@ from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
 )
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -120,11 +123,19 @@ from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroups
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_protocol.wire import MAX_STRING
 
 log = logger("coordinator")
+
+D = TypeVar("D")
 
 #: The keys of a group's timeouts and intervals.
 _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
@@ -707,22 +718,35 @@ class GroupCoordinator:
         self, request: ConsumerGroupDescribeRequest, version: int, caller: Caller
     ) -> Steps[ConsumerGroupDescribeResponse]:
         """ConsumerGroupDescribe, one group per step, or a part of a large one."""
-        response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
-        for group_id in dict.fromkeys(request.group_ids):
-            try:
-                if not group_id:
-                    raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-                hosted = self._hosted_groups.find(group_id)
-                if hosted is None or not isinstance(hosted.group, ConsumerGroup):
-                    raise self._hosted_groups.not_found(group_id, "consumer")
-                described = yield from describe_consumer_group(
-                    hosted.group, self._catalog, request.include_authorized_operations
-                )
-            except KafkaError as error:
-                described = failed_consumer_group(group_id, error)
-            response.groups.append(described)
-            yield
-        return response
+
+        def describe(group_id: str) -> Steps[DescribedConsumerGroup]:
+            hosted = self._hosted_groups.find(group_id)
+            if hosted is None or not isinstance(hosted.group, ConsumerGroup):
+                raise self._hosted_groups.not_found(group_id, "consumer")
+            return describe_consumer_group(hosted.group, self._catalog, request.include_authorized_operations)
+
+        groups = yield from _describe_each(request.group_ids, describe, failed_consumer_group)
+        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+    # ShareGroupHeartbeat, ShareGroupDescribe
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, version: int, caller: Caller
+    ) -> Awaitable[ShareGroupHeartbeatResponse]:
+        """ShareGroupHeartbeat: answered when its records are in the log, and its share partitions have states."""
+        return self.share_groups.heartbeat(request, caller)
+
+    def share_describe(
+        self, request: ShareGroupDescribeRequest, version: int, caller: Caller
+    ) -> Steps[ShareGroupDescribeResponse]:
+        """ShareGroupDescribe, one group per step, or a part of a large one."""
+
+        def describe(group_id: str) -> Steps[DescribedShareGroup]:
+            machine = self.share_groups.find(group_id)
+            return describe_share_group(machine, self._catalog, request.include_authorized_operations)
+
+        groups = yield from _describe_each(request.group_ids, describe, failed_share_group)
+        return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
     # Offsets
 
@@ -1022,3 +1046,26 @@ def _times_of(config: GroupConfig) -> GroupTimes:
     """The timeouts and intervals of a group, within the broker's bounds."""
     session, heartbeat, assignment = map(config.bounded, _TIMES)
     return GroupTimes(session / 1000, heartbeat, assignment / 1000)
+
+
+def _describe_each(
+    group_ids: Iterable[str], describe: Callable[[str], Steps[D]], failed: Callable[[str, KafkaError], D]
+) -> Steps[list[D]]:
+    """Describe groups, each once.
+
+    Args:
+        group_ids: which ones.
+        describe: describes one, some members per step; raises KafkaError if it cannot.
+        failed: a group that is not described.
+    """
+    groups: list[D] = []
+    for group_id in dict.fromkeys(group_ids):
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
+            described = yield from describe(group_id)
+        except KafkaError as error:
+            described = failed(group_id, error)
+        groups.append(described)
+        yield
+    return groups
