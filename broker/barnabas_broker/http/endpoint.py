@@ -26,13 +26,12 @@ from barnabas_broker.http.process import LoopLag
 from barnabas_broker.http.records import RecordReader
 from barnabas_broker.http.responses import (
     JSON,
+    Route,
+    about,
+    application,
     as_json,
     number_in,
-    only_for,
-    only_with,
-    page_file,
     page_or_paths,
-    plainly,
     records_query,
     send,
     send_json,
@@ -55,25 +54,6 @@ from barnabas_explain.records import record_of
 log = logger("http")
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
-#: What is served, and what it is: the response to ``/``.
-PATHS: Final = {
-    "/": "this list; the page in a browser",
-    "/metrics": "metrics in Prometheus' text format",
-    "/groups": "the consumer groups that this broker coordinates",
-    "/groups/{id}": "a group's members and offsets",
-    "/groups/{id}/history": "a group's last events",
-    "/groups/{id}/chart": "a group on a time axis, with explanations: since=MS (default: an hour ago)",
-    "/groups/{id}/curves": "a group's lag, commit rate and produce rate over the last hour: since=MS",
-    "/groups/{id}/requests": "a group's last requests that changed it, or were refused",
-    "/topics": "the topics, with offsets and sizes of the partitions that this broker leads",
-    "/topics/{topic}": "a topic's partitions and configuration",
-    "/topics/{topic}/records": "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
-    "/broker": "this broker: requests, memory, log directory, place in the cluster",
-    "/transactions": "the open transactions, and the partitions that wait for them",
-    "/acls": "what principals may do",
-    "/healthz": "200 while the event loop runs",
-    "/readyz": "200, or 503 with the reasons why the broker is not ready",
-}
 #: Why records are not shown.
 HIDDEN: Final = (
     "records are not shown, because this port is open to other machines, or a listener has TLS or logins. "
@@ -119,38 +99,57 @@ class Endpoint:
         self._sampler = Sampler(view)
         self._reader = RecordReader()
         self._disk: tuple[int, int] | None = None
-        self._group_list = SharedText(partial(all_groups, view), _LIST_SECONDS)
-        self._topic_list = SharedText(partial(all_topics, view), _LIST_SECONDS)
-        self._transaction_list = SharedText(partial(all_transactions, view), _LIST_SECONDS)
-        self._acl_list = SharedText(partial(all_acls, view), _LIST_SECONDS)
-        self._broker_text = SharedText(self._broker_pieces, _LIST_SECONDS)
+        #: The texts of paths that have no parameters, each made once for the requests of a second.
+        self._texts = {
+            path: SharedText(pieces, _LIST_SECONDS)
+            for path, pieces in (
+                ("/groups", partial(all_groups, view)),
+                ("/topics", partial(all_topics, view)),
+                ("/transactions", partial(all_transactions, view)),
+                ("/acls", partial(all_acls, view)),
+                ("/broker", self._broker_pieces),
+            )
+        }
         self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
-        logged_in = only_with(login, lambda request: refused(request.remote or ""))
-        app = web.Application(middlewares=[plainly(PATHS, _failed), only_for(hosts), logged_in])
-        app.router.add_get("/page/{file}", page_file(self._assets))
-        for path, handler in zip(
-            PATHS,
-            (
-                self._index,
-                self._metrics,
-                self._groups,
-                self._group,
-                self._history,
+        self._routes = (
+            Route("/", "this list; the page in a browser", self._index),
+            Route("/metrics", "metrics in Prometheus' text format", self._metrics),
+            Route("/groups", "the groups that this broker coordinates", self._listed),
+            Route("/groups/{id}", "a group's members and offsets", self._group),
+            Route("/groups/{id}/history", "a group's last events", self._history),
+            Route(
+                "/groups/{id}/chart",
+                "a group on a time axis, with explanations: since=MS (default: an hour ago)",
                 self._chart,
-                self._curves,
-                self._requests,
-                self._topics,
-                self._topic,
-                self._records,
-                self._broker,
-                self._transactions,
-                self._acls,
-                self._health,
-                self._readiness,
             ),
-            strict=True,
-        ):
-            app.router.add_get(path, handler)
+            Route(
+                "/groups/{id}/curves",
+                "a group's lag, commit rate and produce rate over the last hour: since=MS",
+                self._curves,
+            ),
+            Route(
+                "/groups/{id}/requests",
+                "a group's last requests that changed it, or were refused",
+                self._requests,
+            ),
+            Route(
+                "/topics", "the topics, with offsets and sizes of the partitions that this broker leads", self._listed
+            ),
+            Route("/topics/{topic}", "a topic's partitions and configuration", self._topic),
+            Route(
+                "/topics/{topic}/records",
+                "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
+                self._records,
+            ),
+            Route("/broker", "this broker: requests, memory, log directory, place in the cluster", self._broker),
+            Route("/transactions", "the open transactions, and the partitions that wait for them", self._listed),
+            Route("/acls", "what principals may do", self._listed),
+            Route("/healthz", "200 while the event loop runs", self._health, probe=True),
+            Route("/readyz", "200, or 503 with the reasons why the broker is not ready", self._readiness, probe=True),
+        )
+        app = application(
+            self._routes, self._assets, hosts, login, lambda request: refused(request.remote or ""), _failed
+        )
         self._server = HttpServer(app, listener, None if tls is None else tls.context, most, HTTP_MAX_CONNECTIONS.name)
 
     async def start(self) -> None:
@@ -163,13 +162,7 @@ class Endpoint:
         """Stop to answer."""
         self._lag.stop()
         self._sampler.stop()
-        for text in (
-            self._group_list,
-            self._topic_list,
-            self._transaction_list,
-            self._acl_list,
-            self._broker_text,
-        ):
+        for text in self._texts.values():
             text.cancel()
         for task in (self._scrape, *self._charts.values()):
             if task is not None:
@@ -179,8 +172,8 @@ class Endpoint:
     # Paths
 
     async def _index(self, request: web.Request) -> web.Response:
-        about = {"node_id": self._view.node_id, "version": self._view.version, "paths": PATHS}
-        return page_or_paths(request, self._assets, about)
+        index = {"node_id": self._view.node_id, "version": self._view.version, "paths": about(self._routes)}
+        return page_or_paths(request, self._assets, index)
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         # Requests during a scrape share its result, so that any number of them costs no more than one.
@@ -193,10 +186,8 @@ class Endpoint:
     def _scraped(self, task: "asyncio.Task[list[bytes]]") -> None:
         self._scrape = None
 
-    async def _groups(self, request: web.Request) -> web.StreamResponse:
-        return await self._listed(request, self._group_list)
-
-    async def _listed(self, request: web.Request, text: SharedText) -> web.StreamResponse:
+    async def _listed(self, request: web.Request) -> web.StreamResponse:
+        text = self._texts[request.path]
         # Pages ask every second or two, and say that a list of this age is good enough for them.
         control = request.headers.get("Cache-Control", "")
         chunks, etag = await text.get(fresh="max-age" not in control or "max-age=0" in control)
@@ -281,9 +272,6 @@ class Endpoint:
         body = {"group": group_id, **requests.of(group_id)}
         return as_json(body, 200, {"ETag": etag, "Cache-Control": "no-cache"})
 
-    async def _topics(self, request: web.Request) -> web.StreamResponse:
-        return await self._listed(request, self._topic_list)
-
     async def _topic(self, request: web.Request) -> web.StreamResponse:
         topic = self._view.cluster.image.topics.get(request.match_info["topic"])
         if topic is None:
@@ -318,16 +306,10 @@ class Endpoint:
     async def _broker(self, request: web.Request) -> web.StreamResponse:
         # The system may take long to answer, for instance if the disk is on another machine.
         self._disk = await asyncio.to_thread(disk_of, self._view.directory.path)
-        return await self._listed(request, self._broker_text)
+        return await self._listed(request)
 
     def _broker_pieces(self) -> Iterable[str]:
         return one_broker(self._view, self._lag, self._disk)
-
-    async def _transactions(self, request: web.Request) -> web.StreamResponse:
-        return await self._listed(request, self._transaction_list)
-
-    async def _acls(self, request: web.Request) -> web.StreamResponse:
-        return await self._listed(request, self._acl_list)
 
     def _missing(self, group_id: str) -> web.Response:
         """The response for a group that is not here: 503 while its partition is being loaded, otherwise 404."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from html import escape
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -28,8 +28,6 @@ _POLICY: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: What answers everyone, without details: the probes of containers have no token.
-PROBES: Final = frozenset({"/healthz", "/readyz"})
 #: Where the form of :data:`_FORM` is sent.
 LOGIN_PATH: Final = "/login"
 #: The files of the page hold no data.
@@ -72,6 +70,58 @@ _DIGITS: Final = 18
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Route(NamedTuple):
+    """A path that GET and HEAD requests may be for.
+
+    Attributes:
+        path: the path, with names of its variable parts in braces.
+        about: what the response has: its line in the response to ``/``.
+        answer: answers requests.
+        probe: whether requests without the login are answered, without details: the probes of containers have no token.
+    """
+
+    path: str
+    about: str
+    answer: Handler
+    probe: bool = False
+
+
+def about(routes: Iterable[Route]) -> dict[str, str]:
+    """What each path is."""
+    return {route.path: route.about for route in routes}
+
+
+def application(
+    routes: Sequence[Route],
+    files: Mapping[str, Asset],
+    hosts: AllowedHosts,
+    login: Login,
+    refused: Callable[[web.Request], None],
+    failed: Callable[[web.Request], str],
+    *more: Middleware,
+    most_bytes: int = _LONGEST_FORM,
+) -> web.Application:
+    """The application that answers the requests for some routes and for the files of the page.
+
+    Args:
+        routes: its paths.
+        files: the files of the page.
+        hosts: the names that requests may be for.
+        login: what requests need.
+        refused: called for a request with a wrong token.
+        failed: see :func:`plainly`.
+        more: middlewares after those that check the request.
+        most_bytes: of a request's body.
+    """
+    probes = frozenset(route.path for route in routes if route.probe)
+    checks = plainly(about(routes), failed), only_for(hosts), only_with(login, probes, refused)
+    app = web.Application(middlewares=[*checks, *more], client_max_size=most_bytes)
+    app.router.add_get(f"{_FILES}{{file}}", page_file(files))
+    for route in routes:
+        app.router.add_get(route.path, route.answer)
+    return app
+
+
 def plainly(paths: Mapping[str, str], failed: Callable[[web.Request], str]) -> Middleware:
     """Answer every error with one line of JSON.
 
@@ -109,11 +159,12 @@ def only_for(hosts: AllowedHosts) -> Middleware:
     return check
 
 
-def only_with(login: Login, refused: Callable[[web.Request], None]) -> Middleware:
+def only_with(login: Login, probes: Set[str], refused: Callable[[web.Request], None]) -> Middleware:
     """Refuse requests without the login, with 401; a browser gets a form for the token.
 
     Args:
         login: what requests need.
+        probes: the paths whose requests are answered without it, with a status only.
         refused: called for a request with a wrong token.
     """
 
@@ -125,7 +176,7 @@ def only_with(login: Login, refused: Callable[[web.Request], None]) -> Middlewar
             return await handler(request)
         if given and not trusted:
             refused(request)
-        if request.path in PROBES:
+        if request.path in probes:
             return _status_only(await handler(request))
         if request.path.startswith(_FILES):
             return await handler(request)

@@ -22,13 +22,12 @@ from barnabas_broker.http.hosts import AllowedHosts
 from barnabas_broker.http.login import Login
 from barnabas_broker.http.responses import (
     JSON,
+    Route,
+    about,
+    application,
     as_json,
     number_in,
-    only_for,
-    only_with,
-    page_file,
     page_or_paths,
-    plainly,
     records_query,
     send,
     unchanged,
@@ -41,21 +40,6 @@ from barnabas_protocol.errors import KafkaError
 
 log = logger("barnabas_client.console")
 
-#: What is served.
-PATHS: Final = {
-    "/": "this list; the page in a browser",
-    "/groups": "the consumer groups of the cluster",
-    "/groups/{id}": "a group's members and offsets",
-    "/groups/{id}/chart": "a group on a time axis, with explanations: since=MS (default: an hour ago)",
-    "/groups/{id}/curves": "a group's lag, commit rate and produce rate since its page was opened: since=MS",
-    "/topics": "the topics, with offsets and sizes",
-    "/topics/{topic}": "a topic's partitions and configuration",
-    "/topics/{topic}/records": "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
-    "/transactions": "the open transactions, and the partitions that wait for them",
-    "/brokers": "the brokers, with their log directories",
-    "/acls": "what principals may do",
-    "/healthz": "200 while the event loop runs",
-}
 RESET_PATH: Final = "/groups/{id}/offsets"
 #: The header with the token of a request that changes something. Pages of other origins cannot send it.
 TOKEN_HEADER: Final = "X-Barnabas-Token"
@@ -111,25 +95,35 @@ class Console:
         self._about, self._token, self._wall_ms = about, token, wall_ms
         self._assets = assets.load()
         self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
-        middlewares = [plainly(PATHS, _failed), only_for(hosts), only_with(login, _refused), _brokers_fail]
-        app = web.Application(middlewares=middlewares, client_max_size=_MOST_BYTES)
-        app.router.add_get("/page/{file}", page_file(self._assets))
-        handlers = (
-            self._index,
-            self._groups,
-            self._group,
-            self._chart,
-            self._curves,
-            self._topics,
-            self._topic,
-            self._topic_records,
-            self._transactions,
-            self._brokers,
-            self._acls,
-            self._health,
+        self._routes = (
+            Route("/", "this list; the page in a browser", self._index),
+            Route("/groups", "the consumer groups of the cluster", self._groups),
+            Route("/groups/{id}", "a group's members and offsets", self._group),
+            Route(
+                "/groups/{id}/chart",
+                "a group on a time axis, with explanations: since=MS (default: an hour ago)",
+                self._chart,
+            ),
+            Route(
+                "/groups/{id}/curves",
+                "a group's lag, commit rate and produce rate since its page was opened: since=MS",
+                self._curves,
+            ),
+            Route("/topics", "the topics, with offsets and sizes", self._topics),
+            Route("/topics/{topic}", "a topic's partitions and configuration", self._topic),
+            Route(
+                "/topics/{topic}/records",
+                "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
+                self._topic_records,
+            ),
+            Route("/transactions", "the open transactions, and the partitions that wait for them", self._transactions),
+            Route("/brokers", "the brokers, with their log directories", self._brokers),
+            Route("/acls", "what principals may do", self._acls),
+            Route("/healthz", "200 while the event loop runs", self._health, probe=True),
         )
-        for path, handler in zip(PATHS, handlers, strict=True):
-            app.router.add_get(path, handler)
+        app = application(
+            self._routes, self._assets, hosts, login, _refused, _failed, _brokers_fail, most_bytes=_MOST_BYTES
+        )
         if resets is not None:
             app.router.add_post(RESET_PATH, self._reset)
         self._server = HttpServer(app, listener, None, _MOST_CONNECTIONS, "connections of the console")
@@ -147,8 +141,8 @@ class Console:
     # Paths
 
     async def _index(self, request: web.Request) -> web.Response:
-        about = {**self._about, "changes": self._resets is not None, "paths": PATHS}
-        return page_or_paths(request, self._assets, about)
+        index = {**self._about, "changes": self._resets is not None, "paths": about(self._routes)}
+        return page_or_paths(request, self._assets, index)
 
     async def _health(self, request: web.Request) -> web.Response:
         return as_json({"status": "ok", **self._about})
