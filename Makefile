@@ -76,7 +76,7 @@ check: install ## lint, types, imports and unit tests, within a minute: for ever
 unit: install ## the unit tests: those that start no program and finish quickly
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal \
 		-m "not (programs or broad or spark or interop or kafka or cluster or slow)" \
-		--ignore tests/client/cli --ignore tests/client/test_e2e.py \
+		--ignore tests/client/cli \
 		tests/protocol tests/explain tests/broker tests/client tests/pipeline tests/docs
 
 test: install ## all tests except those of test-all, test-cluster and interop: four to six minutes on two cores

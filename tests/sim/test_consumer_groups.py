@@ -24,7 +24,7 @@ WITNESSES = {
     "a-member-that-leaves-bumps-no-epoch": 5,
     "a-topic-that-grows-bumps-no-epoch": 28,
     "failed-appends-are-not-repeated": 80,
-    "full-heartbeats-get-no-assignment": 15,
+    "full-heartbeats-get-no-assignment": 16,
     "partitions-are-given-away-before-they-are-revoked": 1,
     "removed-members-keep-their-partitions": 1,
     "replayed-members-do-not-expire": 12,

@@ -28,7 +28,7 @@ WITNESSES = {
     "a-marker-from-before-a-load-ends-the-next-transaction": 1178,
     "an-empty-group-is-not-recorded-again": 403,
     "appends-are-reported-before-they-are-synced": 203,
-    "commits-of-any-generation-are-accepted": 225,
+    "commits-of-any-generation-are-accepted": 1561,
     "deferred-requests-are-forgotten-when-the-coordinator-moves": 2,
     "generation-is-not-bumped": 1,
     "leaders-that-return-watch-no-topics": 299,

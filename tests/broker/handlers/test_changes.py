@@ -4,6 +4,8 @@ import logging
 
 import pytest
 
+from barnabas_broker.cluster import controller
+from barnabas_broker.cluster.image import Event, Image
 from barnabas_protocol.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -147,3 +149,26 @@ async def test_deleted_records_and_moved_replicas(wire: Wire, lines: pytest.LogC
         f"records deleted partition=t-0 before=0 {by}",
         f"replicas reassigned partition=t-0 replicas=[1] {by}",
     ]
+
+
+async def test_a_reassignment_that_is_cancelled(
+    wire: Wire, lines: pytest.LogCaptureFixture, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(wire, "t")
+    lines.clear()
+    cancel = [ReassignablePartition(partition_index=index, replicas=None) for index in (0, 1)]
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="t", partitions=cancel)], timeout_ms=1000
+    )
+    await wire.ask(request, 0, AlterPartitionReassignmentsResponse)
+    assert lines.messages == []  # No reassignment is in progress.
+    right = controller.reassign
+
+    def reassign(image: Image, topic: str, partition: int, replicas: None, *, allow_factor_change: bool) -> Event:
+        """As if the first partition were being reassigned."""
+        found = [1] if partition == 0 else replicas
+        return right(image, topic, partition, found, allow_factor_change=allow_factor_change)
+
+    monkeypatch.setattr(controller, "reassign", reassign)
+    await wire.ask(request, 0, AlterPartitionReassignmentsResponse)
+    assert lines.messages == [f"reassignment cancelled partition=t-0 {by}"]
