@@ -21,11 +21,40 @@ PACKAGES = {"client/...": SOURCES[1], "protocol/...": SOURCES[2], "explain/...":
 
 
 @cache
+def trees() -> dict[Path, ast.Module]:
+    """The sources, parsed."""
+    return {path: ast.parse(path.read_text("utf-8")) for source in SOURCES for path in source.rglob("*.py")}
+
+
+@cache
+def parameters() -> set[str]:
+    """The names of all parameters and of all fields."""
+    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
+    fields = {each.target.id for each in nodes if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+    return fields | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+@cache
+def files() -> dict[str, set[Path]]:
+    """The files that define each function, and each method with its class."""
+    found: dict[str, set[Path]] = {}
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, set()).add(path)
+            elif isinstance(node, ast.ClassDef):
+                for each in node.body:
+                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                        found.setdefault(f"{node.name}.{each.name}", set()).add(path)
+    return found
+
+
+@cache
 def members() -> dict[str, set[str]]:
     """The methods of every class, by its name; those of functions are empty."""
     found: dict[str, set[str]] = {}
-    for path in (path for source in SOURCES for path in source.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 names = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
                 found.setdefault(node.name, set()).update(names)
@@ -47,8 +76,17 @@ def test_a_method_exists(name: str) -> None:
 @pytest.mark.parametrize("name", in_backticks(r"_?[a-z]+(?:_[a-z]+)+"))
 def test_a_function_or_parameter_exists(name: str) -> None:
     everything = {method for methods in members().values() for method in methods} | members().keys()
-    parameters = ("wrap_dispatcher", "min_bytes", "max_wait_ms")
-    assert name in everything or name in parameters
+    assert name in everything or name in parameters()
+
+
+@pytest.mark.parametrize(
+    "section", re.split(r"^#+ ", PAGE, flags=re.MULTILINE), ids=lambda text: text.partition("\n")[0]
+)
+def test_a_private_function_is_in_a_file_that_its_section_names(section: str) -> None:
+    names = set(re.findall(r"`((?:[A-Z]\w+\.)?\w+)`", section))
+    private = {name for name in names if re.fullmatch(r"_[a-z][a-z_]+", name)}
+    around = {path for name in names - private for path in files().get(name, ())}
+    assert [name for name in sorted(private) if not files().get(name, set()) & around] == []
 
 
 @in_lots("name", in_backticks(r"[\w./]+/[\w.]*"))
