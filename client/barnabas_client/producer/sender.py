@@ -47,6 +47,17 @@ _UNKNOWN_PRODUCER: Final = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
+#: Answers to batches that may be in the log. A leader that is replaced, or whose disk fails, gives the first two also
+#: to batches that it has appended, while they wait for the other replicas.
+_MAYBE_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
 #: The newest version that does not add partitions to a transaction (KIP-890).
 _NEWEST_CLASSIC: Final = 11
 
@@ -255,9 +266,8 @@ class Sender:
             _log.info("splitting a batch in two", partition=str(batch.tp), records=batch.count, reason=str(error))
             queue.split(batch)
         elif code.retriable:
-            # After a timeout, or too few replicas after the append, the batch may have been written.
-            unclear = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            self._again(batch, error, maybe_written=unclear or batch.maybe_written, at_once=self._moved(batch, node))
+            unclear = code in _MAYBE_WRITTEN or batch.maybe_written
+            self._again(batch, error, maybe_written=unclear, at_once=self._moved(batch, node))
         else:
             self._fail([batch], error)
 

@@ -122,6 +122,45 @@ async def test_an_unknown_producer_gets_a_new_producer_id(broker: FakeBroker, co
     assert batches(broker) == [(0, 1), (0, 1), (1, 1)]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ],
+)
+async def test_what_may_be_written_keeps_its_producer_id_while_another_partition_needs_a_new_one(
+    broker: FakeBroker, code: ErrorCode
+) -> None:
+    """A leader appends a batch, and is replaced before the other replicas have it: its answer is an error."""
+    broker.create("t", 2)
+    refused = {0: code, 1: ErrorCode.UNKNOWN_PRODUCER_ID}
+
+    def answer(request: Request) -> ProduceResponse:
+        assert isinstance(request, ProduceRequest)
+        (topic,) = request.topic_data
+        answers = []
+        for one in topic.partition_data:
+            error = refused.pop(one.index, ErrorCode.NONE)
+            if error is not ErrorCode.UNKNOWN_PRODUCER_ID:
+                stored = broker._produce_one("t", one.index, bytes(one.records or b""), None, 11)
+            if error is not ErrorCode.NONE:
+                stored = PartitionProduceResponse(index=one.index, error_code=error, base_offset=-1)
+            answers.append(stored)
+        return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+
+    async with producer(broker) as sender:
+        for number in range(2):
+            await sender.send_and_wait("t", b"a", partition=number)
+        broker.always(ApiKey.PRODUCE, answer)
+        receipts = [await sender.send("t", b"b", partition=number) for number in range(2)]
+        assert [(await receipt).offset for receipt in receipts] == [1, 1]
+    assert [broker.values("t", number) for number in range(2)] == [[b"a", b"b"]] * 2
+    assert not refused
+
+
 async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: FakeBroker) -> None:
     broker.create("t")
     broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
