@@ -1302,8 +1302,10 @@ class ShareRecords(GroupEvent):
     @property
     def _which(self) -> str:
         first, last = self.first_offset, self.last_offset
-        between = f"offset {first:,}" if first == last else f"offsets {first:,} to {last:,}"
-        return f"{words.count(self.records, 'record')} of {self.where} ({between})"
+        if first == last:
+            again = f" {words.times(self.records)}" if self.records > 1 else ""
+            return f"the record at offset {first:,} of {self.where}{again}"
+        return f"{words.count(self.records, 'record')} of {self.where} (offsets {first:,} to {last:,})"
 
     @property
     def _delivered(self) -> str:
@@ -1361,7 +1363,7 @@ class ShareRecordsRejected(ShareRecords):
     """A member rejected records: they are not delivered any more."""
 
     def _text(self) -> str:
-        return f"{self._who} rejected {self._which}, which are not delivered any more; {self._delivered}"
+        return f"{self._who} rejected {self._which}: not delivered any more; {self._delivered}"
 
 
 @event("share_records_archived")
@@ -1373,7 +1375,7 @@ class ShareRecordsArchived(ShareRecords):
     def _text(self) -> str:
         limit = counted(self.limit, "delivery", "deliveries")
         last = "" if self.owner is None else f"; {self.owner.name} had them last"
-        return f"{self._which} reached the limit of {limit} and are not delivered any more{last}"
+        return f"{words.capital(self._which)} reached the limit of {limit}: not delivered any more{last}"
 
     def _remedy(self) -> str:
         return (
@@ -1399,7 +1401,7 @@ class ShareDeadLetters(ShareRecords):
 
     def _text(self) -> str:
         if self.error is None:
-            return f"{self._which} became dead letters in {self.letters}"
+            return f"{words.capital(self._which)} went to the dead letters in {self.letters}"
         lost = words.count(self.failed, "record")
         return f"{lost} of {self.where} should have become dead letters in {self.letters}, and did not: {self.error}"
 

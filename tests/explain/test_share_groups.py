@@ -73,32 +73,38 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
         (
             ShareRecordsReleased,
             {**ONE, "deliveries": 1},
-            "worker (h) released 1 record of t-0 (offset 7); delivered once so far.",
+            "worker (h) released the record at offset 7 of t-0; delivered once so far.",
             None,
         ),
         (
             ShareRecordsReleased,
             {**ONE, "deliveries": 4},
-            "worker (h) released 1 record of t-0 (offset 7); delivered 4 times so far.",
+            "worker (h) released the record at offset 7 of t-0; delivered 4 times so far.",
+            "group.share.delivery.count.limit",
+        ),
+        (
+            ShareRecordsReleased,
+            {**ONE, "records": 3, "deliveries": 3},
+            "worker (h) released the record at offset 7 of t-0 3 times; delivered 3 times so far.",
             "group.share.delivery.count.limit",
         ),
         (
             ShareRecordsRejected,
             {**ONE, "owner": None},
-            "A member rejected 1 record of t-0 (offset 7), which are not delivered any more; delivered once so far.",
+            "A member rejected the record at offset 7 of t-0: not delivered any more; delivered once so far.",
             None,
         ),
         (
             ShareRecordsArchived,
             {**SOME, "deliveries": 5, "limit": 5},
-            "3 records of t-0 (offsets 1,000 to 1,200) reached the limit of 5 deliveries and are not delivered any"
-            " more; worker (h) had them last.",
+            "3 records of t-0 (offsets 1,000 to 1,200) reached the limit of 5 deliveries: not delivered any more;"
+            " worker (h) had them last.",
             "group.share.delivery.count.limit",
         ),
         (
             ShareDeadLetters,
             {**SOME, "letters": "dlq.t", "failed": 0},
-            "3 records of t-0 (offsets 1,000 to 1,200) became dead letters in dlq.t.",
+            "3 records of t-0 (offsets 1,000 to 1,200) went to the dead letters in dlq.t.",
             None,
         ),
         (
@@ -144,7 +150,7 @@ def test_what_happens_to_records_again_soon_is_told_once() -> None:
     first, other, again = explain(read(events))
     assert first.text == "worker (h) released 4 records of t-0 (offsets 7 to 1,200); delivered up to 3 times so far."
     assert first.details == [f"This was recorded twice until {words.clock(150_000)}."]
-    assert other.text.startswith("other (h) released 1 record")
+    assert other.text.startswith("other (h) released the record at offset 7")
     assert again.text.startswith("worker (h) released 3 records") and not again.details
     assert [each.text for each in explain(read(events), since=120_000)] == [
         "worker (h) released 3 records of t-0 (offsets 1,000 to 1,200); delivered up to 3 times so far.",
