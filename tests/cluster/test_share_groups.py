@@ -204,3 +204,52 @@ async def test_no_record_is_lost_and_none_accepted_twice_though_leaders_die(clus
     assert sorted(seen.accepted | seen.unclear) == list(range(made)), "none is lost"
     assert [member.mistakes for member in members] == [[], []]
     assert [number for number in range(0, made, 3) if max(seen.counts[number]) < 2] == [], "what is released comes back"
+
+
+@pytest.mark.parametrize("cluster", [SETTINGS], indirect=True)
+async def test_deliveries_are_counted_across_a_failover(cluster: Brokers) -> None:
+    """A record that was released twice, before the leaders of its partition and of its state die, is delivered a third
+    time."""
+    await cluster.start(3)
+    assert await create(cluster[1], TOPIC, 1, 3) == ErrorCode.NONE
+    await begin_at_the_beginning(cluster)
+    bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer.produce(TOPIC, b"0", partition=0)
+    assert await asyncio.to_thread(producer.flush, PATIENCE) == 0
+    consumer = confluent_kafka.ShareConsumer(
+        {"bootstrap.servers": bootstrap, "group.id": GROUP, "share.acknowledgement.mode": "explicit"}
+    )
+    consumer.subscribe([TOPIC])
+
+    def release() -> tuple[list[int], bool]:
+        """Release what there is; the delivery counts, and whether a broker has confirmed it."""
+        counts = []
+        for message in consumer.poll(0.5):
+            if message.error() is None:
+                counts.append(message.delivery_count())
+                consumer.acknowledge(message, confluent_kafka.AcknowledgeType.RELEASE)
+        return counts, not counts or all(error is None for error in consumer.commit_sync(PATIENCE).values())
+
+    async def delivered(count: int) -> None:
+        async def again() -> bool:
+            counts, confirmed = await asyncio.to_thread(release)
+            assert counts in ([], [count])
+            # The client may have got the third one before its leader died.
+            assert confirmed or count == 3
+            return bool(counts)
+
+        await eventually(f"delivery {count}", again, 2 * PATIENCE)
+
+    try:
+        await delivered(1)
+        await delivered(2)
+        for topic in (TOPIC, SHARE_GROUPS_TOPIC):
+            names = (TOPIC, OFFSETS_TOPIC, SHARE_GROUPS_TOPIC)
+            await cluster.agree("all replicas are in sync", in_sync, *names)
+            victim = leaders(await cluster.running[0].metadata(topic), topic)[0]
+            cluster[victim].kill()
+            await cluster[victim].start()
+        await delivered(3)
+    finally:
+        await asyncio.to_thread(consumer.close)
