@@ -323,6 +323,8 @@ DISEASES: Final = (
         says=("sick", "again and again", "-0 each time, and its committed offset was 5", "probably fails at that one"),
         remedy=("-p 0 -o 5", "--to-offset 6"),
         never=("polled too slowly", "group.instance.id", "blocked"),
+        # It joins again, and then sends no heartbeats: it does not get to the record.
+        without=(("kafka-python", "classic"),),
     ),
     Disease(
         "a static member is restarted within its session (healthy)",
