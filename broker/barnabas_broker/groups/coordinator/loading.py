@@ -144,17 +144,19 @@ def _end(hosted_groups: HostedGroups) -> Steps[None]:
     """End the groups of the partitions that were given up: deferred requests fail with NOT_COORDINATOR."""
     leaving, work = hosted_groups.leaving, 0
     hosted_groups.ending = True
-    while leaving:
-        hosted = leaving.popleft()
-        hosted_groups.end_change(hosted, KafkaError(ErrorCode.NOT_COORDINATOR))
-        group = hosted.group
-        members = len(group.members)
-        if members:
-            hosted_groups.publish(hosted.name, GroupUnloaded(generation=group.generation))
-        hosted_groups.act(hosted, group.unload(hosted_groups.now()))
-        hosted_groups.event_lines.forget(hosted.name)
-        work += 1 + members
-        if work >= _STEP or not leaving:  # all partitions that are unloaded in one iteration share it
-            work = 0
-            yield
-    hosted_groups.ending = False
+    try:
+        while leaving:
+            hosted = leaving.popleft()
+            hosted_groups.end_change(hosted, KafkaError(ErrorCode.NOT_COORDINATOR))
+            group = hosted.group
+            members = len(group.members)
+            if members:
+                hosted_groups.publish(hosted.name, GroupUnloaded(generation=group.generation))
+            hosted_groups.act(hosted, group.unload(hosted_groups.now()))
+            hosted_groups.event_lines.forget(hosted.name)
+            work += 1 + members
+            if work >= _STEP or not leaving:  # all partitions that are unloaded in one iteration share it
+                work = 0
+                yield
+    finally:
+        hosted_groups.ending = False

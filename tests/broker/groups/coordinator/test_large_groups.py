@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer import group as group_module
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
@@ -342,3 +343,22 @@ async def test_the_groups_of_a_partition_are_given_up_some_per_turn() -> None:
         await turn()
     assert left == [400, 300, 200, 100, 0]
     assert {answer.result().error_code for answer in answers} == {ErrorCode.NOT_COORDINATOR}
+
+
+async def test_a_group_whose_end_fails_keeps_no_other_group_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = await Service(group_initial_rebalance_delay_ms="3000").loaded()
+    answers = [service.join(group=f"g{number}", version=3) for number in range(3)]
+    right = ClassicGroup.unload
+
+    def unload(group: ClassicGroup, now: float) -> Any:
+        if group.group_id == "g0":
+            raise ValueError("g0")
+        return right(group, now)
+
+    monkeypatch.setattr(ClassicGroup, "unload", unload)
+    with pytest.raises(ValueError, match="g0"):
+        service.groups.unload(0)
+    await service.groups.load(0, 2)
+    service.groups.unload(0)
+    await settle(service)
+    assert [answer.done() for answer in answers] == [False, True, True]
