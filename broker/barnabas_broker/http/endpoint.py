@@ -26,7 +26,7 @@ from barnabas_broker.http.process import LoopLag
 from barnabas_broker.http.records import RecordReader
 from barnabas_broker.http.responses import (
     JSON,
-    Route,
+    HttpRoute,
     about,
     application,
     as_json,
@@ -112,40 +112,42 @@ class Endpoint:
         }
         self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
         self._routes = (
-            Route("/", "this list; the page in a browser", self._index),
-            Route("/metrics", "metrics in Prometheus' text format", self._metrics),
-            Route("/groups", "the groups that this broker coordinates", self._listed),
-            Route("/groups/{id}", "a group's members and offsets", self._group),
-            Route("/groups/{id}/history", "a group's last events", self._history),
-            Route(
+            HttpRoute("/", "this list; the page in a browser", self._index),
+            HttpRoute("/metrics", "metrics in Prometheus' text format", self._metrics),
+            HttpRoute("/groups", "the groups that this broker coordinates", self._listed),
+            HttpRoute("/groups/{id}", "a group's members and offsets", self._group),
+            HttpRoute("/groups/{id}/history", "a group's last events", self._history),
+            HttpRoute(
                 "/groups/{id}/chart",
                 "a group on a time axis, with explanations: since=MS (default: an hour ago)",
                 self._chart,
             ),
-            Route(
+            HttpRoute(
                 "/groups/{id}/curves",
                 "a group's lag, commit rate and produce rate over the last hour: since=MS",
                 self._curves,
             ),
-            Route(
+            HttpRoute(
                 "/groups/{id}/requests",
                 "a group's last requests that changed it, or were refused",
                 self._requests,
             ),
-            Route(
+            HttpRoute(
                 "/topics", "the topics, with offsets and sizes of the partitions that this broker leads", self._listed
             ),
-            Route("/topics/{topic}", "a topic's partitions and configuration", self._topic),
-            Route(
+            HttpRoute("/topics/{topic}", "a topic's partitions and configuration", self._topic),
+            HttpRoute(
                 "/topics/{topic}/records",
                 "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
                 self._records,
             ),
-            Route("/broker", "this broker: requests, memory, log directory, place in the cluster", self._broker),
-            Route("/transactions", "the open transactions, and the partitions that wait for them", self._listed),
-            Route("/acls", "what principals may do", self._listed),
-            Route("/healthz", "200 while the event loop runs", self._health, probe=True),
-            Route("/readyz", "200, or 503 with the reasons why the broker is not ready", self._readiness, probe=True),
+            HttpRoute("/broker", "this broker: requests, memory, log directory, place in the cluster", self._broker),
+            HttpRoute("/transactions", "the open transactions, and the partitions that wait for them", self._listed),
+            HttpRoute("/acls", "what principals may do", self._listed),
+            HttpRoute("/healthz", "200 while the event loop runs", self._health, probe=True),
+            HttpRoute(
+                "/readyz", "200, or 503 with the reasons why the broker is not ready", self._readiness, probe=True
+            ),
         )
         app = application(
             self._routes, self._assets, hosts, login, lambda request: refused(request.remote or ""), _failed

@@ -70,7 +70,7 @@ _DIGITS: Final = 18
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Route(NamedTuple):
+class HttpRoute(NamedTuple):
     """A path that GET and HEAD requests may be for.
 
     Attributes:
@@ -86,13 +86,13 @@ class Route(NamedTuple):
     probe: bool = False
 
 
-def about(routes: Iterable[Route]) -> dict[str, str]:
+def about(routes: Iterable[HttpRoute]) -> dict[str, str]:
     """What each path is."""
     return {route.path: route.about for route in routes}
 
 
 def application(
-    routes: Sequence[Route],
+    routes: Sequence[HttpRoute],
     files: Mapping[str, Asset],
     hosts: AllowedHosts,
     login: Login,

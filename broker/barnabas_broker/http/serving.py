@@ -24,7 +24,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
-from barnabas_broker.server.acceptor import Acceptor, Evictable, Place, RefusedConnections
+from barnabas_broker.server.acceptor import Acceptor, ConnectionSlot, Evictable, RefusedConnections
 from barnabas_broker.shortages import share_of_descriptors
 
 log = logger("http")
@@ -120,7 +120,7 @@ class HttpServer:
         self._malformed.tick()
         self._ticks = self._loop.call_later(TICK_SECONDS, self._tick)
 
-    def _begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
+    def _begin(self, accepted: socket.socket, peer: str, place: ConnectionSlot) -> None:
         task = self._loop.create_task(self._connect(accepted, place))
 
         def drop() -> None:
@@ -130,7 +130,7 @@ class HttpServer:
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
 
-    async def _connect(self, accepted: socket.socket, place: Place) -> None:
+    async def _connect(self, accepted: socket.socket, place: ConnectionSlot) -> None:
         server = self._runner.server
         assert server is not None
         connection = _Connection(server(), place, self._connections)
@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, inner: asyncio.Protocol, place: Place, connections: "dict[asyncio.BaseProtocol, _Connection]"
+        self, inner: asyncio.Protocol, place: ConnectionSlot, connections: "dict[asyncio.BaseProtocol, _Connection]"
     ) -> None:
         self.made = False
         self._inner = inner

@@ -26,7 +26,7 @@ MOST_DELAYED: Final = 100
 _NOTHING_LEFT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class Place:
+class ConnectionSlot:
     """The place of a connection in the counts, until :meth:`leave`; called again, that does nothing.
 
     Attributes:
@@ -67,21 +67,21 @@ class Evictable:
     """
 
     def __init__(self) -> None:
-        self._closing: dict[Place, Callable[[], None]] = {}
+        self._closing: dict[ConnectionSlot, Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._closing)
 
-    def offer(self, place: Place, close: Callable[[], None]) -> None:
+    def offer(self, place: ConnectionSlot, close: Callable[[], None]) -> None:
         """From now on it is the newest one."""
         self._closing.pop(place, None)
         self._closing[place] = close
 
-    def keep(self, place: Place) -> None:
+    def keep(self, place: ConnectionSlot) -> None:
         """It must not be closed any more."""
         self._closing.pop(place, None)
 
-    def evict(self, listener: str) -> Place | None:
+    def evict(self, listener: str) -> ConnectionSlot | None:
         """Close the oldest one of a listener, or of :data:`~barnabas_broker.quotas.connections.ALL`.
 
         Returns:
@@ -114,7 +114,7 @@ class RefusedConnections:
         self._traffic.refused += 1
         self._lines.add(host, f"{host}:{port}", reason=reason)
 
-    def evicted(self, place: Place, reason: str) -> None:
+    def evicted(self, place: ConnectionSlot, reason: str) -> None:
         """Count a connection that was closed for another one, and log it."""
         self._traffic.evicted += 1
         self._lines.add(place.address, reason=f"{reason}: it was not in use, and another one needed its place")
@@ -151,7 +151,7 @@ class Acceptor:
         refused: RefusedConnections,
         evictable: Evictable,
         now: Callable[[], float],
-        begin: Callable[[socket.socket, str, Place], None],
+        begin: Callable[[socket.socket, str, ConnectionSlot], None],
         backlog: int,
     ) -> None:
         self._listener = listener
@@ -164,7 +164,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         #: A connection that waits until others may be created, and those that wait until they are closed.
-        self._next: tuple[socket.socket, str, Place] | None = None
+        self._next: tuple[socket.socket, str, ConnectionSlot] | None = None
         self._closing: dict[socket.socket, asyncio.TimerHandle] = {}
         listener.setblocking(False)
         listener.listen(backlog)
@@ -224,7 +224,7 @@ class Acceptor:
                 self._refused.add(host, port, decision.reason)
                 self._close_later(accepted, decision.wait)
                 continue
-            place = Place(self._quotas, self._name, host, self._evictable)
+            place = ConnectionSlot(self._quotas, self._name, host, self._evictable)
             if decision.wait > 0:
                 self._next = accepted, f"{host}:{port}", place
                 self._wait(decision.wait)

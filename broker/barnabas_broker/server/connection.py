@@ -36,7 +36,7 @@ from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
-from barnabas_broker.server.acceptor import Place
+from barnabas_broker.server.acceptor import ConnectionSlot
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_broker.slicer import Slicer
@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = PLAINTEXT,
         identify: Callable[[ssl.SSLObject], Principal] | None = None,
         login: "Login | None" = None,
-        place: Place | None = None,
+        place: ConnectionSlot | None = None,
     ) -> None:
         self.server = server
         self.made = False

@@ -22,7 +22,7 @@ from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
-from barnabas_broker.server.acceptor import Acceptor, Evictable, Place, RefusedConnections
+from barnabas_broker.server.acceptor import Acceptor, ConnectionSlot, Evictable, RefusedConnections
 from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
 from barnabas_broker.server.refusals import Refusals
@@ -142,7 +142,7 @@ class SocketServer:
             tls: its certificates; None for plain text.
             login: what clients have to get through first; None if they need not log in.
         """
-        begin: Callable[[socket.socket, str, Place], None]
+        begin: Callable[[socket.socket, str, ConnectionSlot], None]
         if tls is None:
             make = partial(self._make, name, None, login)
             begin = partial(self._begin, make)
@@ -158,17 +158,23 @@ class SocketServer:
             self._sweep_again()
 
     def _make(
-        self, name: str, identify: Callable[[ssl.SSLObject], Principal] | None, login: Login | None, place: Place
+        self,
+        name: str,
+        identify: Callable[[ssl.SSLObject], Principal] | None,
+        login: Login | None,
+        place: ConnectionSlot,
     ) -> Connection:
         return Connection(self, name, identify, login, place)
 
-    def _begin(self, make: Callable[[Place], Connection], accepted: socket.socket, peer: str, place: Place) -> None:
+    def _begin(
+        self, make: Callable[[ConnectionSlot], Connection], accepted: socket.socket, peer: str, place: ConnectionSlot
+    ) -> None:
         """Make a connection of an accepted socket."""
         task = asyncio.get_running_loop().create_task(self._connect(make(place), accepted, place))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
 
-    async def _connect(self, connection: Connection, accepted: socket.socket, place: Place) -> None:
+    async def _connect(self, connection: Connection, accepted: socket.socket, place: ConnectionSlot) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
         except OSError:  # the peer is gone already

@@ -25,7 +25,7 @@ from typing import Final, cast
 from barnabas_broker.folded import Folded
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
-from barnabas_broker.server.acceptor import Place
+from barnabas_broker.server.acceptor import ConnectionSlot
 from barnabas_broker.server.connection import Connection
 
 #: Seconds from the connection to the end of the handshake.
@@ -144,7 +144,7 @@ class TlsListener:
     def __init__(
         self,
         contexts: TlsContexts,
-        make: Callable[[Place], Connection],
+        make: Callable[[ConnectionSlot], Connection],
         traffic: Traffic,
         steps: HandshakeSteps,
         failed: Folded,
@@ -161,7 +161,7 @@ class TlsListener:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
-    def begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
+    def begin(self, accepted: socket.socket, peer: str, place: ConnectionSlot) -> None:
         """Make a connection of an accepted socket, or close it."""
         task = self._loop.create_task(self._begin(accepted, peer, place))
 
@@ -177,7 +177,7 @@ class TlsListener:
         for task in self.pending:
             task.cancel()
 
-    async def _begin(self, accepted: socket.socket, peer: str, place: Place) -> None:
+    async def _begin(self, accepted: socket.socket, peer: str, place: ConnectionSlot) -> None:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(self._seconds):

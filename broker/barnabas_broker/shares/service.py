@@ -43,13 +43,13 @@ _STEP: Final = 500
 _PATIENCE: Final = 1.0
 
 
-class SharePartitions(HostedPartition["HostedShare"]):
+class StatePartition(HostedPartition["HostedShare"]):
     """A partition of ``__share_group_state`` that this broker leads."""
 
     __slots__ = ()
 
 
-class HostedShare(Hosted[SharePartitionState, SharePartitions]):
+class HostedShare(Hosted[SharePartitionState, StatePartition]):
     """A share partition whose state this broker keeps.
 
     Attributes:
@@ -60,7 +60,7 @@ class HostedShare(Hosted[SharePartitionState, SharePartitions]):
 
     __slots__ = ("floor", "key", "next_floor")
 
-    def __init__(self, home: SharePartitions, key: ShareKey, machine: SharePartitionState, floor: int) -> None:
+    def __init__(self, home: StatePartition, key: ShareKey, machine: SharePartitionState, floor: int) -> None:
         super().__init__(key.name, home, machine)
         self.key = key
         self.floor = self.next_floor = floor
@@ -105,7 +105,7 @@ class ShareCoordinator:
         self._exists = exists
         self._prune = prune
         self._wall_ms = wall_ms
-        self.runtime: Runtime[SharePartitions, HostedShare, Answer] = Runtime(
+        self.runtime: Runtime[StatePartition, HostedShare, Answer] = Runtime(
             SHARE_GROUPS_TOPIC,
             config[SHARE_STATE_NUM_PARTITIONS],
             self,
@@ -274,19 +274,19 @@ class ShareCoordinator:
 
     # Partitions
 
-    def partition(self, index: int, leader_epoch: int) -> SharePartitions:
-        return SharePartitions(index, leader_epoch)
+    def partition(self, index: int, leader_epoch: int) -> StatePartition:
+        return StatePartition(index, leader_epoch)
 
     def replay(self, report: Report, start: int) -> ShareReplay:
         return ShareReplay(report, start, self._new)
 
-    def restore(self, home: SharePartitions, replay: ShareReplay) -> Iterator[None]:
+    def restore(self, home: StatePartition, replay: ShareReplay) -> Iterator[None]:
         for number, (key, (machine, floor)) in enumerate(replay.found.items(), 1):
             home.hosted[key.name] = HostedShare(home, key, machine, floor)
             if not number % _STEP:
                 yield
 
-    def resume(self, home: SharePartitions) -> Iterator[None]:
+    def resume(self, home: StatePartition) -> Iterator[None]:
         # The topics may have been deleted while no broker coordinated.
         for number, hosted in enumerate(list(home.hosted.values()), 1):
             if not self._exists(hosted.key.topic_id, hosted.key.partition):
@@ -294,7 +294,7 @@ class ShareCoordinator:
             if not number % _STEP:
                 yield
 
-    def unloaded(self, home: SharePartitions) -> None:
+    def unloaded(self, home: StatePartition) -> None:
         pass
 
     async def close(self) -> None:

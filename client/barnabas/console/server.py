@@ -22,7 +22,7 @@ from barnabas_broker.http.hosts import AllowedHosts
 from barnabas_broker.http.login import Login
 from barnabas_broker.http.responses import (
     JSON,
-    Route,
+    HttpRoute,
     about,
     application,
     as_json,
@@ -96,30 +96,32 @@ class Console:
         self._assets = assets.load()
         self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
         self._routes = (
-            Route("/", "this list; the page in a browser", self._index),
-            Route("/groups", "the consumer groups of the cluster", self._groups),
-            Route("/groups/{id}", "a group's members and offsets", self._group),
-            Route(
+            HttpRoute("/", "this list; the page in a browser", self._index),
+            HttpRoute("/groups", "the consumer groups of the cluster", self._groups),
+            HttpRoute("/groups/{id}", "a group's members and offsets", self._group),
+            HttpRoute(
                 "/groups/{id}/chart",
                 "a group on a time axis, with explanations: since=MS (default: an hour ago)",
                 self._chart,
             ),
-            Route(
+            HttpRoute(
                 "/groups/{id}/curves",
                 "a group's lag, commit rate and produce rate since its page was opened: since=MS",
                 self._curves,
             ),
-            Route("/topics", "the topics, with offsets and sizes", self._topics),
-            Route("/topics/{topic}", "a topic's partitions and configuration", self._topic),
-            Route(
+            HttpRoute("/topics", "the topics, with offsets and sizes", self._topics),
+            HttpRoute("/topics/{topic}", "a topic's partitions and configuration", self._topic),
+            HttpRoute(
                 "/topics/{topic}/records",
                 "some records: last ones, since=MS or after=PARTITION:OFFSET,...; partition=N, count=N",
                 self._topic_records,
             ),
-            Route("/transactions", "the open transactions, and the partitions that wait for them", self._transactions),
-            Route("/brokers", "the brokers, with their log directories", self._brokers),
-            Route("/acls", "what principals may do", self._acls),
-            Route("/healthz", "200 while the event loop runs", self._health, probe=True),
+            HttpRoute(
+                "/transactions", "the open transactions, and the partitions that wait for them", self._transactions
+            ),
+            HttpRoute("/brokers", "the brokers, with their log directories", self._brokers),
+            HttpRoute("/acls", "what principals may do", self._acls),
+            HttpRoute("/healthz", "200 while the event loop runs", self._health, probe=True),
         )
         app = application(
             self._routes, self._assets, hosts, login, _refused, _failed, _brokers_fail, most_bytes=_MOST_BYTES

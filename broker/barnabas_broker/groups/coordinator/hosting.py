@@ -105,7 +105,7 @@ class GroupPartition(HostedPartition["HostedGroup | HostedShareGroup"]):
         self.unloaded = False
 
 
-class Change:
+class ProtocolChange:
     """A change of a group's protocol, which takes some iterations of the loop if the group is large.
 
     Attributes:
@@ -151,7 +151,7 @@ class HostedGroup(HostedId[GroupPartition]):
         self.offsets = offsets
         self.armed = inf
         self.backlog: deque[ConsumerEffect] | None = None
-        self.change: Change | None = None
+        self.change: ProtocolChange | None = None
         self.last_commit = 0
         self.sightings = Sightings(group.group_id)
         self._key_head = b""
@@ -458,7 +458,7 @@ class HostedGroups:
             steps: of the change. They have no effect; the group that they return takes its place in `over`.
             over: gets the result of the steps, or the :class:`~barnabas_protocol.errors.KafkaError` that ended them.
         """
-        change = hosted.change = Change(over)
+        change = hosted.change = ProtocolChange(over)
 
         def go_on() -> None:
             if hosted.change is not change:
