@@ -49,8 +49,10 @@ def takes_context(function: object) -> bool:
 
 
 def _is_special(function: object) -> bool:
-    call = getattr(type(function), "__call__", None)  # noqa: B004 -- of an object that is called like a function
-    return takes_context(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    if takes_context(function) or inspect.iscoroutinefunction(function):
+        return True
+    # An object may be called like a function.
+    return callable(function) and inspect.iscoroutinefunction(type(function).__call__)
 
 
 class _Half(NamedTuple):

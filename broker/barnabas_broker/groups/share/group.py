@@ -428,12 +428,12 @@ class ShareGroup:
         members = [member for member_id, member in self.members.items() if member_id not in gone]
         value = _epoch(self.epoch + 1, self._hash(members))
         records.append(_record(ShareGroupMetadataKey(group_id=self.group_id), value))
-        told = list(events)
+        published = list(events)
         by = tuple(self.members[member_id].identity for member_id in gone)
-        told.append(EpochBumped(generation=self.epoch + 1, cause=told[0].type, by=by, members=len(members)))
+        published.append(EpochBumped(generation=self.epoch + 1, cause=published[0].type, by=by, members=len(members)))
         if not members:
-            told.append(GroupEmpty(generation=self.epoch + 1))
-        return Result(records, response, told)
+            published.append(GroupEmpty(generation=self.epoch + 1))
+        return Result(records, response, published)
 
     # Assignment
 
