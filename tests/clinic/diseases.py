@@ -225,6 +225,8 @@ DISEASES: Final = (
         never=_RESTARTS,
         grades={("confluent-kafka", "consumer"): VAGUE},
         poll_ms=6_000,
+        # librdkafka demands a session that is not longer than max.poll.interval.ms.
+        session_ms=SHORT_SESSION_MS,
     ),
     Disease(
         "each batch takes longer than max.poll.interval.ms",
@@ -235,6 +237,8 @@ DISEASES: Final = (
         never=_RESTARTS,
         grades={("confluent-kafka", "consumer"): VAGUE},
         poll_ms=6_000,
+        # librdkafka demands a session that is not longer than max.poll.interval.ms.
+        session_ms=SHORT_SESSION_MS,
     ),
     Disease(
         "kill -9",
