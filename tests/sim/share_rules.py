@@ -40,11 +40,13 @@ class Lock:
         member: which one.
         deadline: when it ends, by the clock of the leader.
         loose: whether it may end before: it is being released.
+        ended: whether it may end before: the session of the member has ended.
     """
 
     member: str
     deadline: float
     loose: bool = False
+    ended: bool = False
 
 
 @dataclass
@@ -74,14 +76,12 @@ class Leader:
         locks: by offset.
         counts: the delivery count of each record at its last delivery.
         seen: the start of the window, up to which all was checked.
-        unreleased: members whose records could not be given back: their locks expire.
         in_doubt: whether a write has failed that may be in the log all the same.
     """
 
     locks: dict[int, Lock] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     seen: int = 0
-    unreleased: set[str] = field(default_factory=set)
     in_doubt: bool = False
 
 
@@ -170,19 +170,11 @@ class ShareRules:
 
         @wraps(release)
         async def released(hosted: HostedPartition, member: str) -> None:
-            locks = self.leaders[hosted].locks.values()
-            mine = [lock for lock in locks if lock.member == member and not lock.loose]
-            for lock in mine:
-                lock.loose = True
+            for lock in self.leaders[hosted].locks.values():
+                if lock.member == member:
+                    lock.ended = True
             self._world.note("records of %s in %s are given back", member, hosted.place)
-            try:
-                await release(hosted, member)
-            except KafkaError as error:
-                self._world.note("records of %s in %s are not given back: %r", member, hosted.place, error)
-                self.leaders[hosted].unreleased.add(member)
-                for lock in mine:
-                    lock.loose = False
-                raise
+            await release(hosted, member)
 
         with ExitStack() as stack:
             for name, observed in (("acquire", acquired), ("acknowledge", acknowledged), ("release", released)):
@@ -202,7 +194,7 @@ class ShareRules:
                 count = run.delivery_count
                 what = f"record {offset} of {hosted.place}"
                 lock = leader.locks.get(offset)
-                if lock is not None and not lock.loose and now < lock.deadline:
+                if lock is not None and not (lock.loose or lock.ended) and now < lock.deadline:
                     world.fail(f"{what} is delivered to {member} while {lock.member} has it until {lock.deadline:.3f}")
                 if true and offset in records.final:
                     world.fail(f"{what} is delivered to {member}, but was confirmed to be done")
@@ -305,10 +297,9 @@ class ShareRules:
             session: that of a member; None if it has none.
             since: when the last session of each member has ended on this broker.
         """
-        unreleased = self.leaders[hosted].unreleased
         for part in hosted.machine.parts(10_000):
             member = part.member
-            if part.deadline is None or session(member) is not None or member in unreleased:
+            if part.deadline is None or session(member) is not None:
                 continue
             if self._world.now - since.get(member, 0.0) < GIVEN_BACK:
                 continue

@@ -31,6 +31,10 @@ BUG_START = {
 }
 
 
+#: Seeds in which a session ends while what the member has said is being written, and the write fails.
+ENDED_SESSIONS = (454, 552, 1456)
+
+
 def run_seeds(first: int, count: int) -> None:
     for seed in range(first, first + count):
         run_share_seed(seed)
@@ -39,6 +43,11 @@ def run_seeds(first: int, count: int) -> None:
 @pytest.mark.parametrize("start", STARTS)
 def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
+
+
+@pytest.mark.parametrize("seed", ENDED_SESSIONS)
+def test_no_member_has_records_after_its_session(seed: int) -> None:
+    run_share_seed(seed)
 
 
 @pytest.mark.parametrize("bug", slow_but_each(4, sorted(BUGS)))

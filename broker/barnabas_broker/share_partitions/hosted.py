@@ -383,7 +383,7 @@ class HostedPartition:
         """Give back everything that a member has, because its session has ended.
 
         Raises:
-            KafkaError: it could not be written; the locks expire.
+            KafkaError: it could not be written. The records are available all the same, and it is written later.
         """
         if self.closed is None and (change := self.machine.release(member)) is not None:
             await self.settled(change)

@@ -379,6 +379,6 @@ class SharePartitions:
 
 
 async def _quietly(work: Awaitable[None]) -> None:
-    """Wait for work that may fail: its locks expire in any case."""
+    """Wait for the end of locks, which may not be written yet: they end in any case."""
     with suppress(KafkaError):
         await work

@@ -12,7 +12,9 @@ records stay acquired, cannot be acknowledged again, and their locks do not expi
 a change of leaders such records are available with the delivery count that they had before.
 
 Locks that expire make records available at once, as in Kafka: a coordinator that cannot be reached must not stop the
-delivery. The delivery count that this adds is written with the next write.
+delivery. The delivery count that this adds is written with the next write. A write that fails ends the locks of members
+whose sessions have ended meanwhile in the same way. In Kafka these locks last until they expire, though no member can
+acknowledge the records any more.
 """
 
 from bisect import bisect_left, bisect_right
@@ -192,6 +194,7 @@ class _Range:
         member: who has acquired them; "" if they are not acquired.
         deadline: when the lock expires.
         change: the change that is being written; the states that it brings are in `after`.
+        ended: whether the member's session has ended since, so that the lock ends if the change cannot be written.
         unwritten: whether the state is not the written one.
         writing: whether the present write includes them.
     """
@@ -204,6 +207,7 @@ class _Range:
     deadline: float = _NEVER
     change: Change | None = None
     after: State = State.AVAILABLE
+    ended: bool = False
     unwritten: bool = False
     writing: bool = False
 
@@ -219,6 +223,7 @@ class _Range:
             and self.member == other.member
             and self.change is other.change
             and self.after is other.after
+            and self.ended is other.ended
             and self.unwritten is other.unwritten
             and self.writing is other.writing
         )
@@ -245,7 +250,7 @@ class _Range:
 
     def settle(self, state: State, *, unwritten: bool = False) -> None:
         """Take over a state that is not `ACQUIRED`. If it is not written, the present write does not do that either."""
-        self.state, self.member, self.deadline = state, "", _NEVER
+        self.state, self.member, self.deadline, self.ended = state, "", _NEVER, False
         self.unwritten, self.writing = unwritten, False
 
     def decide(self, after: State, change: Change) -> None:
@@ -547,13 +552,19 @@ class SharePartition:
     def release(self, member: str) -> Change | None:
         """Give back everything that a member has acquired, because its session has ended.
 
+        What the member has said before, and is not written yet, counts as soon as it is. If the write fails, those
+        records are given back too: see :meth:`end_write`.
+
         Returns:
-            The change, which counts when it is written. None if the member has nothing.
+            The change, which counts when it is written. None if the member has nothing else.
         """
         change = Change()
         found = False
         for each in self._ranges:
-            if each.state is State.ACQUIRED and each.member == member and each.change is None:
+            if each.state is not State.ACQUIRED or each.member != member:
+                continue
+            each.ended = True
+            if each.change is None:
                 self._give_back(each, change)
                 found = True
         if not found:
@@ -581,11 +592,7 @@ class SharePartition:
                 self.deadline = min(self.deadline, each.deadline)
                 continue
             expired.append(Returned(each.member, each.first, each.last, each.count))
-            if each.count >= self.limits.delivery_count:
-                self._give_back(each, change)
-            else:
-                each.settle(State.AVAILABLE, unwritten=True)
-                self._available = min(self._available, each.first)
+            self._end_lock(each, change)
         if not expired:
             return [], None
         self._totals.expired += sum(each.last - each.first + 1 for each in expired)
@@ -594,6 +601,14 @@ class SharePartition:
             return expired, None
         self._changes.append(change)
         return expired, change
+
+    def _end_lock(self, each: _Range, change: Change) -> None:
+        """Make acquired records available at once. Those that were delivered often enough are archived by `change`."""
+        if each.count >= self.limits.delivery_count:
+            self._give_back(each, change)
+        else:
+            each.settle(State.AVAILABLE, unwritten=True)
+            self._available = min(self._available, each.first)
 
     # The log
 
@@ -661,10 +676,12 @@ class SharePartition:
     def end_write(self, *, written: bool) -> None:
         """Take over what was written; or take back the changes, because the write has failed.
 
-        Their records are acquired again then, with their locks and counts.
+        Their records are acquired again then, with their locks and counts. Locks of members whose sessions have ended
+        end, and the next write tells that.
         """
         write, self._write = self._write, None
         assert write is not None
+        again = Change()
         for each in self._ranges:
             if not each.writing:
                 continue
@@ -681,10 +698,14 @@ class SharePartition:
                     self._totals.acknowledged += len(each)
                 else:
                     self._totals.archived += len(each)
+            elif each.ended:
+                self._end_lock(each, again)
             else:
                 self.deadline = min(self.deadline, each.deadline)
         for change in write.changes:
             change.settled = written
+        if again.undeliverable:
+            self._changes.append(again)
         if written:
             self._start_written = write.start_offset
         self._merge(self.start_offset, self.end_offset)
@@ -721,6 +742,7 @@ class SharePartition:
             each.deadline,
             each.change,
             each.after,
+            each.ended,
             each.unwritten,
             each.writing,
         )

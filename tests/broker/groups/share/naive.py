@@ -8,7 +8,6 @@ from typing import Final
 from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
-    Change,
     Limits,
     Offsets,
     SharePartition,
@@ -32,7 +31,7 @@ class Record:
     member: str = ""
     deadline: float = 0.0
     after: State | None = None
-    change: Change | None = None
+    ended: bool = False
 
     @property
     def durable(self) -> tuple[State, int]:
@@ -176,17 +175,24 @@ class Naive:
     def release(self, member: str) -> None:
         """Release everything of a member."""
         for at, record in self.records.items():
-            if record.state is State.ACQUIRED and record.member == member and record.after is None:
-                self.give_back(at)
+            if record.state is State.ACQUIRED and record.member == member:
+                record.ended = True
+                if record.after is None:
+                    self.give_back(at)
+
+    def end_lock(self, at: int) -> None:
+        """Make a record available, or archive it with the next write."""
+        record = self.records[at]
+        if record.count >= self.limits.delivery_count:
+            record.after = State.ARCHIVED
+        else:
+            self.records[at] = Record(State.AVAILABLE, record.count)
 
     def expire(self, now: float) -> None:
         """Give back what is due."""
         for at, record in self.records.items():
             if record.state is State.ACQUIRED and record.after is None and record.deadline <= now:
-                if record.count >= self.limits.delivery_count:
-                    record.after = State.ARCHIVED
-                else:
-                    self.records[at] = Record(State.AVAILABLE, record.count)
+                self.end_lock(at)
 
     def log_starts_at(self, offset: int) -> None:
         """Forget what is below."""
@@ -380,6 +386,8 @@ class Driver:
             if at in self.naive.records:
                 record = self.naive.records[at]
                 self.naive.records[at] = Record(after, record.count) if written else replace(record, after=None)
+                if record.ended and not written:
+                    self.naive.end_lock(at)
         self.naive.trim()
 
     def fail_over(self, a: int, b: int) -> None:

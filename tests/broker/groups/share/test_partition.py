@@ -172,6 +172,22 @@ def test_an_archive_that_cannot_be_written_is_tried_again() -> None:
     assert expired and change is not None
 
 
+def test_the_end_of_a_session_gives_back_what_cannot_be_written() -> None:
+    """Also what was said before and is being written: no session is left that could say it again."""
+    part = partition(delivery_count=2)
+    acquire(part, most=10)
+    part.expire(30.0)
+    assert acquire(part, most=10) == [Acquired(0, 9, 2)]
+    assert acquire(part, most=10) == [Acquired(10, 19, 1)]
+    part.acknowledge("ann", [Acknowledged(0, 9, [1]), Acknowledged(10, 14, [1])], 30.0)
+    assert part.begin_write() is not None
+    assert part.release("ann") is not None  # 15 to 19
+    part.end_write(written=False)
+    assert part.next_fetch_offset == 10, "delivered once, so it is available at once"
+    assert write(part) == (10, [StateBatch(10, 19, 0, 1)])
+    assert acquire(part, "bob") == [Acquired(10, 19, 2), Acquired(20, 24, 1)]
+
+
 def test_a_change_settles_although_its_records_are_deleted_meanwhile() -> None:
     part = partition()
     acquire(part)

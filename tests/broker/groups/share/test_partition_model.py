@@ -113,6 +113,15 @@ class ReleasesOnce(SharePartition):
             self._ranges = ranges
 
 
+class ForgetsEndedSessions(SharePartition):
+    """Members whose sessions have ended have records again if what they have said cannot be written."""
+
+    def end_write(self, *, written: bool) -> None:
+        for each in self._ranges:
+            each.ended = False
+        super().end_write(written=written)
+
+
 class NeverMovesOn(SharePartition):
     """The start of the window stays."""
 
@@ -122,7 +131,8 @@ class NeverMovesOn(SharePartition):
 
 BUGS = (
     *(LosesLockTimers, CountsFailedWrites, KeepsFailedWrites, IsStuckBehindGaps, DeliversEndlessly, TakesAnybodysWord),
-    *(NeverFull, ExpiresWhatIsWritten, DeliversAborted, ReleasesOnce, NeverMovesOn),
+    *(NeverFull, ExpiresWhatIsWritten, DeliversAborted, ReleasesOnce, ForgetsEndedSessions),
+    NeverMovesOn,
 )
 
 
