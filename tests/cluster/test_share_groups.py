@@ -1,11 +1,14 @@
-"""A share group (KIP-932) on three brokers, and the deaths of the leader of its partition and of its share coordinator.
+"""Share groups (KIP-932) on several brokers.
 
-Two members of confluent-kafka release each third record once, and accept the others. What a broker has confirmed as
-accepted is not delivered again; everything else comes back, until nothing is left.
+- The leader of a group's partition and its share coordinator die. Two members of confluent-kafka release each third
+  record once, and accept the others. What a broker has confirmed as accepted is not delivered again; everything else
+  comes back, until nothing is left.
+- Dead letters go to another broker.
 """
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +16,13 @@ import pytest
 
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC
+from barnabas_protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -49,6 +59,10 @@ SETTINGS: Final = [
     "replica.lag.time.max.ms=1500",
     "replica.fetch.backoff.ms=100",
 ]
+
+
+#: A group with this configuration begins with the first record of a partition.
+BEGINNING: Final = {"share.auto.offset.reset": "earliest"}
 
 
 @dataclass
@@ -132,10 +146,10 @@ def in_sync(metadata: MetadataResponse) -> bool:
     )
 
 
-async def begin_at_the_beginning(cluster: Brokers) -> None:
-    """Let the group begin with the first record of a partition."""
-    config = IncrementalAlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-    resource = IncrementalAlterConfigsResource(resource_type=32, resource_name=GROUP, configs=[config])
+async def configure(cluster: Brokers, values: Mapping[str, str]) -> None:
+    """Configure the group."""
+    configs = [IncrementalAlterableConfig(name=name, config_operation=0, value=value) for name, value in values.items()]
+    resource = IncrementalAlterConfigsResource(resource_type=32, resource_name=GROUP, configs=configs)
     async with await Wire.connect(cluster[1].port) as wire:
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         answer = await wire.ask(request, 1, IncrementalAlterConfigsResponse)
@@ -158,7 +172,7 @@ async def start_offset(cluster: Brokers) -> int:
 async def test_no_record_is_lost_and_none_accepted_twice_though_leaders_die(cluster: Brokers) -> None:
     await cluster.start(3)
     assert await create(cluster[1], TOPIC, 1, 3) == ErrorCode.NONE
-    await begin_at_the_beginning(cluster)
+    await configure(cluster, BEGINNING)
     bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     seen = Seen()
@@ -212,7 +226,7 @@ async def test_deliveries_are_counted_across_a_failover(cluster: Brokers) -> Non
     time."""
     await cluster.start(3)
     assert await create(cluster[1], TOPIC, 1, 3) == ErrorCode.NONE
-    await begin_at_the_beginning(cluster)
+    await configure(cluster, BEGINNING)
     bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in cluster.nodes.values())
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     producer.produce(TOPIC, b"0", partition=0)
@@ -253,3 +267,74 @@ async def test_deliveries_are_counted_across_a_failover(cluster: Brokers) -> Non
         await delivered(3)
     finally:
         await asyncio.to_thread(consumer.close)
+
+
+async def create_on(cluster: Brokers, name: str, node_id: int, configs: Mapping[str, str]) -> None:
+    """Create a topic with one partition, whose only replica is on a broker."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[node_id])],
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    async with await Wire.connect(cluster[node_id].port) as wire:
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(PATIENCE * 1000))
+        answer = await wire.ask(request, 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    await cluster.agree(f"{name} has a leader", lambda metadata: leaders(metadata, name) == [node_id], name)
+
+
+async def test_dead_letters_go_to_the_leader_of_their_topic(cluster: Brokers) -> None:
+    """A rejected record is on another broker then, with Kafka's headers after its own."""
+    await cluster.start(2)
+    await create_on(cluster, TOPIC, 1, {})
+    await create_on(cluster, "dlq.work", 2, {"errors.deadletterqueue.group.enable": "true"})
+    letters = {
+        "errors.deadletterqueue.topic.name": "dlq.work",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
+    await configure(cluster, {**BEGINNING, **letters})
+    bootstrap = f"127.0.0.1:{cluster[1].port}"
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(3):
+        producer.produce(TOPIC, b"%d" % number, b"key", partition=0, headers=[("of", b"mine")])
+    assert await asyncio.to_thread(producer.flush, PATIENCE) == 0
+    member = confluent_kafka.ShareConsumer(
+        {"bootstrap.servers": bootstrap, "group.id": GROUP, "share.acknowledgement.mode": "explicit"}
+    )
+    member.subscribe([TOPIC])
+    reader = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+    reader.assign([confluent_kafka.TopicPartition("dlq.work", 0, 0)])
+    seen: set[bytes] = set()
+
+    def reject_the_last() -> bool:
+        """Accept two records and reject the last one; whether all were delivered."""
+        kinds = confluent_kafka.AcknowledgeType
+        for message in member.poll(0.5):
+            if message.error() is None:
+                seen.add(message.value())
+                member.acknowledge(message, kinds.REJECT if message.value() == b"2" else kinds.ACCEPT)
+        errors = member.commit_sync(PATIENCE).values()
+        assert not any(errors), errors
+        return len(seen) == 3
+
+    async def rejected() -> bool:
+        return await asyncio.to_thread(reject_the_last)
+
+    try:
+        await eventually("all records are delivered", rejected)
+        (letter,) = await asyncio.to_thread(reader.consume, 1, PATIENCE)
+    finally:
+        await asyncio.to_thread(member.close)
+        await asyncio.to_thread(reader.close)
+    assert (letter.key(), letter.value()) == (b"key", b"2")
+    assert letter.headers() == [
+        ("of", b"mine"),
+        ("__dlq.errors.topic", TOPIC.encode()),
+        ("__dlq.errors.partition", b"0"),
+        ("__dlq.errors.offset", b"2"),
+        ("__dlq.errors.group", GROUP.encode()),
+        ("__dlq.errors.delivery.count", b"1"),
+        ("__dlq.errors.message", b"Offset rejected by client."),
+    ]
