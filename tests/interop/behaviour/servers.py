@@ -23,11 +23,12 @@ _JAAS: Final = f'{PLAIN_MODULE} required username="root" password="root" {_PASSW
 _SHORT: Final = {
     "group.consumer.assignment.interval.ms": 0,
     "group.min.session.timeout.ms": 100,
+    "group.share.assignment.interval.ms": 0,
     "offsets.topic.num.partitions": 1,
 }
 
 SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
-    "plain": {**_SHORT, "group.initial.rebalance.delay.ms": 0, "group.share.assignment.interval.ms": 0},
+    "plain": {**_SHORT, "group.initial.rebalance.delay.ms": 0},
     # An initial rebalance delay, small groups of one protocol, no automatic creation and no deletion of topics.
     "strict": {
         **_SHORT,
@@ -37,6 +38,7 @@ SETTINGS: Final[Mapping[Server, Mapping[str, str | int | bool]]] = {
         "group.consumer.migration.policy": "disabled",
         "group.initial.rebalance.delay.ms": 1500,
         "group.max.size": 2,
+        "group.share.max.size": 2,
     },
     # The default number of partitions of __consumer_offsets. No other groups run under this setting, because the
     # scenarios check the ends of partitions.
