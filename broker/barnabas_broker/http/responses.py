@@ -87,7 +87,7 @@ class HttpRoute(NamedTuple):
 
 
 def about(routes: Iterable[HttpRoute]) -> dict[str, str]:
-    """What each path is."""
+    """Descriptions of the paths, by path."""
     return {route.path: route.about for route in routes}
 
 
