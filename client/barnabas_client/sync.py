@@ -631,7 +631,7 @@ class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
         if isinstance(result, dict):
             result = [one for records in result.values() for one in records]
         if isinstance(result, list):
-            self._client._give_back(result)
+            self._client._polls.give_back(result)
 
 
 class _Acknowledgement(Generic[R]):

@@ -29,9 +29,6 @@ from barnabas.testing import Broker
 from barnabas_client.loop_thread import Call, close_loop_thread, loop_thread
 from tests.client.test_program import signalled
 
-#: Methods of a share consumer that other parts of the client call.
-INTERNAL = {"partitions", "arrived", "refused", "raise_once", "acquire", "buffered", "flush"}
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
@@ -80,7 +77,7 @@ def workers(broker: Broker, topic: str) -> Callable[..., ShareConsumer]:
 @pytest.mark.parametrize("name", ["Consumer", "Producer", "Admin", "ShareConsumer", "ShareRecord"])
 def test_the_names_are_those_of_the_async_client(name: str) -> None:
     ours, theirs = getattr(barnabas.sync, name), getattr(barnabas, name)
-    names = {one for one in dir(theirs) if not one.startswith("_")} - (INTERNAL if name == "ShareConsumer" else set())
+    names = {one for one in dir(theirs) if not one.startswith("_")}
     assert {one for one in dir(ours) if not one.startswith("_")} - {"aclose"} == names
     for one in names:
         assert not inspect.iscoroutinefunction(getattr(ours, one)), one

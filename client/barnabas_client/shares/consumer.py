@@ -1,20 +1,16 @@
 """The consumer of a share group, as programs see it.
 
-A poll that finds nothing in the buffer has every leader fetch (:mod:`barnabas_client.shares.leader`), and returns what
-comes first. Nothing is fetched ahead: a record that waits here would use up the time of its lock. What a fetch has
-brought beyond one poll is kept until the locks expire, and is then left to other members.
+It has the settings and the life of a share consumer; :mod:`barnabas_client.shares.polls` has the records.
 
 Source: ``ShareConsumerImpl.java``; KIP-932.
 """
 
 import asyncio
 import ssl
-import sys
 import time
 import warnings
 from base64 import urlsafe_b64encode
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
 from importlib import import_module
 from types import TracebackType
@@ -39,90 +35,25 @@ from barnabas_client.config import (
 from barnabas_client.consumer.parallel.config import HandlerConfig
 from barnabas_client.errors import (
     ConsumerStoppedError,
-    CorruptRecordError,
     IllegalStateError,
-    RecordDeserializationError,
-    WakeupError,
-    error_for,
 )
 from barnabas_client.keywords import suggest_names
 from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
 from barnabas_client.logs import logger
-from barnabas_client.membership.heartbeats import Partitions, TopicIdPartition
 from barnabas_client.membership.member import MemberConfig
-from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
-from barnabas_client.serialization import Conversion
-from barnabas_client.shares.leader import Leader
 from barnabas_client.shares.membership import ShareMembership
-from barnabas_client.shares.records import Part, Row, ShareHandler, ShareRecord, acquired_rows, are_valid
-from barnabas_client.shares.session import Acknowledgement, LeaderSession, Limits, Run
+from barnabas_client.shares.polls import SharePolls
+from barnabas_client.shares.records import ShareHandler, ShareRecord
 from barnabas_client.structs import K, TopicPartition, V
 from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
-from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.messages.share_fetch import ShareFetchResponse
 
 if TYPE_CHECKING:
     from barnabas_client.producer.producer import Producer
     from barnabas_client.shares.runner import ShareRunner
 
 _log: Final = logger("barnabas_client.shares")
-
-#: The acquire modes in a request (KIP-1206).
-_ACQUIRE_MODES: Final[Mapping[ShareAcquireMode, int]] = {"batch_optimized": 0, "record_limit": 1}
-
-
-class _Delivery:
-    """Records of a partition from one fetch; takes their acknowledgements.
-
-    Args:
-        consumer: that fetched.
-        leader: of the partition.
-        where: the partition.
-        parts: its records.
-        lock: seconds that the locks last, from now on.
-    """
-
-    def __init__(
-        self,
-        consumer: "ShareConsumer[Any, Any]",
-        leader: Leader,
-        where: TopicIdPartition,
-        parts: Iterator[Part],
-        lock: float,
-    ) -> None:
-        self.parts = parts
-        self.lock = lock
-        self.until = asyncio.get_running_loop().time() + lock
-        self.rows: deque[Row] = deque()
-        self._consumer = consumer
-        self._leader = leader
-        self._where = where
-        self._number = leader.session.number
-
-    def hand_over(self, offset: int, kind: Acknowledgement) -> Awaitable[None] | None:
-        """See :class:`Holder`."""
-        self._consumer._check_explicit()
-        if kind is not Acknowledgement.RENEW:
-            self.say(Run(offset, offset, kind))
-            return None
-        if self._ended:
-            raise _session_has_ended()
-        self.say(Run(offset, offset, kind))
-        return self._leader.flushed(self._where)
-
-    def say(self, run: Run) -> None:
-        """See :class:`Holder`."""
-        if not self._ended:
-            self._leader.acknowledge(self._where, run)
-        elif run.kind is not Acknowledgement.GAP:
-            self._consumer.refused({self._where: _session_has_ended()})
-
-    @property
-    def _ended(self) -> bool:
-        """Whether the session that has acquired the records has ended."""
-        return self._number != self._leader.session.number
 
 
 class ShareConsumer(AsyncOnly, Generic[K, V]):
@@ -335,7 +266,6 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             value_deserializer=value_deserializer,
             close_timeout_ms=close_timeout_ms,
         )
-        self._conversion = Conversion(key_deserializer, value_deserializer)
         self._home = Home("share consumer")
         self._phase = Lifecycle.NEW
         self._topics: frozenset[str] = frozenset()
@@ -343,22 +273,9 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
         self._network: Network | None = None
         self._membership: ShareMembership | None = None
-        self._leaders: dict[int, Leader] = {}
-        self._buffer: deque[_Delivery] = deque()
-        self._untaken: deque[ShareRecord[K, V]] = deque()  # of polls that were cancelled: the next one returns them
-        self._delivered: list[ShareRecord[K, V]] = []  # what the next poll accepts
-        self._waiting = 0
-        self._arrived = asyncio.Event()
-        self._failure: KafkaError | None = None  # of the membership
-        self._error: KafkaError | None = None  # for the next poll
-        self._refusal: KafkaError | None = None  # for the next commit
-        self._woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: ShareRunner | None = None
-        #: Whether a poll waits for records; leaders read it.
-        self.hungry = False
-        #: Of the next fetch; leaders read it.
-        self.limits = self._limits(max_poll_records, share_acquire_mode)
+        self._polls: SharePolls[K, V] = SharePolls(self._config, self._member_id, self._check_polls)
         if topics:
             self.subscribe(topics)
 
@@ -393,11 +310,14 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             retry_backoff_max=self._client.retry_backoff_max_ms / 1000,
             rack=self._config.client_rack or None,
         )
-        self._membership = ShareMembership(network, config, self._member_id, self._assignment_changed, self._fail)
-        network.listeners.append(self._metadata_changed)
+        polls = self._polls
+        membership = ShareMembership(network, config, self._member_id, polls.assignment_changed, polls.fail)
+        self._membership = membership
+        polls.start(network, membership)
+        network.listeners.append(lambda _: polls.assignment_changed())
         self._phase = Lifecycle.RUNNING
         if self._topics:
-            self._membership.subscribe(self._topics)
+            membership.subscribe(self._topics)
 
     async def stop(self) -> None:
         """Acknowledge, leave the group and disconnect, within `close_timeout_ms` even if no broker answers.
@@ -426,9 +346,9 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             return
         self._home.check()
         if accept:
-            self._accept_delivered()
+            self._polls.accept_delivered()
         self._phase = Lifecycle.CLOSED
-        self._notify()
+        self._polls.stop()
         await uninterrupted(self._end(deadline))
 
     async def _end(self, deadline: float) -> None:
@@ -437,14 +357,12 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             return
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                await asyncio.gather(*(leader.close() for leader in self._leaders.values()))
+                await self._polls.close()
                 await membership.leave()
         except TimeoutError:
             _log.warning("stopped without an answer from the brokers", group=self._config.group_id)
         finally:
-            self._buffer.clear()
-            for leader in self._leaders.values():
-                await leader.cancel()
+            await self._polls.cancel()
             await membership.close()
             await network.close()
 
@@ -477,6 +395,17 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             )
         return self._membership
 
+    def _check_polls(self) -> None:
+        """Check that there is something to poll.
+
+        Raises:
+            ConsumerStoppedError: the consumer was stopped.
+            IllegalStateError: it is not started, or nothing is subscribed to.
+        """
+        self._running()
+        if not self._topics:
+            raise IllegalStateError("this share consumer has no topics. To do: subscribe() to some")
+
     # What is read.
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -495,7 +424,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         for name in names:
             check_topic(f"subscribe({sorted(map(str, names))!r})", name)
         self._topics = names
-        self._failure = None
+        self._polls.failure = None
         if self._membership is not None and self._network is not None:
             self._network.watch(names)
             self._network.want_refresh()
@@ -519,7 +448,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             IllegalStateError: nothing is subscribed to.
             KafkaError: the group or a topic may not be used, or the membership failed.
         """
-        return (await self._take(None, 1))[0]
+        return (await self._polls.take(None, 1))[0]
 
     async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ShareRecord[K, V]]:
         """Take records, waiting up to `timeout_ms` for the first.
@@ -540,7 +469,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             raise ValueError(
                 f"poll(timeout_ms={timeout_ms}, max_records={max_records}): give at least 0, and at least 1"
             )
-        return await self._take(timeout_ms / 1000, limit)
+        return await self._polls.take(timeout_ms / 1000, limit)
 
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
@@ -569,7 +498,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         """End the poll that waits, or the next one, with `WakeupError`, and a :meth:`run`. Safe to call from any
         thread."""
         if self._loop is None:
-            self._woken = True
+            self._polls.wake_up()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_up)
 
@@ -577,8 +506,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         if self._runner is not None:
             self._runner.handlers.end()
         else:
-            self._woken = True
-            self._notify()
+            self._polls.wake_up()
 
     async def commit(self) -> None:
         """Wait until the broker has what was acknowledged; with implicit acknowledgement, accept the records of the
@@ -589,136 +517,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
                 connection broke. Those records are delivered again.
         """
         self._running()
-        self._accept_delivered()
-        await self.flush()
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-
-    async def _take(self, timeout: float | None, limit: int) -> list[ShareRecord[K, V]]:
-        self._running()
-        if not self._topics:
-            raise IllegalStateError("this share consumer has no topics. To do: subscribe() to some")
-        self._accept_delivered()
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
-        self._waiting += 1
-        try:
-            while True:
-                self._running()
-                self._raise_errors()
-                taken = await self._from_buffer(limit)
-                if taken:
-                    return taken
-                self._raise_errors()
-                self.hungry = True
-                self._wake_leaders()
-                async with asyncio.timeout_at(deadline):
-                    await self._arrived.wait()
-        except TimeoutError:
-            return []
-        finally:
-            self._waiting -= 1
-
-    async def _from_buffer(self, limit: int) -> list[ShareRecord[K, V]]:
-        """Take up to `limit` records whose locks have not expired."""
-        taken: list[ShareRecord[K, V]] = []
-        now = asyncio.get_running_loop().time()
-        while self._untaken and len(taken) < limit:
-            one = self._untaken.popleft()
-            if one._holder is not None and now < one._holder.until:
-                taken.append(one)
-        try:
-            while len(taken) < limit and self._buffer and self._error is None:
-                delivery = self._buffer[0]
-                if now >= delivery.until:
-                    self._buffer.popleft()
-                elif delivery.rows:
-                    await self._take_row(delivery, delivery.rows.popleft(), taken)
-                else:
-                    self._next_part(delivery)
-                    await asyncio.sleep(0)
-        except BaseException:
-            # The poll was cancelled: the records are for the next one.
-            self._untaken.extendleft(reversed(taken))
-            raise
-        if self._implicit:
-            self._delivered += taken
-        return taken
-
-    def _give_back(self, records: Collection[ShareRecord[K, V]]) -> None:
-        """The program has not received records of the last poll: the next one returns them."""
-        self._delivered = [one for one in self._delivered if one not in records]
-        self._untaken.extendleft(reversed(list(records)))
-
-    def _next_part(self, delivery: _Delivery) -> None:
-        """Decode the next part of the first delivery."""
-        part = next(delivery.parts, None)
-        if part is None:
-            self._buffer.popleft()
-            return
-        for run in part.runs:
-            delivery.say(run)
-        delivery.rows.extend(part.rows)
-        self._error = self._error or part.error
-
-    async def _take_row(self, delivery: _Delivery, row: Row, taken: list[ShareRecord[K, V]]) -> None:
-        """Deserialize a record. If a deserializer raises, the record is released, and the next poll raises."""
-        given, offset = row.record, row.record.offset
-        try:
-            key, value, _ = await self._conversion.convert(given.topic, given.key, given.value, given.headers)
-        except Exception as error:
-            delivery.say(Run(offset, offset, Acknowledgement.RELEASE))
-            self._error = RecordDeserializationError(given.topic_partition, offset, error)
-            self._error.__cause__ = error
-        except BaseException:
-            delivery.rows.appendleft(row)
-            raise
-        else:
-            taken.append(ShareRecord(given._replace(key=key, value=value), row.delivery_count, delivery))
-
-    def _accept_delivered(self) -> None:
-        """Accept what the last poll returned, if acknowledgement is implicit."""
-        delivered, self._delivered = self._delivered, []
-        for record in delivered:
-            if record._holder is not None:
-                record._holder.say(Run(record.offset, record.offset, Acknowledgement.ACCEPT))
-
-    def _raise_errors(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise WakeupError("wakeup() was called")
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def _check_explicit(self) -> None:
-        """Refuse an acknowledgement by the program if it is implicit, or the consumer was stopped.
-
-        Raises:
-            IllegalStateError: see above.
-        """
-        self._running()
-        if self._implicit:
-            raise IllegalStateError(
-                'this share consumer acknowledges records itself. To do: give it share_acknowledgement_mode="explicit"'
-            )
-
-    def _limits(self, max_records: int, mode: ShareAcquireMode) -> Limits:
-        return Limits(
-            max_wait_ms=self._config.fetch_max_wait_ms,
-            min_bytes=self._config.fetch_min_bytes,
-            max_bytes=self._config.fetch_max_bytes,
-            max_records=max_records,
-            acquire_mode=_ACQUIRE_MODES[mode],
-        )
-
-    @property
-    def _implicit(self) -> bool:
-        """Whether polls accept what the last one returned. During a run, the run acknowledges."""
-        return self._runner is None and self._config.share_acknowledgement_mode == "implicit"
+        await self._polls.commit()
 
     # Parallel work.
 
@@ -793,108 +592,11 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         )
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         module = import_module("barnabas_client.shares.runner")
-        runner: ShareRunner = module.ShareRunner(self, self._client, self._config, handler, config)
-        self._accept_delivered()
+        runner: ShareRunner = module.ShareRunner(self._polls, self._client, self._config, handler, config)
         self._runner = runner
+        self._polls.begin_run()
         try:
             await runner.run()
         finally:
             self._runner = None
-            self.limits = self._limits(self._config.max_poll_records, self._config.share_acquire_mode)
-
-    async def acquire(self, most: int) -> list[ShareRecord[K, V]]:
-        """See :class:`RunConsumer`."""
-        self.limits = self._limits(min(most, self._config.max_poll_records), "record_limit")
-        return await self._take(None, sys.maxsize)
-
-    async def buffered(self) -> list[ShareRecord[K, V]]:
-        """See :class:`RunConsumer`."""
-        return await self._from_buffer(sys.maxsize)
-
-    async def flush(self) -> None:
-        """See :class:`RunConsumer`."""
-        await asyncio.gather(*(leader.flushed() for leader in self._leaders.values()))
-
-    # What leaders and the membership report.
-
-    def partitions(self, node_id: int) -> Partitions:
-        """See :class:`LeaderOwner`."""
-        if self._network is None or self._membership is None:
-            return frozenset()
-        cluster = self._network.cluster
-        return frozenset(one for one in self._membership.assigned if _leader(cluster, one) == node_id)
-
-    def arrived(self, leader: Leader, response: ShareFetchResponse) -> None:
-        """See :class:`LeaderOwner`."""
-        lock = response.acquisition_lock_timeout_ms / 1000
-        names = {} if self._network is None else self._network.cluster.names
-        for topic in response.responses:
-            for part in topic.partitions:
-                where = TopicIdPartition(bytes(topic.topic_id), part.partition_index)
-                tp = TopicPartition(names.get(where.topic_id, "?"), where.partition)
-                code = ErrorCode.of(part.error_code)
-                if code != ErrorCode.NONE and not code.retriable:
-                    self.raise_once(error_for(code, f"fetch from {tp}", part.error_message))
-                if not part.acquired_records:
-                    continue
-                if not are_valid(part.acquired_records):
-                    self.raise_once(CorruptRecordError(f"the ranges of acquired records of {tp} are invalid"))
-                    continue
-                rows = acquired_rows(tp, part.records, part.acquired_records, check_crcs=self._config.check_crcs)
-                self._buffer.append(_Delivery(self, leader, where, rows, lock))
-        if self._buffer or not self._waiting:
-            self.hungry = False
-        if self._buffer:
-            self._notify()
-
-    def refused(self, refused: Mapping[TopicIdPartition, KafkaError]) -> None:
-        """See :class:`LeaderOwner`."""
-        error = next(iter(refused.values()))
-        self._refusal = self._refusal or error
-        _log.warning("acknowledgements were refused or lost", group=self._config.group_id, reason=str(error))
-
-    def raise_once(self, error: KafkaError) -> None:
-        """See :class:`LeaderOwner`."""
-        self._error = self._error or error
-        self._notify()
-
-    def _fail(self, error: KafkaError) -> None:
-        self._failure = error
-        self._notify()
-
-    def _notify(self) -> None:
-        """Wake the polls that wait."""
-        self._arrived.set()
-        self._arrived.clear()
-
-    def _metadata_changed(self, _: Cluster) -> None:
-        self._assignment_changed()
-
-    def _assignment_changed(self) -> None:
-        network, membership = self._network, self._membership
-        if network is None or membership is None or self._phase is Lifecycle.CLOSED:
-            return
-        cluster = network.cluster
-        for one in membership.assigned:
-            node_id = _leader(cluster, one)
-            if node_id < 0:
-                network.want_refresh()
-            elif node_id not in self._leaders:
-                session = LeaderSession(self._config.group_id, self._member_id)
-                self._leaders[node_id] = Leader(node_id, network, session, self)
-        self._wake_leaders()
-
-    def _wake_leaders(self) -> None:
-        for leader in self._leaders.values():
-            leader.wake()
-
-
-def _session_has_ended() -> KafkaError:
-    return error_for(ErrorCode.INVALID_RECORD_STATE, "acknowledge records", "the share session has ended")
-
-
-def _leader(cluster: Cluster, where: TopicIdPartition) -> int:
-    """The node id of the leader of a partition; -1 if it is not known."""
-    name = cluster.names.get(where.topic_id)
-    info = None if name is None else cluster.partition(TopicPartition(name, where.partition))
-    return -1 if info is None else info.leader
+            self._polls.end_run()
