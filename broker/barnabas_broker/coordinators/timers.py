@@ -66,18 +66,33 @@ class Timers:
                 self._set(at)
 
     def run(self) -> None:
-        """Fire what is due now, and set the timer for the next deadline."""
+        """Fire what is due now, and set the timer for the next deadline.
+
+        Each object is fired once. One that is due again afterwards waits for the next turn of the loop: a machine that
+        leaves its deadline in the past must not hold the loop.
+        """
         now = self._now()
         heap = self._heap
-        while heap and heap[0][0] <= now:
-            at, _, timed = heappop(heap)
-            if at != timed.armed:
-                continue  # It has fired already, for an earlier deadline.
-            timed.armed = inf
-            if timed.next_deadline() <= now:
-                timed.fire(now)
-            self.arm(timed)
-        self._set(heap[0][0] if heap else inf)
+        fired: set[Timed] = set()
+        again: list[tuple[float, int, Timed]] = []
+        try:
+            while heap and heap[0][0] <= now:
+                entry = heappop(heap)
+                at, _, timed = entry
+                if at != timed.armed:
+                    continue  # It has fired already, for an earlier deadline.
+                if timed in fired:
+                    again.append(entry)
+                    continue
+                timed.armed = inf
+                if timed.next_deadline() <= now:
+                    fired.add(timed)
+                    timed.fire(now)
+                self.arm(timed)
+        finally:
+            for entry in again:
+                heappush(heap, entry)
+            self._set(heap[0][0] if heap else inf)
 
     def close(self) -> None:
         """Cancel the timer; nothing fires any more."""

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import pytest
+
 from barnabas_broker.coordinators.timers import Timers
 
 
@@ -108,6 +110,51 @@ def test_a_loop_that_was_blocked_reads_its_sockets_before_deadlines_fire() -> No
     assert deadline.fired == []
     loop.run(21.0)
     assert deadline.fired == [20.0]
+
+
+class Stuck(Deadline):
+    """Leaves its deadline in the past, and arms objects when it fires."""
+
+    def __init__(self, at: float, timers: Timers) -> None:
+        super().__init__(at)
+        self.timers = timers
+        self.arms: list[Deadline] = [self]
+
+    def fire(self, now: float) -> None:
+        assert len(self.fired) < 3, "fired again and again"
+        self.fired.append(now)
+        for each in self.arms:
+            self.timers.arm(each)
+
+
+def test_an_object_that_stays_due_fires_once_per_turn() -> None:
+    loop, timers = made()
+    one, two, other = Stuck(1.0, timers), Stuck(1.0, timers), Deadline(2.0)
+    one.arms, two.arms = [one, two], [two, one]
+    for deadline in (one, two, other):
+        timers.arm(deadline)
+    loop.time = 2.0
+    timers.run()
+    assert (one.fired, two.fired, other.fired) == ([2.0], [2.0], [2.0])
+    # What is due goes on with the next turn.
+    assert [at for at, _ in loop.calls] == [2.0]
+    timers.run()
+    assert (one.fired, two.fired) == ([2.0, 2.0], [2.0, 2.0])
+
+
+def test_an_object_that_fails_does_not_stop_the_others() -> None:
+    class Broken(Deadline):
+        def fire(self, now: float) -> None:
+            raise ArithmeticError
+
+    loop, timers = made()
+    broken, other = Broken(1.0), Deadline(2.0)
+    timers.arm(broken)
+    timers.arm(other)
+    with pytest.raises(ArithmeticError):
+        loop.run(3.0)
+    loop.run(3.0)
+    assert other.fired == [2.0]
 
 
 def test_nothing_fires_after_close() -> None:
