@@ -241,8 +241,8 @@ class ClassicGroup:
         self.members.pending.clear()
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The record that deletes the group."""
-        return [(GroupMetadataKey(group=self.group_id), None)]
+        """The records that delete the group; with those that delete the group of the other protocol that it was."""
+        return [*self._preceding, (GroupMetadataKey(group=self.group_id), None)]
 
     # JoinGroup
 

@@ -2174,6 +2174,8 @@ class ConsumerGroup:
         group_id = self.group_id
         pending = [key for append in self._appends.values() for key in append.keys]
         pending += self._unwritten
+        if any(record_type == records.CLASSIC for record_type, _ in pending):
+            yield self._record(records.CLASSIC, "")  # The log may still have the classic group that it was.
         gone = [
             name for record_type, name in pending if record_type in (records.MEMBER, records.TARGET, records.CURRENT)
         ]

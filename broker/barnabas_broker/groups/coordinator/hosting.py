@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Hosted, HostedId, HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Waiter, make_batch
 from barnabas_broker.folded import FoldedLines
@@ -407,17 +408,6 @@ class HostedGroups:
                 oldest.group.forget_pending()
                 self.append_tombstones(oldest, [], whole_group=True)
 
-    def replace(self, hosted: HostedGroup, group: Group) -> None:
-        """Replace an empty group by a new one of the other protocol; its offsets stay."""
-        before = hosted.group
-        # Requests that wait for records of the old group: their result finds another group here.
-        self.act(hosted, before.unload(self.now()))
-        self.migrate(hosted, group)
-        before.mark_dead(self.now())
-        if before.recorded:
-            records = [group_record(each) for each in before.tombstones()]
-            self.runtime.append(hosted, records, partial(self._log_failure, group.group_id))
-
     def migrate(self, hosted: HostedGroup, group: Group) -> None:
         """Put `group` into the place of the group of the other protocol that it was; its offsets stay."""
         self._finish_backlog(hosted)
@@ -499,6 +489,47 @@ class HostedGroups:
             return False
         hosted.change.waiting.append(call)
         return True
+
+    def clear(self, hosted: HostedGroup, go_on: Callable[[], None], refused: Callable[[KafkaError], None]) -> None:
+        """Delete an empty group, whose offsets stay, so that one of the other protocol can take its place.
+
+        The group is deleted when its tombstones are in the log, and stays if they cannot be appended. Until the log has
+        decided, what would change the group waits (:meth:`waits`).
+
+        Args:
+            hosted: the group.
+            go_on: called when it is deleted.
+            refused: called if it is not, or if that takes too long.
+        """
+        before = hosted.group
+        answered = False
+
+        def over(result: Any) -> None:
+            deleted = not isinstance(result, KafkaError)
+            if deleted:
+                # Requests that wait for records of this group: their result finds another one here.
+                self.act(hosted, before.unload(self.now()))
+            if answered:
+                return
+            if deleted:
+                go_on()
+            else:
+                refused(result)
+
+        def appended(error: ErrorCode) -> None:
+            nonlocal answered
+            if hosted.change is not change:
+                return  # Another broker coordinates the group.
+            refusal = KafkaError(APPEND_ERRORS.get(error, error))
+            if error == ErrorCode.REQUEST_TIMED_OUT:
+                answered = True
+                refused(refusal)
+                return
+            self._log_failure(hosted.name, error)
+            self.end_change(hosted, None if error == ErrorCode.NONE else refusal)
+
+        change = hosted.change = ProtocolChange(over)
+        self.runtime.append(hosted, [group_record(each) for each in before.tombstones()], appended)
 
     # Effects
 
@@ -654,6 +685,8 @@ class HostedGroups:
         assignor = self._assignors[effect.assignor]
 
         def done(result: Any) -> None:
+            if self.waits(hosted, partial(done, result)):
+                return
             now = self.now()
             if isinstance(result, Exception):
                 pairs = {"assignor": effect.assignor, "reason": repr(result)}
@@ -690,6 +723,8 @@ class HostedGroups:
                     yield
 
         def matched(matches: Mapping[str, frozenset[str]]) -> None:
+            if self.waits(hosted, partial(matched, matches)):
+                return
             # Thousands of topics take long to authorize, to hash and to take over: other tasks run between two steps.
             self.runtime.gradually(take_over(matches))
 
@@ -804,6 +839,8 @@ class HostedGroups:
             self.lines.add(log.warning, f"append to {OFFSETS_TOPIC} failed", group_id, error=error.name)
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
+        if self.waits(hosted, partial(self._forget_if_unused, hosted)):
+            return
         group = hosted.group
         if group.is_unused and not hosted.offsets:
             self.forget(hosted)

@@ -393,6 +393,9 @@ class GroupCoordinator:
         again = partial(self._join, request, version, caller, reply)
         if hosted_groups.waits(hosted, partial(again, subscription)):
             return
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            hosted_groups.clear(hosted, again, lambda error: reply.respond(join_error(error.code, request.member_id)))
+            return
         now = hosted_groups.now()
         effects: Iterable[ConsumerEffect]
         if isinstance(group, ClassicGroup):
@@ -423,7 +426,7 @@ class GroupCoordinator:
     def _group_to_join(self, request: JoinGroupRequest, caller: Caller) -> tuple[HostedGroup, Group]:
         """The group of a JoinGroup; a new one if the client has no member id yet.
 
-        It may be one of the consumer protocol with members: they interoperate.
+        It may be one of the consumer protocol: with members, they interoperate; an empty one has to be deleted first.
 
         Raises:
             KafkaError: the request is invalid, or this broker does not coordinate the group.
@@ -444,11 +447,8 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             hosted = self._hosted_groups.create_classic(request.group_id)
         group = hosted.group
-        if isinstance(group, ConsumerGroup) and group.is_empty:
-            if request.member_id:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            group = ClassicGroup(request.group_id, self._hosted_groups.settings, self._hosted_groups.now())
-            self._hosted_groups.replace(hosted, group)
+        if isinstance(group, ConsumerGroup) and group.is_empty and request.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return hosted, group
 
     def sync(
@@ -627,11 +627,30 @@ class GroupCoordinator:
 
             self._regexes.check(regex, (caller.principal, caller.host), checked)
             return
-        if isinstance(group, ClassicGroup):
+        if isinstance(group, ConsumerGroup):
+            self._beat(hosted, group, request, version, caller, reply)
+        elif not group.is_empty:
             self._upgrade(hosted, group, request, version, caller, reply)
-            return
+        else:
+            new = ConsumerGroup(request.group_id, hosted_groups.consumer_settings, hosted_groups.now())
+            go_on = partial(self._beat, hosted, new, request, version, caller, reply)
+            hosted_groups.clear(hosted, go_on, lambda error: reply.respond(heartbeat_error(error)))
+
+    def _beat(
+        self,
+        hosted: HostedGroup,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        caller: Caller,
+        reply: PendingReply,
+    ) -> None:
+        """Pass a heartbeat to its machine. A new group takes the place in `hosted` as soon as it has a member."""
+        hosted_groups = self._hosted_groups
         effects = group.heartbeat(request, version, caller, reply, hosted_groups.now())
         if group.recorded:
+            if hosted.group is not group:
+                hosted_groups.migrate(hosted, group)
             hosted_groups.keep(hosted)
         hosted_groups.act(hosted, effects, caller.connection)
         if request.member_id in group.members:
@@ -683,9 +702,9 @@ class GroupCoordinator:
         hosted_groups.change_protocol(hosted, steps(), over)
 
     def _consumer_group(self, request: ConsumerGroupHeartbeatRequest) -> tuple[HostedGroup, Group]:
-        """The group of a heartbeat; a new one for a member that joins, which may replace an empty classic one.
+        """The group of a heartbeat; a new one for a member that joins.
 
-        It is a classic one if that has members and may be upgraded.
+        It is a classic one if that has members and may be upgraded, or is empty: then it has to be deleted first.
 
         Raises:
             KafkaError: it does not exist, is a classic group, or this broker does not coordinate it.
@@ -707,12 +726,9 @@ class GroupCoordinator:
             check_upgrade(hosted.group, hosted_groups.consumer_settings)
             check_joins(hosted.group, request, hosted_groups.consumer_settings)
             return hosted, hosted.group
-        group = ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now())
         if hosted is None:
-            hosted = hosted_groups.create(group)
-        else:
-            hosted_groups.replace(hosted, group)
-        return hosted, group
+            hosted = hosted_groups.create(ConsumerGroup(group_id, hosted_groups.consumer_settings, hosted_groups.now()))
+        return hosted, hosted.group
 
     def consumer_describe(
         self, request: ConsumerGroupDescribeRequest, version: int, caller: Caller

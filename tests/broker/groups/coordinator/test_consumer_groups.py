@@ -187,6 +187,89 @@ async def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> Non
     assert tombstones.count(3) == 1
 
 
+def type_of(service: Service) -> str:
+    """The type of the only group."""
+    (group,) = service.list_groups().groups
+    return str(group.group_type)
+
+
+async def emptied() -> Service:
+    """A coordinator with an empty consumer group, whose log holds the results of appends."""
+    service = await started()
+    await join(service, "a")
+    await beat(service, "a", -1)
+    service.log.hold = True
+    return service
+
+
+async def test_an_empty_group_stays_until_its_tombstones_are_in_the_log() -> None:
+    service = await emptied()
+    joining, later = service.join(), service.join()
+    await service.after(5.25)
+    assert (await service.ask(joining, 9)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert type_of(service) == "consumer"
+    # The log has not decided: what would change the group waits for it.
+    assert not later.done()
+    service.log.hold = False
+    service.log.release()
+    assert (await service.ask(later, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert type_of(service) == "classic"
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS])
+async def test_an_empty_group_is_deleted_while_another_takes_its_place(error: ErrorCode) -> None:
+    service = await emptied()
+    deleting = service.delete("g")
+    await turn()
+    service.log.fail = error
+    joining = service.join()
+    await turn()
+    service.log.hold, service.log.fail = False, ErrorCode.NONE
+    service.log.release()
+    assert (await service.ask(deleting, 2)).results[0].error_code == ErrorCode.NONE
+    expected = ErrorCode.COORDINATOR_NOT_AVAILABLE if error else ErrorCode.MEMBER_ID_REQUIRED
+    assert (await service.ask(joining, 9)).error_code == expected
+    assert ("g" in service.groups.groups) is (error == ErrorCode.NONE)
+
+
+async def test_an_empty_group_moves_to_another_broker_while_another_takes_its_place() -> None:
+    service = await emptied()
+    joining = service.join()
+    await turn()
+    service.groups.unload(0)
+    assert (await service.ask(joining, 9)).error_code == ErrorCode.NOT_COORDINATOR
+    service.log.release()
+    assert "g" not in service.groups.groups
+
+
+async def test_a_target_of_an_empty_group_is_not_appended_after_its_tombstones() -> None:
+    service = await started()
+    service.groups.topics_changed({"t": 400}, [Topic(T, "t", 400)])
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joining = service.groups.consumer_heartbeat(request, 1, CALLER)
+    await turn()
+    await beat(service, "a", -1)
+    service.log.hold = True
+    other = service.join()
+    await turn()
+    count = len(service.log.records())
+    for compute in service.offloaded:
+        compute()
+    await turn()
+    assert len(service.log.records()) == count
+    service.log.hold = False
+    service.log.release()
+    assert (await service.ask(other, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert (await service.ask(joining, 1)).error_code == ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_classic_group_is_converted_only_by_a_member_that_joins() -> None:
     service = await started()
     joining = service.join(version=3)

@@ -258,6 +258,17 @@ async def check(steps: list[tuple[Any, ...]]) -> None:
     ]
 )
 @example([("beat", "h", "a", (), "[uv]"), ("wait",), ("fail", ("stop", "h", "a", -1)), ("move",), ("delete", "h")])
+@example([("beat", "g", "a", ("t",), ""), ("stop", "g", "a", -1), ("fail", ("get_member_id", "g"))])
+@example(
+    [
+        ("join", "g", (None,)),
+        ("leave", "g"),
+        ("fail", ("beat", "g", "a", ("t",), "")),
+        ("beat", "g", "a", ("t",), ""),
+        ("stop", "g", "a", -1),
+        ("delete", "g"),
+    ]
+)
 @settings(deadline=None)
 def test_a_replay_knows_the_groups_that_were_in_memory(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(check(steps))

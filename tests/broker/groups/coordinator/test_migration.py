@@ -19,7 +19,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHea
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.groups.memory import MemoryLog
-from tests.broker.groups.support import CALLER, Service, assignment, owned_subscription
+from tests.broker.groups.support import CALLER, Service, assignment, owned_subscription, turn
 
 T = b"t" * 16
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
@@ -618,6 +618,30 @@ async def test_an_upgrade_that_is_not_appended_is_repeated() -> None:
     await converge([a, b], [modern])
     third = await started(service.log)
     assert len(group_of(third).members) == 3
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+async def test_a_group_whose_change_of_protocol_was_not_appended_is_deleted_whole(upgraded: bool) -> None:
+    if upgraded:
+        service = await started()
+        a, b = await classic_group(service)
+        modern = Modern(service)
+    else:
+        service, (a, b), modern = await mixed()
+    service.log.fail = ErrorCode.NOT_ENOUGH_REPLICAS
+    if upgraded:
+        await modern.join()
+    else:
+        await modern.leave()
+    await service.ask(service.leave(a.member_id, b.member_id), 5)
+    if upgraded:
+        await modern.leave()
+    await turn()
+    assert isinstance(group_of(service), ConsumerGroup if upgraded else ClassicGroup)
+    service.log.fail = NONE
+    assert (await service.ask(service.delete("g"), 2)).results[0].error_code == NONE
+    again = await started(service.log)
+    assert "g" not in again.groups.groups
 
 
 async def test_part_of_an_upgrade_is_no_upgrade() -> None:
