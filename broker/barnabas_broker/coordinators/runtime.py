@@ -49,6 +49,7 @@ from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS, Result
 from barnabas_broker.coordinators.timers import Timers
 from barnabas_broker.coordinators.writer import Waiter, Writer
+from barnabas_broker.steps import Steps, finish
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import partition_for
@@ -59,6 +60,8 @@ _RETRY_SECONDS: Final = (0.5, 10.0)
 _MOST_WAITING: Final = 100
 #: Ids that are freed in one iteration of the event loop.
 _FREED: Final = 1_000
+#: Requests that wait for a partition that is unloaded, and are answered in one iteration of the event loop.
+_REFUSED: Final = 1_000
 #: Seconds that a stop waits for appends.
 _CLOSE_TIMEOUT: Final = 5.0
 
@@ -561,11 +564,21 @@ class Runtime(Generic[P, H, R]):
         report = self._log.info if count else self._log.debug
         report(f"unloaded {shard.what}", partition=index, **{shard.ids: count})
         self._free(home)
-        for hosted in [each for each in self._waiting if each.home is home]:
-            for request, timer in (hosted.waiting or {}).items():
+        self.gradually(self._refuse_waiting())
+
+    def _refuse_waiting(self) -> Steps[None]:
+        """Answer the requests that wait in the mailboxes of partitions that are unloaded, some per step."""
+        work = 0
+        for hosted in [each for each in self._waiting if not self.wanted(each)]:
+            waiting = hosted.waiting or {}
+            for request, timer in waiting.items():
                 timer.cancel()
-                request.respond(shard.refusal(ErrorCode.NOT_COORDINATOR))
+                request.respond(self._shard.refusal(ErrorCode.NOT_COORDINATOR))
             self._keep_waiting(hosted, {})
+            work += len(waiting)
+            if work >= _REFUSED:
+                work = 0
+                yield
 
     def _free(self, home: P) -> None:
         """Free the memory of a partition that is unloaded, a little at a time: a million objects take long."""
@@ -614,4 +627,5 @@ class Runtime(Generic[P, H, R]):
         await asyncio.wait([settled], timeout=_CLOSE_TIMEOUT)
         for index in list(self.partitions):
             self.unload(index)
+        finish(self._refuse_waiting())
         self.timers.close()

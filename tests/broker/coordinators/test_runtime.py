@@ -381,3 +381,29 @@ async def test_a_closed_coordinator_refuses_and_has_answered_everything(counters
     assert raised.value.code is E.COORDINATOR_NOT_AVAILABLE
     await closed
     assert counters.answers == [("one", 1)]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_many_requests_that_wait_are_refused_some_per_turn(closed: bool) -> None:
+    async def scenario() -> None:
+        counters = Counters()
+        await counters.runtime.load(0, 1)
+        counters.log.hold = True
+        home = counters.runtime.home("a")
+        answers: list[Answer] = []
+        for number in range(50):
+            hosted = home.hosted[f"{number}"] = Counted(f"{number}", home, Counter())
+            for _ in range(61):
+                counters.runtime.ask(hosted, lambda hosted: hosted.machine.add(1), answers.append)
+        await asyncio.sleep(0)
+        counters.runtime.unload(0)
+        # The appends that are under way, and a part of what waits for them.
+        assert 50 < len(answers) < 50 * 61
+        if closed:
+            await counters.runtime.close()
+        else:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert answers == [E.NOT_COORDINATOR] * 50 * 61
+
+    run(scenario())
