@@ -23,8 +23,9 @@ class Wire:
         self.asked = 0
 
     @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1") -> Self:
-        reader, writer = await asyncio.open_connection(host, port)
+    async def connect(cls, port: int, host: str = "127.0.0.1", *, limit: int = 2**16) -> Self:
+        """Connect; `limit` bytes are buffered before the test reads them, twice as many at most."""
+        reader, writer = await asyncio.open_connection(host, port, limit=limit)
         return cls(reader, writer)
 
     async def __aenter__(self) -> Self:

@@ -205,7 +205,9 @@ def _topic_again(ward: Ward) -> None:
     _two(ward)
     with Admin(bootstrap_servers=ward.bootstrap) as admin:
         admin.delete_topics([ward.topic])
-        ward.wait_for("the deletion is told", lambda story: any("was deleted" in one.text for one in story))
+        ward.wait_for(
+            "the explanation names the deletion", lambda story: any("was deleted" in one.text for one in story)
+        )
         # aiokafka asks for the topic, which creates it.
         admin.create_topics([NewTopic(ward.topic, num_partitions=2)], raise_errors=False)
 

@@ -23,7 +23,7 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 
 def lock_timers_are_lost() -> AbstractContextManager[Any]:
-    """After the first locks have expired no timer is set any more (as KAFKA-17965)."""
+    """No timer is set after the first locks have expired (KAFKA-17965)."""
     right = HostedPartition._expire
 
     @wraps(right)

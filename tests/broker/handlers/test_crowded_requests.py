@@ -314,8 +314,7 @@ async def test_the_largest_states_of_share_partitions_do_not_hold_the_loop(start
 
 
 async def answered(broker: BrokerServer, request: Request, version: int) -> bytes:
-    async with await Wire.connect(broker.port) as wire:
-        wire.reader._limit = 2**30  # type: ignore[attr-defined]
+    async with await Wire.connect(broker.port, limit=2**30) as wire:
         wire.send(request, version)
         return await wire.frame()
 

@@ -78,8 +78,7 @@ async def test_filters_that_find_very_many_acls_are_answered_up_to_a_bound(start
     found = 1_000
     whole = MOST_ROWS // found
     request = DeleteAclsRequest(filters=[*[wanted("User:many")] * AGAIN, wanted("User:few")])
-    async with await Wire.connect(broker.port) as wire:
-        wire.reader._limit = 2**30  # type: ignore[attr-defined]
+    async with await Wire.connect(broker.port, limit=2**30) as wire:
         await wire.ask(CreateAclsRequest(creations=creations(found + 11)), 3, CreateAclsResponse)
         answer = await wire.ask(request, 3, DeleteAclsResponse)
         assert [len(each.matching_acls) for each in answer.filter_results] == [found] * whole + [0] * (

@@ -127,7 +127,7 @@ async def test_members_read_from_where_a_group_was_reset_to(cli: Cli, group: str
 
 async def test_records_that_come_back_are_printed_with_keys_members_and_dead_letters(cli: Cli) -> None:
     """Offset 1 is released twice, 2 is rejected, all others are accepted."""
-    nothing = await cli("shares", "stuck", "nobody", status=1)
+    nothing = await cli("shares", "stuck", "missing", status=1)
     assert "GROUP_ID_NOT_FOUND" in nothing.err
     async with Admin(bootstrap_servers=cli.address) as admin:
         configs = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.t"}

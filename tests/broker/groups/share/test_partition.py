@@ -173,7 +173,7 @@ def test_an_archive_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_the_end_of_a_session_gives_back_what_cannot_be_written() -> None:
-    """Also what was said before and is being written: no session is left that could say it again."""
+    """So do acknowledgements that are being written: the member is gone, and cannot repeat them."""
     part = partition(delivery_count=2)
     acquire(part, most=10)
     part.expire(30.0)
