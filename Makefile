@@ -88,8 +88,8 @@ test-compiled: install ## tests of the protocol and of the client with the modul
 	rm -rf build/compiled
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --outdir build/compiled
 	$(BIN)/python -m zipfile --extract build/compiled/*.whl build/compiled
-	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) -m "not kafka and not cluster and not compose and not slow" \
-		tests/packaging/test_compiled.py tests/protocol tests/client
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.packaging.compiled
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) -m "not kafka and not cluster and not compose and not slow" tests/protocol tests/client
 
 again: install ## run the tests that failed last once more, one at a time, and name those that pass now
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -r fEp

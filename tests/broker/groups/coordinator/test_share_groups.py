@@ -48,7 +48,7 @@ async def test_a_load_finds_each_group_with_its_machine(service: Service) -> Non
 
 
 async def test_groups_of_all_types_share_one_batch(service: Service) -> None:
-    """Records of an iteration of the event loop are appended together, whoever decided them."""
+    """One iteration of the event loop appends the records of groups of all types together."""
     with_topic(service)
     before = service.log.appends
     joining = asyncio.ensure_future(beat(service))
