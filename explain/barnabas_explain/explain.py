@@ -9,7 +9,7 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, TypeVar
@@ -283,12 +283,13 @@ class _Load:
 
     Args:
         event: the load.
-        members: ids and addresses of the members before it, as far as they are known, by member id.
+        members: the members before it, as far as they are known.
     """
 
-    def __init__(self, event: GroupLoaded, members: Mapping[str | None, Member]) -> None:
+    def __init__(self, event: GroupLoaded, members: Iterable[Member]) -> None:
         self.event = event
-        self._before = dict(members)
+        #: How many members each program had that have not joined again.
+        self._before = Counter(member[1:] for member in members)
         self._again: list[Member] = []
         self._removed: list[Member] = []
         self._follow: set[int] = set()
@@ -300,9 +301,8 @@ class _Load:
             return
         member = event.member
         if isinstance(event, MemberJoined):
-            old = next((key for key, each in self._before.items() if each[1:] == member[1:]), None)
-            if old is not None:
-                del self._before[old]
+            if self._before[member[1:]]:
+                self._before[member[1:]] -= 1
                 self._again.append(member)
                 self._follow.add(id(event))
         elif isinstance(event, MemberSlow) and event.connection is None:
@@ -322,8 +322,10 @@ class _Load:
 
     def tell(self, explanations: list[Explanation]) -> None:
         """Tell what followed, in the explanation of the load."""
+        if not self._rebalances:
+            return
         told = next((each for each in explanations if each.events[0] is self.event), None)
-        if told is None or not self._rebalances:
+        if told is None:
             return
         over = [each for rebalance in self._rebalances for each in rebalance.of(RebalanceOver)]
         told.text = (
@@ -337,6 +339,19 @@ class _Load:
             told.details.append(
                 f"{count(len(self._removed), 'old member id')} {was} removed: this coordinator got no request with"
                 f" {'it' if len(self._removed) == 1 else 'them'} within the session."
+            )
+        again = Counter(member[1:] for member in self._again)
+        missing: list[Member] = []
+        for member in self._removed:
+            if again[member[1:]]:
+                again[member[1:]] -= 1
+            else:
+                missing.append(member)
+        if missing:
+            has = "has" if len(missing) == 1 else "have"
+            told.details.append(
+                f"{words.names_of(missing)} {has} not joined again within {ms(_AFTER_LOAD_MS)}: stopped, crashed or cut"
+                " off in the meantime."
             )
         if over:
             took = ms(over[-1].time - self.event.time)
@@ -355,7 +370,7 @@ def _loads(events: Iterable[GroupEvent]) -> list[_Load]:
     members: dict[str | None, Member] = {}
     for event in events:
         if isinstance(event, GroupLoaded):
-            loads.append(_Load(event, members))
+            loads.append(_Load(event, members.values()))
         elif loads:
             loads[-1].add(event)
         if isinstance(event, MemberJoined | MemberReplaced):
@@ -1015,6 +1030,7 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings
 def _unclaimed(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """Topics of members that have gone which no member reads any more: the others do not subscribe to them."""
     gone = {event.member.member_id for event in rebalance.of(Departure)}
+    deleted = {event.topic for event in rebalance.of(TopicDeleted)}
     over = rebalance.of(RebalanceOver)[-1:]
     moves = [move for event in over for move in event.moves or ()]
     if not gone or not over or not over[0].members or len(moves) >= MOST_MEMBERS:
@@ -1022,7 +1038,7 @@ def _unclaimed(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     gained = {topic for move in moves for topic, numbers in move.gained.items() if numbers}
     left = sorted({topic for move in moves if move.member.member_id in gone for topic in move.lost} - gained)
     kept = {topic for move in moves if move.member.member_id not in gone for topic in (*move.gained, *move.lost)}
-    left = [topic for topic in left if topic not in kept]
+    left = [topic for topic in left if topic not in kept and topic not in deleted]
     if not left:
         return [], None
     who = words.names_of(move.member for move in moves if move.member.member_id in gone)
@@ -1031,7 +1047,8 @@ def _unclaimed(rebalance: _Rebalance) -> tuple[list[str], str | None]:
             f"No other member took over the partitions of {words.listed(left)} from {who}: the others probably do not"
             " subscribe to it, and are another program, or another version of it, with the same group.id."
         ],
-        "Give each program a group.id of its own: each rebalance stops all of them.",
+        "If they are different programs, give each a group.id of its own: each rebalance stops all of them. If a new"
+        " version does not read the topic any more, this is as it should be.",
     )
 
 
