@@ -195,8 +195,9 @@ async def test_a_metadata_request_creates_the_topic(broker: FakeBroker) -> None:
 
 
 async def test_a_topic_that_is_never_created(broker: FakeBroker) -> None:
-    async with producer(broker, max_block_ms=30) as sender:
-        with pytest.raises(KafkaTimeoutError, match=r"nowhere.*max_block_ms \(30 ms\).*UNKNOWN_TOPIC_OR_PARTITION"):
+    # Time enough for the broker's answer, which the error names.
+    async with producer(broker, max_block_ms=1000) as sender:
+        with pytest.raises(KafkaTimeoutError, match=r"nowhere.*max_block_ms \(1000 ms\).*UNKNOWN_TOPIC_OR_PARTITION"):
             await sender.send("nowhere", b"v")
 
 
