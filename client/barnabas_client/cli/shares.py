@@ -11,6 +11,7 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output
+from barnabas_client.cli.progress import bar
 from barnabas_client.cli.reset import GroupType, Offsets, command_for
 from barnabas_client.history.stuck import find_stuck
 from barnabas_client.structs import TopicPartition
@@ -84,7 +85,9 @@ async def _set(admin: Admin, group: str, offsets: Offsets) -> PartitionResults:
 async def print_stuck(arguments: Namespace, output: Output) -> int:
     """Print the records that come back again and again."""
     async with clients.admin(arguments) as admin:
-        stuck = await find_stuck(clients.connect(arguments), admin, arguments.group)
+        # The total is not known: the states tell which records to read next.
+        with bar(output, "Reading", None, unit="records") as advance:
+            stuck = await find_stuck(clients.connect(arguments), admin, arguments.group, advance)
     if output.json:
         output.data([share_view.stuck_as_data(one) for one in stuck])
     elif stuck:

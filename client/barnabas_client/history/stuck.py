@@ -18,7 +18,7 @@ from barnabas_client.history.located import locate, partition_count, ranges
 from barnabas_client.history.ports import Connect
 from barnabas_client.history.reading import read
 from barnabas_client.history.share_states import DeliveryState, ShareStates, state_key
-from barnabas_client.history.sources import RecordedHistory
+from barnabas_client.history.sources import Advance, RecordedHistory
 from barnabas_client.membership.heartbeats import TopicIdPartition
 from barnabas_client.structs import Headers, TopicPartition
 from barnabas_explain.catalog import ShareRecords
@@ -72,27 +72,28 @@ class StuckRecord:
 _Found = dict[tuple[TopicPartition, int], StuckRecord]
 
 
-async def find_stuck(connect: Connect, admin: Admin, group: str) -> list[StuckRecord]:
+async def find_stuck(connect: Connect, admin: Admin, group: str, advance: Advance) -> list[StuckRecord]:
     """The records that were delivered again and again, and the dead letters, those with the most deliveries first.
 
     Args:
         connect: creates the consumers that read.
         admin: of the brokers.
         group: the share group.
+        advance: called with the number of records that were read since the last call.
 
     Raises:
         KafkaError: the group does not exist, or something cannot be read.
     """
     await admin.describe_share_groups([group])
-    found = {(one.partition, one.offset): one for one in await _redelivered(connect, admin, group)}
-    await _add_keys(connect, admin, found)
-    for letter in await _dead_letters(connect, admin, group):
+    found = {(one.partition, one.offset): one for one in await _redelivered(connect, admin, group, advance)}
+    await _add_keys(connect, admin, found, advance)
+    for letter in await _dead_letters(connect, admin, group, advance):
         _add_letter(found, letter)
-    await _add_members(connect, admin, group, found)
+    await _add_members(connect, admin, group, found, advance)
     return sorted(found.values(), key=lambda one: (-one.deliveries, one.partition, one.offset))
 
 
-async def _redelivered(connect: Connect, admin: Admin, group: str) -> list[StuckRecord]:
+async def _redelivered(connect: Connect, admin: Admin, group: str, advance: Advance) -> list[StuckRecord]:
     partitions = await admin.list_share_group_offsets(group, raise_errors=False)
     if not partitions:
         return []
@@ -105,6 +106,7 @@ async def _redelivered(connect: Connect, admin: Admin, group: str) -> list[Stuck
     places = await ranges(admin, [TopicPartition(SHARE_GROUPS_TOPIC, number) for number in sorted(numbers)], None)
     starts, ends = {one.partition: one.start for one in places}, {one.partition: one.end for one in places}
     async for records in read(connect, starts, ends):
+        advance(len(records))
         for record in records:
             states.add(record.key, record.value)
     return [
@@ -114,7 +116,7 @@ async def _redelivered(connect: Connect, admin: Admin, group: str) -> list[Stuck
     ]
 
 
-async def _dead_letters(connect: Connect, admin: Admin, group: str) -> list[DeadLetter]:
+async def _dead_letters(connect: Connect, admin: Admin, group: str, advance: Advance) -> list[DeadLetter]:
     (config,) = await admin.describe_configs([ConfigResource.group(group)], raise_errors=False)
     entry = config.entries.get(DEAD_LETTER_TOPIC)
     if entry is None or not entry.value:
@@ -125,6 +127,7 @@ async def _dead_letters(connect: Connect, admin: Admin, group: str) -> list[Dead
     starts = {one.partition: max(one.start, one.end - _MOST_LETTERS) for one in places}
     letters = []
     async for records in read(connect, starts, {one.partition: one.end for one in places}):
+        advance(len(records))
         letters += [DeadLetter(one.topic_partition, one.offset, one.headers, one.key) for one in records]
     return [letter for letter in letters if letter.header("group") == group]
 
@@ -141,29 +144,30 @@ def _add_letter(found: _Found, letter: DeadLetter) -> None:
     record.key = letter.key if record.key is None else record.key
 
 
-async def _add_keys(connect: Connect, admin: Admin, found: _Found) -> None:
+async def _add_keys(connect: Connect, admin: Admin, found: _Found, advance: Advance) -> None:
     """Read the keys of the records that are still there."""
     offsets = _offsets(found)
     places = await ranges(admin, list(offsets), None)
     starts = {one.partition: max(one.start, offsets[one.partition][0]) for one in places}
     ends = {one.partition: min(one.end, offsets[one.partition][-1] + 1) for one in places}
     async for records in read(connect, starts, ends):
+        advance(len(records))
         for record in records:
             stuck = found.get((record.topic_partition, record.offset))
             if stuck is not None:
                 stuck.key = record.key
 
 
-async def _add_members(connect: Connect, admin: Admin, group: str, found: _Found) -> None:
+async def _add_members(connect: Connect, admin: Admin, group: str, found: _Found, advance: Advance) -> None:
     """Read from the events, if the brokers record any and this client may read them, which member had each record."""
     with suppress(TopicAuthorizationFailedError):
         for where in await locate(admin, [group], None):
-            await _read_members(RecordedHistory(connect, where, group), found)
+            await _read_members(RecordedHistory(connect, where, group), found, advance)
 
 
-async def _read_members(history: RecordedHistory, found: _Found) -> None:
+async def _read_members(history: RecordedHistory, found: _Found, advance: Advance) -> None:
     offsets = _offsets(found)
-    async for values in history.read(lambda _: None):
+    async for values in history.read(advance):
         for value in values:
             event = decode_event(value)
             if not isinstance(event, ShareRecords) or event.owner is None:

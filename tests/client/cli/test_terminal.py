@@ -3,19 +3,21 @@
 import asyncio
 import os
 import pty
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from barnabas_client import Producer
+from barnabas_client import Admin, Producer
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from tests.client.cli.conftest import PATIENCE, Cli
 from tests.client.fake_broker import brokers
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_broker import ONLY_BARNABAS
+from tests.client.share_member import share_member
 from tests.sampling import slow
 
 pytest.importorskip("rich")
@@ -122,6 +124,16 @@ async def test_the_question_ends_at_ctrl_c(cli: Cli) -> None:
     status, seen = await on_terminal("topics", "delete", OFFSETS_TOPIC, interrupt_after="delete it: ")
     assert status == 130
     assert "Traceback" not in seen
+
+
+async def test_a_search_for_stuck_records_counts_what_it_reads(cli: Cli, numbers: None) -> None:
+    async with share_member(cli.address, "queue", "t"):
+        pass
+    async with Admin(bootstrap_servers=cli.address) as admin:
+        await admin.alter_share_group_offsets("queue", {TopicPartition("t", 0): 1})
+    status, seen = await on_terminal("shares", "stuck", "queue")
+    assert status == 0
+    assert re.search(r"Reading [1-9]\d* records", seen), seen
 
 
 async def test_records_are_escaped_on_a_terminal_and_stay_in_a_pipe(cli: Cli) -> None:
