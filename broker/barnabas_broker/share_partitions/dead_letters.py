@@ -115,7 +115,7 @@ class DeadLetterTopics:
                         await self._append(topic, place.partition, batch)
                         done += count
         except (KafkaError, OSError, DecodeError) as error:
-            reason = error.code.name if isinstance(error, KafkaError) else str(error) or type(error).__name__
+            reason = _reason_of(error)
             self._lines.add(
                 log.warning,
                 "dead letters could not be written",
@@ -140,7 +140,7 @@ class DeadLetterTopics:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"its name does not begin with {prefix}")
         info = self._cluster.image.topics.get(topic)
         if info is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise _no_topic()
         configs = TopicConfig(self._config, info.configs, TOPIC_KEYS)
         if not configs[DEAD_LETTER_GROUP_ENABLE]:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{DEAD_LETTER_GROUP_ENABLE.name} is not set for the topic")
@@ -199,15 +199,28 @@ class DeadLetterTopics:
             KafkaError: the leader has refused it.
             OSError: the leader cannot be reached.
         """
-        partitions = self._cluster.image.topics[topic].partitions
-        index = partition % len(partitions)
-        leader = partitions[index].leader
+        info = self._cluster.image.topics.get(topic)
+        if info is None:
+            raise _no_topic()
+        index = partition % len(info.partitions)
+        leader = info.partitions[index].leader
         if leader == self._replicas.node_id:
             replica = self._replicas.find(topic, index)
             replica.check_isr()
-            info = replica.append(batch, self._wall_ms())
-            waiting = replica.unacknowledged(info.last_offset, acks_all=True)
+            appended = replica.append(batch, self._wall_ms())
+            waiting = replica.unacknowledged(appended.last_offset, acks_all=True)
             if waiting:
                 await asyncio.gather(*waiting)
             return
         await append_at(self._peers, leader, topic, index, batch, acks=-1, timeout=_TIMEOUT)
+
+
+def _no_topic() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
+
+
+def _reason_of(error: Exception) -> str:
+    """Why dead letters could not be written, for log lines and group events."""
+    if isinstance(error, KafkaError):
+        return f"{error.code.name}: {error.message}" if error.message else error.code.name
+    return str(error) or type(error).__name__

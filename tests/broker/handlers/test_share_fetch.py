@@ -9,15 +9,16 @@ from uuid import UUID
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.cluster.image import GroupConfigured
+from barnabas_broker.cluster.image import GroupConfigured, TopicDeleted
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.groups.share.partition import Totals
 from barnabas_broker.security import acls
+from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.testing.clock import AdvancingClock
-from barnabas_explain.catalog import GroupEvent, ShareRecords, ShareRecordsReleased
+from barnabas_explain.catalog import GroupEvent, ShareDeadLetters, ShareRecords, ShareRecordsReleased
 from barnabas_explain.members import Member as ExplainedMember
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import (
@@ -413,9 +414,16 @@ async def test_records_at_their_delivery_limit_become_dead_letters(
     assert dict(letter.headers)["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
 
 
-@pytest.mark.parametrize("topic", ["dlq.missing", "dlq.forbidden", "other"])
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        ("dlq.missing", "UNKNOWN_TOPIC_OR_PARTITION: the topic does not exist"),
+        ("dlq.forbidden", "POLICY_VIOLATION: errors.deadletterqueue.group.enable is not set for the topic"),
+        ("other", "INVALID_TOPIC_EXCEPTION: its name does not begin with dlq."),
+    ],
+)
 async def test_topics_that_may_have_no_dead_letters(
-    wire: Wire, broker: BrokerServer, members: list[Member], topic: str, caplog: pytest.LogCaptureFixture
+    wire: Wire, broker: BrokerServer, members: list[Member], topic: str, error: str
 ) -> None:
     ann = members[0]
     if topic == "dlq.forbidden":
@@ -427,8 +435,30 @@ async def test_topics_that_may_have_no_dead_letters(
     await ann.fetch()
     assert await ann.acknowledge((0, 0, [3])) == E.NONE
     assert acquired(await ann.fetch()) == []
+    broker.maintain()
+    (event,) = (each for each in broker.services.groups.journal.recent("g") if isinstance(each, ShareDeadLetters))
+    assert (event.failed, event.error) == (1, error)
     if topic != "dlq.missing":
         assert await letters(broker, wire, topic) == []
+
+
+async def test_a_topic_for_dead_letters_that_is_deleted_while_they_are_written(
+    wire: Wire, broker: BrokerServer, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(wire, "dlq.g", errors_deadletterqueue_group_enable="true")
+    copies = {"errors.deadletterqueue.topic.name": "dlq.g", "errors.deadletterqueue.copy.record.enable": "true"}
+    await configure(broker, **copies)
+    originals = DeadLetterTopics._originals
+
+    async def delete(self: DeadLetterTopics, *arguments: Any) -> Any:
+        await broker.services.cluster.change(lambda _: ([TopicDeleted("dlq.g")], None))
+        return await originals(self, *arguments)
+
+    monkeypatch.setattr(DeadLetterTopics, "_originals", delete)
+    await produce(wire, b"a")
+    await members[0].fetch()
+    assert await members[0].acknowledge((0, 0, [3])) == E.NONE
+    assert broker.services.queues.dead_letters.failed == 1
 
 
 async def test_where_a_group_begins(wire: Wire, broker: BrokerServer, topic_id: bytes) -> None:
