@@ -312,16 +312,21 @@ class OffsetService:
         """
         is_first = caller.connection is None or caller.connection.alters(hosted.name)
         find = hosted.offsets.find
-        changes: list[OffsetChange] = []
-        is_known, goes_back = hosted.group.generation > 0, False
+        known = goes_back = False
         for name, index, committed in commits:
             before = find(name, index)
             if before is not None:
-                is_known, goes_back = True, goes_back or before.offset > committed.offset
-            if len(changes) < _MAX_LISTED:
-                changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
-        if is_known and (is_first or goes_back):
-            self._publish_changes(hosted, changes, len(commits), caller)
+                known = True
+                if before.offset > committed.offset:
+                    goes_back = True
+                    break
+        if not (goes_back or (is_first and (known or hosted.group.generation > 0))):
+            return
+        changes: list[OffsetChange] = []
+        for name, index, committed in commits[:_MAX_LISTED]:
+            before = find(name, index)
+            changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
+        self._publish_changes(hosted, changes, len(commits), caller)
 
     def _publish_changes(self, hosted: HostedGroup, changes: list[OffsetChange], offsets: int, caller: Caller) -> None:
         event = OffsetsAltered(
