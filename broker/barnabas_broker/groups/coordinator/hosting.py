@@ -31,7 +31,7 @@ from barnabas_broker.groups.sightings import MemberConnection, Sightings
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, each
 from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent
 from barnabas_explain.log_lines import GroupLines
 from barnabas_explain.members import Position
@@ -106,19 +106,26 @@ class GroupPartition(HostedPartition["HostedGroup | HostedShareGroup"]):
         self.unloaded = False
 
 
+#: Answers a request with an error.
+Refuse = Callable[[KafkaError], None]
+
+
 class ProtocolChange:
     """A change of a group's protocol, which takes some iterations of the loop if the group is large.
 
     Attributes:
         over: gets the result, or why there is none.
-        waiting: the calls that would change the group, and wait until the change is over.
+        waiting: the calls that would change the group, and wait until the change is over. The second one of each pair
+            refuses the request instead; None if no request waits.
+        refusal: why requests do not wait any more; None while they do.
     """
 
-    __slots__ = ("over", "waiting")
+    __slots__ = ("over", "refusal", "waiting")
 
     def __init__(self, over: Callable[[Any], None]) -> None:
         self.over = over
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: list[tuple[Callable[[], None], Refuse | None]] = []
+        self.refusal: KafkaError | None = None
 
 
 class HostedGroup(HostedId[GroupPartition]):
@@ -472,58 +479,63 @@ class HostedGroups:
         change.over(result)
         if hosted.group.next_deadline() < hosted.armed:
             self.runtime.timers.arm(hosted)
-        waiting = change.waiting
+        self._call_each(call for call, _ in change.waiting)
 
-        def go_on() -> None:
-            for _ in range(min(len(waiting), _CALLS_PER_STEP)):
-                waiting.popleft()()
-            if waiting:
-                self.loop.call_soon(go_on)
+    def _call_each(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make calls, some per iteration of the loop, the first ones in the next one."""
+        self.loop.call_soon(self.do, each(calls, lambda call: call()), _CALLS_PER_STEP, lambda _: None)
 
-        if waiting:
-            self.loop.call_soon(go_on)
+    def waits(self, hosted: HostedGroup, call: Callable[[], None], refuse: Refuse | None = None) -> bool:
+        """Whether a change of protocol is under way; then `call` follows when it is over.
 
-    def waits(self, hosted: HostedGroup, call: Callable[[], None]) -> bool:
-        """Whether a change of protocol is under way; then `call` follows when it is over."""
-        if hosted.change is None:
+        Args:
+            hosted: the group.
+            call: what would change it.
+            refuse: called instead if the change waits too long for the log; None if `call` is not a request.
+        """
+        change = hosted.change
+        if change is None:
             return False
-        hosted.change.waiting.append(call)
+        if change.refusal is not None and refuse is not None:
+            refuse(change.refusal)
+        else:
+            change.waiting.append((call, refuse))
         return True
 
-    def clear(self, hosted: HostedGroup, go_on: Callable[[], None], refused: Callable[[KafkaError], None]) -> None:
+    def clear(self, hosted: HostedGroup, go_on: Callable[[], None], refuse: Refuse) -> None:
         """Delete an empty group, whose offsets stay, so that one of the other protocol can take its place.
 
         The group is deleted when its tombstones are in the log, and stays if they cannot be appended. Until the log has
-        decided, what would change the group waits (:meth:`waits`).
+        decided, what would change the group waits (:meth:`waits`); requests only until the append has taken too long.
 
         Args:
             hosted: the group.
             go_on: called when it is deleted.
-            refused: called if it is not, or if that takes too long.
+            refuse: called if it is not, or if that takes too long.
         """
         before = hosted.group
-        answered = False
 
         def over(result: Any) -> None:
             deleted = not isinstance(result, KafkaError)
             if deleted:
                 # Requests that wait for records of this group: their result finds another one here.
                 self.act(hosted, before.unload(self.now()))
-            if answered:
-                return
+            if change.refusal is not None:
+                return  # The request was answered.
             if deleted:
                 go_on()
             else:
-                refused(result)
+                refuse(result)
 
         def appended(error: ErrorCode) -> None:
-            nonlocal answered
             if hosted.change is not change:
                 return  # Another broker coordinates the group.
             refusal = KafkaError(APPEND_ERRORS.get(error, error))
             if error == ErrorCode.REQUEST_TIMED_OUT:
-                answered = True
-                refused(refusal)
+                change.refusal = refusal
+                refuse(refusal)
+                waiting, change.waiting = change.waiting, [pair for pair in change.waiting if pair[1] is None]
+                self._call_each(partial(other, refusal) for _, other in waiting if other is not None)
                 return
             self._log_failure(hosted.name, error)
             self.end_change(hosted, None if error == ErrorCode.NONE else refusal)
@@ -660,10 +672,10 @@ class HostedGroups:
 
         def steps() -> Steps[tuple[ClassicGroup, list[Effect]]]:
             group, effects = yield from downgrade(before, effect, self.settings, self.now())
-            for number, each in enumerate(effects):
-                if isinstance(each, Persist) and is_large(each):
-                    effects[number] = each._replace(
-                        batch=(yield from self.batch_of(self._records_of(group.group_id, each)))
+            for number, persist in enumerate(effects):
+                if isinstance(persist, Persist) and is_large(persist):
+                    effects[number] = persist._replace(
+                        batch=(yield from self.batch_of(self._records_of(group.group_id, persist)))
                     )
             return group, effects
 

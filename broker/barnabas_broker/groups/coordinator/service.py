@@ -385,16 +385,20 @@ class GroupCoordinator:
     ) -> None:
         """Pass a JoinGroup to its group, with its subscription if that was read beforehand."""
         hosted_groups = self._hosted_groups
+
+        def refuse(error: KafkaError) -> None:
+            reply.respond(join_error(error.code, request.member_id))
+
         try:
             hosted, group = self._group_to_join(request, caller)
         except KafkaError as error:
-            reply.respond(join_error(error.code, request.member_id))
+            refuse(error)
             return
         again = partial(self._join, request, version, caller, reply)
-        if hosted_groups.waits(hosted, partial(again, subscription)):
+        if hosted_groups.waits(hosted, partial(again, subscription), refuse):
             return
         if isinstance(group, ConsumerGroup) and group.is_empty:
-            hosted_groups.clear(hosted, again, lambda error: reply.respond(join_error(error.code, request.member_id)))
+            hosted_groups.clear(hosted, again, refuse)
             return
         now = hosted_groups.now()
         effects: Iterable[ConsumerEffect]
@@ -467,6 +471,10 @@ class GroupCoordinator:
 
     def _sync(self, request: SyncGroupRequest, reply: PendingReply) -> None:
         hosted_groups = self._hosted_groups
+
+        def refuse(error: KafkaError) -> None:
+            reply.respond(sync_error(error.code))
+
         try:
             hosted = hosted_groups.find(request.group_id)
         except KafkaError as error:
@@ -477,7 +485,7 @@ class GroupCoordinator:
             return
         if hosted is None:
             reply.respond(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        elif not hosted_groups.waits(hosted, partial(self._sync, request, reply)):
+        elif not hosted_groups.waits(hosted, partial(self._sync, request, reply), refuse):
             hosted_groups.act(hosted, hosted.group.sync(request, reply, hosted_groups.now()))
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller) -> HeartbeatResponse:
@@ -559,16 +567,20 @@ class GroupCoordinator:
         self, identities: list[MemberIdentity], group_id: str, version: int, caller: Caller, reply: PendingReply
     ) -> None:
         hosted_groups = self._hosted_groups
+
+        def refuse(error: KafkaError) -> None:
+            reply.respond(LeaveGroupResponse(error_code=error.code))
+
         try:
             hosted = hosted_groups.find(group_id)
         except KafkaError as error:
-            reply.respond(LeaveGroupResponse(error_code=error.code))
+            refuse(error)
             return
         if hosted is None:
             unknown = [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
             reply.respond(leave_response(identities, unknown, version))
             return
-        if hosted_groups.waits(hosted, partial(self._leave, identities, group_id, version, caller, reply)):
+        if hosted_groups.waits(hosted, partial(self._leave, identities, group_id, version, caller, reply), refuse):
             return
         group = hosted.group
         if isinstance(group, ConsumerGroup):
@@ -602,6 +614,10 @@ class GroupCoordinator:
     ) -> None:
         """Pass a heartbeat to its group, once its regular expression is known to be valid."""
         hosted_groups = self._hosted_groups
+
+        def refuse(error: KafkaError) -> None:
+            reply.respond(heartbeat_error(error))
+
         regex = request.subscribed_topic_regex
         existing = hosted_groups.by_id.get(request.group_id)
         try:
@@ -610,10 +626,10 @@ class GroupCoordinator:
                 check_heartbeat(request, version, hosted_groups.consumer_settings)
             hosted, group = self._consumer_group(request)
         except KafkaError as error:
-            reply.respond(heartbeat_error(error))
+            refuse(error)
             return
         again = partial(self._consumer_heartbeat, request, version, caller, reply)
-        if hosted_groups.waits(hosted, partial(again, checked_regex)):
+        if hosted_groups.waits(hosted, partial(again, checked_regex), refuse):
             return
         known = regex == checked_regex or (isinstance(group, ConsumerGroup) and group.uses_regex(regex or ""))
         if regex and request.member_epoch >= JOIN_EPOCH and not known:
@@ -623,7 +639,7 @@ class GroupCoordinator:
                     again(regex)
                 else:
                     message = f"SubscribedTopicRegex {invalid}"
-                    reply.respond(heartbeat_error(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)))
+                    refuse(KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message))
 
             self._regexes.check(regex, (caller.principal, caller.host), checked)
             return
@@ -634,7 +650,7 @@ class GroupCoordinator:
         else:
             new = ConsumerGroup(request.group_id, hosted_groups.consumer_settings, hosted_groups.now())
             go_on = partial(self._beat, hosted, new, request, version, caller, reply)
-            hosted_groups.clear(hosted, go_on, lambda error: reply.respond(heartbeat_error(error)))
+            hosted_groups.clear(hosted, go_on, refuse)
 
     def _beat(
         self,

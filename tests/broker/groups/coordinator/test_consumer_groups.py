@@ -205,15 +205,35 @@ async def emptied() -> Service:
 async def test_an_empty_group_stays_until_its_tombstones_are_in_the_log() -> None:
     service = await emptied()
     joining, later = service.join(), service.join()
-    await service.after(5.25)
-    assert (await service.ask(joining, 9)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await service.after(4.75)
+    assert not later.done()  # What would change the group waits for the log.
+    await service.after(0.5)
+    for each in (joining, later, service.join()):
+        assert (await service.ask(each, 9)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert type_of(service) == "consumer"
-    # The log has not decided: what would change the group waits for it.
-    assert not later.done()
     service.log.hold = False
     service.log.release()
-    assert (await service.ask(later, 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert "g" not in service.groups.groups
+    assert (await service.ask(service.join(), 9)).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert type_of(service) == "classic"
+
+
+async def test_requests_to_a_group_that_is_deleted_wait_no_longer_than_an_append() -> None:
+    service = await emptied()
+    service.join()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="b",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    heartbeat = service.groups.consumer_heartbeat(request, 1, CALLER)
+    waiting = [service.sync("a", 1), service.leave("a"), heartbeat]
+    await service.after(5.25)
+    codes = [(await service.ask(each, version)).error_code for each, version in zip(waiting, (5, 5, 1), strict=True)]
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS])
