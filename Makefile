@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-compiled again test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-compiled again again-cluster test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -91,11 +91,18 @@ test-compiled: install ## tests of the protocol and of the client with the modul
 	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m tests.packaging.compiled
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) -m "not kafka and not cluster and not compose and not slow" tests/protocol tests/client
 
+AGAIN := --last-failed --last-failed-no-failures none -r fEp
+# test-cluster remembers what failed in a folder of its own, because other tests may run beside it.
+CLUSTER := $(BIN)/python -m pytest -o cache_dir=.pytest_cache/cluster -m cluster
+
 again: install ## run the tests that failed last once more, one at a time, and name those that pass now
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -r fEp
+	$(BIN)/python -m pytest $(AGAIN)
 
 test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
-	$(BIN)/python -m pytest -m cluster
+	$(CLUSTER)
+
+again-cluster: install ## run what failed last in test-cluster once more, and name what passes now
+	$(CLUSTER) $(AGAIN)
 
 test-compose: install ## build the image, run docker-compose.yml, kill and pause brokers; needs Docker, or root on Debian
 	$(BIN)/python -m pytest -s -m "compose and not slow" tests/compose
