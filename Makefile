@@ -32,7 +32,7 @@ endef
 # One stamp file per set of extras: nothing is installed again until pyproject.toml changes.
 $(VENV)/.run: pyproject.toml
 	@echo "Installing into $(VENV), once: this takes less than a minute."
-	$(call into_venv,.)
+	$(call into_venv,'.[http]')
 
 $(VENV)/.dev: pyproject.toml
 	@echo "Installing into $(VENV), once, with all that the tests need: this takes a minute or two."
@@ -52,9 +52,8 @@ $(VENV)/.docs: pyproject.toml
 
 install: $(VENV)/.dev ## install what tests and checks need, into .venv
 
-run: $(VENV)/.run ## run a broker for development on port 9092
-	@echo "A broker for development, with group.initial.rebalance.delay.ms=0: a new group does not wait for more members."
-	@$(BIN)/broker --port 9092 --data-dir .data --set group.initial.rebalance.delay.ms=0 $(RUN_FLAGS)
+run: $(VENV)/.run ## run a broker for development on port 9092, with its page
+	@$(BIN)/barnabas dev --data-dir .data $(RUN_FLAGS)
 
 demo: $(VENV)/.demo ## send 336,776 flights through a broker and a consumer group
 	$(BIN)/python -m examples.flights

@@ -32,10 +32,27 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        remedy = _remedy(port) if isinstance(error, OSError) and error.errno == errno.EADDRINUSE else ""
-        raise BrokerError(f"cannot listen on {host}:{port}: {reason}{remedy}") from error
+        raise _refused(host, port, error) from error
     return listener
+
+
+def listen(listener: socket.socket, backlog: int) -> None:
+    """Let connections to a bound socket wait until they are accepted.
+
+    Raises:
+        BrokerError: another program has bound the port at the same time, and listens already.
+    """
+    try:
+        listener.listen(backlog)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise _refused(host, port, error) from error
+
+
+def _refused(host: str, port: int, error: OSError | OverflowError) -> BrokerError:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    remedy = _remedy(port) if isinstance(error, OSError) and error.errno == errno.EADDRINUSE else ""
+    return BrokerError(f"cannot listen on {host}:{port}: {reason}{remedy}")
 
 
 def _remedy(port: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.sockets import bind, program_on
+from barnabas_broker.sockets import bind, listen, program_on
 from tests.needs import LINUX
 
 
@@ -20,6 +20,16 @@ def test_a_port_in_use_names_the_program() -> None:
             bind("127.0.0.1", port)
     expected = f"cannot listen on 127.0.0.1:{port}: Address already in use; stop {name} (pid {os.getpid()}), or choose"
     assert str(raised.value).startswith(expected)
+
+
+@LINUX
+def test_two_programs_that_start_at_once_bind_the_same_port() -> None:
+    """Linux lets both bind: the second one that listens is refused."""
+    with bind("127.0.0.1", 0) as first, bind("127.0.0.1", first.getsockname()[1]) as second:
+        listen(first, 1)
+        port = first.getsockname()[1]
+        with pytest.raises(BrokerError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use; stop "):
+            listen(second, 1)
 
 
 def test_no_program_listens_on_a_port_that_is_only_bound() -> None:

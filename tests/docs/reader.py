@@ -169,7 +169,7 @@ def install(folder: Path) -> None:
     venv = folder / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=PATIENCE)
     (packages,) = venv.glob("lib/python*/site-packages")
-    for distribution in _needed("barnabas"):
+    for distribution in _needed("barnabas", "http"):
         for top in {file.parts[0] for file in distribution.files or () if ".." not in file.parts}:
             there = Path(str(distribution.locate_file(top)))
             if top.endswith((".pth", "__pycache__")) or (packages / top).exists() or not there.exists():
@@ -186,11 +186,11 @@ def install(folder: Path) -> None:
     (venv / ".run").touch()
 
 
-def _needed(name: str) -> Iterator[importlib.metadata.Distribution]:
-    """A distribution and what it requires, without extras."""
+def _needed(name: str, extra: str = "") -> Iterator[importlib.metadata.Distribution]:
+    """A distribution and what it requires, with one of its extras."""
     distribution = importlib.metadata.distribution(name)
     yield distribution
     for text in distribution.requires or ():
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield from _needed(requirement.name)

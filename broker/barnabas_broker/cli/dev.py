@@ -29,6 +29,7 @@ from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.init import apply, read
 from barnabas_broker.optional import require
+from barnabas_broker.schema_registry.records import TOPIC as SCHEMAS_TOPIC
 from barnabas_broker.server.connection import Answer, DeferredResponse, Dispatcher, Peer
 from barnabas_broker.storage import names
 from barnabas_protocol.codec import decode_request_header
@@ -53,6 +54,8 @@ _QUIET: Final = ("broker", "cluster", "replication", "storage")
 #: Seconds after which connections of a client are shown again, and the number of clients that are remembered.
 _AGAIN_SECONDS: Final = 10.0
 _MOST_CLIENTS: Final = 1_000
+#: Topics that are not counted, and whose creation is not printed: they hold state of the broker and of the registry.
+_OWN_TOPICS: Final = INTERNAL_TOPICS | {SCHEMAS_TOPIC}
 _API_VERSIONS: Final = ApiKey.API_VERSIONS.to_bytes(2, "big")
 
 
@@ -71,7 +74,7 @@ class Lines(logging.Handler):
         part = record.name.partition(".")[2].partition(".")[0]
         if record.levelno >= logging.WARNING:
             self.say(f"{record.levelname.lower()}: {record.getMessage()}")
-        elif part not in _QUIET and not (isinstance(record.msg, dict) and record.msg.get("topic") in INTERNAL_TOPICS):
+        elif part not in _QUIET and not (isinstance(record.msg, dict) and record.msg.get("topic") in _OWN_TOPICS):
             self.say(record.getMessage())
 
     def say(self, text: str) -> None:
@@ -166,7 +169,7 @@ def configured(folder: Path, pairs: Sequence[str]) -> tuple[Config, list[str]]:
 
 def summary(broker: BrokerServer) -> str:
     """Count what clients see: topics, records and groups."""
-    logs = [kept for where, kept in broker.directory.logs.items() if where.topic not in INTERNAL_TOPICS]
+    logs = [kept for where, kept in broker.directory.logs.items() if where.topic not in _OWN_TOPICS]
     topics = len({kept.topic_partition.topic for kept in logs})
     records = sum(kept.log_end_offset - kept.log_start_offset for kept in logs)
     groups = sum(1 for each in broker.view.known_groups() if each is not None)
@@ -258,7 +261,7 @@ async def _start(arguments: Namespace, config: Config, arrivals: Arrivals) -> tu
     except BrokerError as error:
         if arguments.http_port is not None:
             raise
-        ports, no_page = [None], f"off, {error}"
+        ports, no_page = [None], f"off, {error}, or uvx --from 'barnabas[http]' barnabas dev"
     while True:
         http_port = ports.pop(0)
         try:

@@ -29,7 +29,7 @@ from barnabas_broker.server.sasl import (
     sasl_settings,
 )
 from barnabas_broker.server.server import BACKLOG, SocketServer
-from barnabas_broker.sockets import bind
+from barnabas_broker.sockets import bind, listen
 
 
 class Listeners(NamedTuple):
@@ -59,9 +59,13 @@ class Listeners(NamedTuple):
         return not self.logins and not self.certificates
 
     def queue(self) -> None:
-        """Let connections wait in the backlog, until the server accepts them."""
+        """Let connections wait in the backlog, until the server accepts them.
+
+        Raises:
+            BrokerError: a port is in use.
+        """
         for bound in self.sockets:
-            bound.listen(BACKLOG)
+            listen(bound, BACKLOG)
 
     async def serve(self, server: SocketServer, users: ScramDirectory, audit: Audit) -> None:
         """Accept connections."""

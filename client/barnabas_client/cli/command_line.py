@@ -56,9 +56,19 @@ class CommandLine:
         Raises:
             SystemExit: help was asked for (status 0), or the command line is not valid (status 2).
         """
-        words = tuple(argv)
+        words = self._after_options(argv)
         own = any(words[: len(command.path)] == command.path for command in self.commands)
         return self.parser(self.commands if own else self.every_command()).parse(list(argv))
+
+    def _after_options(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """The arguments from the first word of the command on; all of them if the options before it are not valid."""
+        options = Parser(prog=self.name, add_help=False, exit_on_error=False)
+        self._add_options(options)
+        options.add_argument("words", nargs=argparse.REMAINDER)
+        try:
+            return tuple(options.parse_known_args(argv)[0].words)
+        except argparse.ArgumentError:
+            return tuple(argv)
 
     def every_command(self) -> list[Command]:
         """The own commands and those of other packages.
@@ -109,6 +119,8 @@ class CommandLine:
             arguments = self.parse(argv)
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else FAILED
+        except KeyboardInterrupt:
+            return INTERRUPTED
         output = Output(self.name, json=arguments.json)
         try:
             with _warnings_shown(self.loggers, arguments.command.reports, output), sigterm_calls(raise_terminated):

@@ -129,6 +129,14 @@ async def test_a_schema_registry_beside_it(tmp_path: Path) -> None:
             assert await terminal.end() == 0
 
 
+async def test_the_topic_of_the_registry_is_not_counted() -> None:
+    async with running("--registry", "0") as terminal:
+        await terminal.until(lambda line: line == "Ctrl-C ends it.")
+        assert await terminal.end() == 0
+    assert not [line for line in terminal.printed if "_schemas" in line]
+    assert terminal.printed[-1].startswith("0 topics, 0 records and 0 groups are gone.")
+
+
 async def test_a_port_of_the_registry_in_use_ends_it_with_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -155,6 +155,24 @@ def test_what_was_probably_meant_is_suggested(words: str, why: str, capsys: pyte
     printed = capsys.readouterr()
     assert printed.err.startswith(f"barnabas: {why}")
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [[], ["-b", "broker:9092"], ["--json", "--bootstrap-servers=broker:9092"]])
+def test_a_command_does_not_load_those_of_other_packages(options: list[str]) -> None:
+    """They belong to the broker, whose import takes as long as the rest of the program."""
+
+    def plugins() -> list[Command]:
+        raise AssertionError("loaded")
+
+    line = replace(COMMAND_LINE, plugins=plugins)
+    assert line.parse([*options, "topics", "list"]).command.path == ("topics", "list")
+
+
+def test_ctrl_c_while_commands_are_loaded_is_no_traceback() -> None:
+    def plugins() -> list[Command]:
+        raise KeyboardInterrupt
+
+    assert replace(COMMAND_LINE, plugins=plugins).run(["dev"]) == 130
 
 
 def test_values_that_look_like_options_are_no_unknown_options() -> None:
