@@ -191,19 +191,15 @@ def _new_name(item: pytest.Item) -> str:
 
 
 def _arguments(item: pytest.Item, name: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a test's marker, over the defaults.
-
-    Raises:
-        pytest.UsageError: it has others.
-    """
+    """The arguments of a test's marker, over the defaults; other arguments fail the test with one line."""
     marker = item.get_closest_marker(name)
     if marker is None:
         return defaults
     if len(marker.args) > len(defaults):
-        raise pytest.UsageError(f"the marker {name} takes {', '.join(defaults)}, and no more")
+        pytest.fail(f"the marker {name} takes {', '.join(defaults)}, and no more", pytrace=False)
     given = {**dict(zip(defaults, marker.args, strict=False)), **marker.kwargs}
     for each in given.keys() - defaults.keys():
-        raise pytest.UsageError(f"the marker {name} has no argument {each}: it takes {', '.join(defaults)}")
+        pytest.fail(f"the marker {name} has no argument {each}: it takes {', '.join(defaults)}", pytrace=False)
     return {**defaults, **given}
 
 

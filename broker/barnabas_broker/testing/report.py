@@ -41,21 +41,28 @@ def sections(broker: Broker, since: Moment | None, file: Path | None) -> Iterato
     for number, group in enumerate(groups):
         explanation = broker.explain(group, since.broker_time)
         if explanation:
-            text = _last(explanation)
+            text = _ahead(broker.clock.ahead) + _last(explanation)
             if file is not None and number < _MOST_FILES:
                 name = re.sub(r"[^a-zA-Z0-9._-]+", "-", group).strip("-.")[:_MOST_CHARACTERS]
-                text += "\n" + _timeline(group, histories.get(group, []), since.broker_time, file, f"{number}-{name}")
+                text += "\n" + _timeline(
+                    broker, group, histories.get(group, []), since.broker_time, file, f"{number}-{name}"
+                )
             yield f"kafka group {group}", text
     lines = broker.log_lines_since(since)
     if lines:
         yield "kafka broker log", _last("\n".join(lines))
 
 
-def _timeline(group: str, events: list[dict[str, Any]], since: float, file: Path, name: str) -> str:
+def _ahead(seconds: float) -> str:
+    """A line that says why events seem to be later than requests; "" if a test has not advanced the clock."""
+    return f"These are times of the broker, whose clock was advanced by {seconds:,.0f} s.\n" if seconds else ""
+
+
+def _timeline(broker: Broker, group: str, events: list[dict[str, Any]], since: float, file: Path, name: str) -> str:
     """Write the timeline of a group; the line about it."""
     start = int(since * 1000)
     shown = [event for event in map(read_event, events) if event is not None and event.time >= start]
-    now = time.time_ns() // 1_000_000
+    now = int((time.time() + broker.clock.ahead) * 1000)
     findings = [each.as_data() for each in examine_past(group, shown, now, start)]
     made = {"since": start, **chart(shown), "findings": findings}
     target = file.with_name(f"{file.name}-{name}.html")

@@ -159,7 +159,7 @@ def test_the_fixture_starts_what_a_test_has_killed(pytester: pytest.Pytester) ->
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "E *the marker kafka_cluster has no argument broker: it takes brokers, config",
+            "the marker kafka_cluster has no argument broker: it takes brokers, config",
             "*-- kafka requests (broker 1) --*",
             "*-- kafka requests (broker 2) --*",
         ],
