@@ -11,6 +11,7 @@ from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.group import ClassicGroup, PendingAssignment
 from barnabas_broker.groups.coordinator.hosting import GroupPartition, HostedGroups
 from barnabas_broker.groups.coordinator.offset_service import OffsetService
+from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.effects import Effect, Persist
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
@@ -19,6 +20,7 @@ from barnabas_client.membership.classic import Leadership
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import OFFSET_KEYS, key_type
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
+from barnabas_protocol.records import BatchHeader, Record
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -164,7 +166,14 @@ def leaders_that_return_watch_no_topics() -> AbstractContextManager[Any]:
 
 def pending_offsets_are_lost_on_failover() -> AbstractContextManager[Any]:
     """A replay skips the batches of transactions whose end it does not find."""
-    return patch.object(GroupOffsets, "commit_pending", lambda self, *commit: None)
+    right = Replay.apply
+
+    @wraps(right)
+    def wrong(self: Replay, header: BatchHeader, record: Record) -> None:
+        if header.is_control or not header.is_transactional:
+            right(self, header, record)
+
+    return patch.object(Replay, "apply", wrong)
 
 
 def aborted_offsets_are_visible() -> AbstractContextManager[Any]:

@@ -47,7 +47,7 @@ def many(*, used: bool) -> dict[str, HostedGroup]:
     for number in range(COUNT):
         offsets = GroupOffsets()
         if used:
-            offsets.commit("t", 0, Committed(5, -1, "", 0, -1, number))
+            offsets.apply("t", 0, Committed(5, -1, "", 0, -1, number), number)
         group = ClassicGroup(f"g{number}", settings, 0.0)
         found[group.group_id] = HostedGroup(cast("Any", None), group, offsets)
     return found

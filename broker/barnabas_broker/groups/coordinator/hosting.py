@@ -5,7 +5,7 @@
 
 import logging
 from asyncio import Future, Task
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
@@ -89,12 +89,14 @@ class GroupPartition(HostedPartition["HostedGroup | HostedShareGroup"]):
         transactions: ids of the groups in which each open transaction has committed offsets, by producer id.
         load_began: the place of the load in the order of appends: the replay has what was appended before.
         loaded_at: the end of the replay in the order of appends; what was appended during it counts as appended then.
-        ended: producer ids of the markers that were appended during the replay, and whether they commit.
+        appending: number of commits of each open transaction that are being appended, by producer id.
+        ended: the markers that wait for the end of the replay, or for what is being appended: producer id, whether it
+            commits, and its place in the order of appends.
         unloaded: whether this broker has stopped to coordinate it. Until its groups are ended, some per iteration of
             the loop, they only respond.
     """
 
-    __slots__ = ("ended", "load_began", "loaded_at", "owner", "transactions", "unloaded")
+    __slots__ = ("appending", "ended", "load_began", "loaded_at", "owner", "transactions", "unloaded")
 
     def __init__(self, index: int, leader_epoch: int, owner: "HostedGroups") -> None:
         super().__init__(index, leader_epoch)
@@ -102,7 +104,8 @@ class GroupPartition(HostedPartition["HostedGroup | HostedShareGroup"]):
         self.load_began = owner.next_sequence()
         self.transactions: dict[int, set[str]] = {}
         self.loaded_at = 0
-        self.ended: list[tuple[int, bool]] = []
+        self.appending: Counter[int] = Counter()
+        self.ended: list[tuple[int, bool, float]] = []
         self.unloaded = False
 
 
@@ -836,7 +839,7 @@ class HostedGroups:
         def appended(error: ErrorCode) -> None:
             if error == ErrorCode.NONE:
                 for topic, partition in keys:
-                    hosted.offsets.remove(topic, partition, sequence)
+                    hosted.offsets.apply(topic, partition, None, sequence)
                 if whole_group:
                     self._forget_if_unused(hosted)
             if done is None:

@@ -101,24 +101,24 @@ def _loaded(hosted_groups: HostedGroups, hosted: HostedGroup, *, downgraded: boo
 
 
 def resume(
-    hosted_groups: HostedGroups, home: GroupPartition, transaction_ended: Callable[[int, int, bool], None]
+    hosted_groups: HostedGroups, home: GroupPartition, transaction_ended: Callable[[int, int, bool, float], None]
 ) -> Steps[None]:
     """All groups of a partition are hosted: they are found, and their timers begin to run, some per step.
 
     Args:
         hosted_groups: the groups of this broker.
         home: the partition.
-        transaction_ended: applies a marker that was appended during the load: partition, producer id, and whether it
-            commits.
+        transaction_ended: applies a marker that was appended during the load: partition, producer id, whether it
+            commits, and its place in the order of appends.
     """
     hosted_groups.by_id.update(
         (group_id, hosted) for group_id, hosted in home.hosted.items() if isinstance(hosted, HostedGroup)
     )
     ended, home.ended = home.ended, []
-    for producer_id, committed in ended:
+    for marker in ended:
         # The replay may have stopped before the marker. If it did not, this changes nothing: no commit was accepted
         # meanwhile.
-        transaction_ended(home.index, producer_id, committed)
+        transaction_ended(home.index, *marker)
     for number, hosted in enumerate(list(home.hosted.values()), 1):
         hosted_groups.runtime.timers.arm(hosted)
         if not number % _STEP:

@@ -27,7 +27,7 @@ from barnabas_broker.groups.coordinator.responses import (
     requested_groups,
 )
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction, TransactionalCommit
+from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, each
 from barnabas_explain.catalog import (
@@ -288,7 +288,7 @@ class OffsetService:
             if request.generation_id_or_member_epoch < 0:
                 self._report_commit(hosted, commits, caller)
             for name, index, committed in commits:
-                offsets.commit(name, index, committed)
+                offsets.apply(name, index, committed, committed.sequence)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
             self._forget_if_new(hosted)
@@ -494,26 +494,37 @@ class OffsetService:
         hosted_groups.keep(hosted)
         producer_id = request.producer_id
         hosted.last_commit = hosted_groups.next_sequence()
-        commit = hosted.offsets.begin(producer_id, _renumbered(commits, hosted.last_commit))
-        hosted.home.transactions.setdefault(producer_id, set()).add(request.group_id)
-        appended = partial(self._transactional_commit_appended, hosted, commit, done)
+        commits = _renumbered(commits, hosted.last_commit)
+        hosted.home.appending[producer_id] += 1
+        appended = partial(self._transactional_commit_appended, hosted, producer_id, commits, done)
         producer = Producer(producer_id, request.producer_epoch)
         hosted_groups.runtime.writer.add_transactional(hosted.home.index, records, producer, verification, appended)
 
     def _transactional_commit_appended(
         self,
         hosted: HostedGroup,
-        commit: TransactionalCommit,
+        producer_id: int,
+        commits: list[tuple[str, int, Committed]],
         done: Callable[[ErrorCode], None],
         error: ErrorCode,
     ) -> None:
         """The result of an append: its offsets are pending."""
+        home = hosted.home
         if error == NONE:
-            hosted.offsets.appended(commit)
+            hosted = self._hosted_groups.present(hosted)
+            for name, index, committed in commits:
+                hosted.offsets.apply(name, index, committed, committed.sequence, producer_id)
+            home.transactions.setdefault(producer_id, set()).add(hosted.name)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
-            hosted.offsets.failed(commit)
             self._forget_if_new(hosted)
+        if error != ErrorCode.REQUEST_TIMED_OUT:
+            home.appending[producer_id] -= 1
+            if not home.appending[producer_id]:
+                del home.appending[producer_id]
+                waiting, home.ended = home.ended, []
+                for marker in waiting:
+                    self.transaction_ended(home.index, *marker)
         done(_append_error(error))
 
     def transaction_ended(self, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
@@ -523,8 +534,8 @@ class OffsetService:
         if partition is None or position < partition.load_began:
             # A replay finds the marker. What is pending after it belongs to a later transaction.
             return
-        if partition.loading:
-            partition.ended.append((producer_id, committed))
+        if partition.loading or producer_id in partition.appending:
+            partition.ended.append((producer_id, committed, position))
             return
         position = max(position, partition.loaded_at)
         for group_id in partition.transactions.pop(producer_id, ()):

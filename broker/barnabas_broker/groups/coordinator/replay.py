@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from barnabas_broker.coordinators.replay import PartitionReplay, Report
 from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
-from barnabas_broker.groups.offsets.offsets import GroupOffsets
+from barnabas_broker.groups.offsets.offsets import NO_PRODUCER, GroupOffsets
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_protocol.coordinator_records import ConsumerGroupMetadataKey, CoordinatorRecord, GroupMetadataValue
 from barnabas_protocol.group_records import (
@@ -74,7 +74,7 @@ class Replay(PartitionReplay):
         if header.is_control:
             self._marker(header, record)
         else:
-            self._record(record, header.producer_id if header.is_transactional else -1, header.base_offset)
+            self._record(record, header.producer_id if header.is_transactional else NO_PRODUCER, header.base_offset)
 
     def _record(self, record: Record, producer_id: int, base_offset: int) -> None:
         offset, _, key, value, _ = record
@@ -103,14 +103,11 @@ class Replay(PartitionReplay):
             if offsets is None:
                 offsets = self.offsets[group_id] = GroupOffsets()
             slot = self._slots[key] = Slot(group_id, offsets, topic, partition)
-        if value is None:
-            if slot.offsets:
-                self.emptied.add(slot.group_id)
-            slot.offsets.remove(slot.topic, slot.partition, offset)
-        elif producer_id < 0:
-            slot.offsets.commit(slot.topic, slot.partition, read_offset_value(value, offset))
-        else:
-            slot.offsets.commit_pending(producer_id, slot.topic, slot.partition, read_offset_value(value, offset))
+        if value is None and slot.offsets:
+            self.emptied.add(slot.group_id)
+        committed = None if value is None else read_offset_value(value, offset)
+        slot.offsets.apply(slot.topic, slot.partition, committed, offset, producer_id)
+        if value is not None and producer_id != NO_PRODUCER:
             self.transactions.setdefault(producer_id, set()).add(slot.group_id)
 
     def _group(self, group_id: str, value: bytes | None, base_offset: int) -> None:

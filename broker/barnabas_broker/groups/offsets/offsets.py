@@ -1,28 +1,26 @@
 """The committed offsets of one group: commits, transactions, fetches, expiry. Pure.
 
-An offset is committed once its record is in the log. Records are numbered in the order of their appends (`sequence`):
-of two commits of a partition the later one in the log wins, whichever is reported first.
+:meth:`GroupOffsets.apply` takes over a record that is in the log, at a load and after an append alike: a commit, a
+commit in a transaction, or a tombstone. Records are numbered in the order of their appends (`sequence`): of two commits
+of a partition the later one in the log wins, whichever is reported first.
 
 Commits in a transaction (KIP-98, KIP-447) are **pending** from the time their records are in the log until the marker
-of their producer is. A marker that commits applies them, unless a later record of the same partition is in the log
-already: their place is that of their own record, not that of the marker. A marker that aborts drops them. A tombstone
-drops what was pending before it. The steps of one such commit::
-
-    commit = offsets.begin(producer_id, commits)     # its records are being appended
-    offsets.appended(commit)                         # or failed(commit)
-    offsets.end_transaction(producer_id, committed)  # the marker is in the log, and durable
-
-A marker can be reported before the append of a commit that precedes it in the log. The commit then gets its outcome in
-:meth:`GroupOffsets.end_transaction`, and takes effect, or does not, when :meth:`GroupOffsets.appended` is called.
+of their producer is (:meth:`GroupOffsets.end_transaction`). A marker that commits applies them, unless a later record of
+the same partition is in the log already: their place is that of their own record, not that of the marker. A marker that
+aborts drops them. A tombstone drops what was pending before it.
 
 Source: Kafka's ``OffsetMetadataManager``; KIP-211 (expiry by group state).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas_protocol.group_records import Committed
+
+
+#: The producer id of records outside of transactions.
+NO_PRODUCER: Final = -1
 
 
 class OffsetsOwner(Protocol):
@@ -40,45 +38,20 @@ class OffsetsOwner(Protocol):
         """Whether a member subscribes to `topic`, or may do so."""
 
 
-#: Topic, partition, and what is committed there.
-Commits = Sequence[tuple[str, int, Committed]]
-
-
-class TransactionalCommit:
-    """The commits of one request in a transaction, while their records are being appended.
-
-    Attributes:
-        producer_id: of the transaction.
-        commits: what is committed.
-        sequence: the place of its records in the order of appends.
-        outcome: how the transaction ended, if it did before the append was reported: True if it was committed.
-    """
-
-    __slots__ = ("commits", "outcome", "producer_id", "sequence")
-
-    def __init__(self, producer_id: int, commits: Commits) -> None:
-        self.producer_id = producer_id
-        self.commits = commits
-        self.sequence = commits[0][2].sequence
-        self.outcome: bool | None = None
-
-
 class OpenTransaction:
     """Offsets that an open transaction has committed in one group.
 
     Attributes:
         since_ms: when its first commit was made, in ms since 1970.
         offsets: its pending commits.
-        appending: its commits whose records are being appended.
         reported: whether a client was refused stable offsets because of it.
     """
 
-    __slots__ = ("appending", "offsets", "reported", "since_ms")
+    __slots__ = ("offsets", "reported", "since_ms")
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
         self.offsets: dict[tuple[str, int], Committed] = {}
-        self.appending: list[TransactionalCommit] = []
         self.reported = False
 
 
@@ -126,10 +99,28 @@ class GroupOffsets:
             return None
         return sum(committed.offset for partitions in self.topics.values() for committed in partitions.values())
 
-    # Commits outside of transactions, and tombstones
+    # Records
 
-    def commit(self, topic: str, partition: int, committed: Committed) -> None:
-        """Apply a commit whose record is in the log."""
+    def apply(
+        self, topic: str, partition: int, committed: Committed | None, sequence: int, producer_id: int = NO_PRODUCER
+    ) -> None:
+        """Take over a record that is in the log.
+
+        Args:
+            topic: of its key.
+            partition: of its key.
+            committed: its value; None for a tombstone, which removes a pending offset, too.
+            sequence: its place in the order of appends.
+            producer_id: of its transaction, in which the offset is pending.
+        """
+        if committed is None:
+            self._remove(topic, partition, sequence)
+        elif producer_id == NO_PRODUCER:
+            self._commit(topic, partition, committed)
+        else:
+            self._put(producer_id, (topic, partition), committed)
+
+    def _commit(self, topic: str, partition: int, committed: Committed) -> None:
         partitions = self.topics.get(topic)
         if partitions is None:
             partitions = self.topics[topic] = {}
@@ -137,15 +128,15 @@ class GroupOffsets:
         if before is None or before.sequence < committed.sequence:
             partitions[partition] = committed
 
-    def remove(self, topic: str, partition: int, sequence: int) -> None:
-        """Remove an offset, also a pending one, whose tombstone is in the log."""
+    def _remove(self, topic: str, partition: int, sequence: int) -> None:
         key = topic, partition
         for producer_id in tuple(self._pending.get(key, ())):
             transaction = self._transactions[producer_id]
             if transaction.offsets[key].sequence < sequence:
                 del transaction.offsets[key]
                 self._not_pending(key, producer_id)
-                self._drop_if_empty(producer_id)
+                if not transaction.offsets:
+                    del self._transactions[producer_id]
         partitions = self.topics.get(topic)
         before = partitions.get(partition) if partitions is not None else None
         if partitions is None or before is None:
@@ -159,41 +150,12 @@ class GroupOffsets:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether an open transaction has commits in this group, pending or being appended."""
+        """Whether an open transaction has pending commits in this group."""
         return bool(self._transactions)
 
     def has_transaction(self, producer_id: int) -> bool:
-        """Whether an open transaction of this producer has commits in this group."""
+        """Whether an open transaction of this producer has pending commits in this group."""
         return producer_id in self._transactions
-
-    def begin(self, producer_id: int, commits: Commits) -> TransactionalCommit:
-        """Commits of a transaction are being appended; :meth:`appended` or :meth:`failed` reports the result."""
-        commit = TransactionalCommit(producer_id, commits)
-        self._transaction(producer_id, commits[0][2].commit_ms).appending.append(commit)
-        return commit
-
-    def appended(self, commit: TransactionalCommit) -> None:
-        """The records of `commit` are in the log: its offsets are pending, or what the end of the transaction says."""
-        if commit.outcome is None:
-            transaction = self._transactions[commit.producer_id]
-            transaction.appending.remove(commit)
-            for topic, partition, committed in commit.commits:
-                self._put(commit.producer_id, transaction, (topic, partition), committed)
-        elif commit.outcome:
-            for topic, partition, committed in commit.commits:
-                self.commit(topic, partition, committed)
-
-    def failed(self, commit: TransactionalCommit) -> None:
-        """The records of `commit` are not in the log."""
-        transaction = self._transactions.get(commit.producer_id)
-        if commit.outcome is None and transaction is not None:
-            transaction.appending.remove(commit)
-            self._drop_if_empty(commit.producer_id)
-
-    def commit_pending(self, producer_id: int, topic: str, partition: int, committed: Committed) -> None:
-        """A commit of a transaction is read from the log."""
-        transaction = self._transaction(producer_id, committed.commit_ms)
-        self._put(producer_id, transaction, (topic, partition), committed)
 
     def end_transaction(self, producer_id: int, commit: bool, before: float = inf) -> OpenTransaction | None:
         """The marker of a producer is in the log: apply its pending commits, or drop them.
@@ -212,15 +174,8 @@ class GroupOffsets:
         transaction = self._transactions.pop(producer_id, None)
         if transaction is None:
             return None
-        ended = OpenTransaction(transaction.since_ms)
+        ended, remaining = OpenTransaction(transaction.since_ms), OpenTransaction(transaction.since_ms)
         ended.reported = transaction.reported
-        remaining = OpenTransaction(transaction.since_ms)
-        for appending in transaction.appending:
-            if appending.sequence < before:
-                appending.outcome = commit
-                ended.appending.append(appending)
-            else:
-                remaining.appending.append(appending)
         for key, offset in transaction.offsets.items():
             if offset.sequence > before:
                 remaining.offsets[key] = offset
@@ -228,10 +183,10 @@ class GroupOffsets:
             ended.offsets[key] = offset
             self._not_pending(key, producer_id)
             if commit:
-                self.commit(*key, offset)
-        if remaining.offsets or remaining.appending:
+                self._commit(*key, offset)
+        if remaining.offsets:
             self._transactions[producer_id] = remaining
-        return ended if ended.offsets or ended.appending else None
+        return ended if ended.offsets else None
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """Whether an open transaction has committed this partition."""
@@ -245,13 +200,10 @@ class GroupOffsets:
         producer_id = next(iter(producers))
         return Pending(producer_id, self._transactions[producer_id])
 
-    def _transaction(self, producer_id: int, since_ms: int) -> OpenTransaction:
+    def _put(self, producer_id: int, key: tuple[str, int], committed: Committed) -> None:
         transaction = self._transactions.get(producer_id)
         if transaction is None:
-            transaction = self._transactions[producer_id] = OpenTransaction(since_ms)
-        return transaction
-
-    def _put(self, producer_id: int, transaction: OpenTransaction, key: tuple[str, int], committed: Committed) -> None:
+            transaction = self._transactions[producer_id] = OpenTransaction(committed.commit_ms)
         before = transaction.offsets.get(key)
         if before is None or before.sequence < committed.sequence:
             transaction.offsets[key] = committed
@@ -262,12 +214,6 @@ class GroupOffsets:
         del producers[producer_id]
         if not producers:
             del self._pending[key]
-
-    def _drop_if_empty(self, producer_id: int) -> None:
-        """Forget a transaction that has nothing left here."""
-        transaction = self._transactions[producer_id]
-        if not transaction.offsets and not transaction.appending:
-            del self._transactions[producer_id]
 
     # Fetches, and expiry
 

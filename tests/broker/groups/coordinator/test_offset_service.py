@@ -170,7 +170,7 @@ async def test_a_stable_offset_fetch_waits_for_commits_that_are_being_appended(s
 async def test_kip_447_offsets_of_an_open_transaction_are_unstable_to_a_stable_offset_fetch(service: Service) -> None:
     await service.ask(service.commit(5), 8)
     offsets = service.groups.groups["g"].offsets
-    offsets.commit_pending(9, "t", 0, Committed(7, -1, "", 0))
+    offsets.apply("t", 0, Committed(7, -1, "", 0), -1, 9)
     for version in (7, 9):
         response = await service.ask(service.fetch(stable=True, version=version), version)
         found = (response.topics if version < 8 else response.groups[0].topics)[0].partitions[0]

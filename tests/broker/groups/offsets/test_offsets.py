@@ -12,8 +12,8 @@ PREPARING = ClassicGroupState.PREPARING_REBALANCE
 def test_kip_447_commits_of_an_open_transaction_are_pending() -> None:
     offsets = GroupOffsets()
     assert offsets.find("topic", 0) is None
-    offsets.commit("topic", 0, Committed(5, -1, "", 0, sequence=1))
-    offsets.commit_pending(7, "topic", 0, Committed(9, -1, "", 0, sequence=2))
+    offsets.apply("topic", 0, Committed(5, -1, "", 0, sequence=1), 1)
+    offsets.apply("topic", 0, Committed(9, -1, "", 0, sequence=2), 2, 7)
     assert offsets.is_pending("topic", 0)
     found = offsets.find("topic", 0)
     assert found is not None
@@ -30,7 +30,7 @@ def test_kip_211_offsets_expire_when_the_group_has_been_empty_for_the_retention_
     (first,) = machine.stable("a", session=1_800_000)
     machine.leave(first)
     offsets = GroupOffsets()
-    offsets.commit("topic", 0, Committed(5, -1, "", 0, sequence=1))
+    offsets.apply("topic", 0, Committed(5, -1, "", 0, sequence=1), 1)
     wall_ms = 10 * WEEK_MS
     week = WEEK_MS / 1000
     assert offsets.expired(machine.group, machine.now + week - 1, wall_ms, WEEK_MS) == []
@@ -40,7 +40,7 @@ def test_kip_211_offsets_expire_when_the_group_has_been_empty_for_the_retention_
 def test_kip_211_offsets_of_a_group_without_members_expire_after_the_commit() -> None:
     machine = Machine()
     offsets = GroupOffsets()
-    offsets.commit("topic", 0, Committed(5, -1, "", 1000, sequence=1))
+    offsets.apply("topic", 0, Committed(5, -1, "", 1000, sequence=1), 1)
     assert offsets.expired(machine.group, machine.now, 999 + WEEK_MS, WEEK_MS) == []
     assert offsets.expired(machine.group, machine.now, 1000 + WEEK_MS, WEEK_MS) == [("topic", 0)]
 
@@ -50,8 +50,8 @@ def test_kip_211_in_a_stable_group_only_offsets_of_unsubscribed_topics_expire() 
     subscription = b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x04used" + b"\xff\xff\xff\xff"
     machine.stable("a", protocols=(("range", subscription),))
     offsets = GroupOffsets()
-    offsets.commit("used", 0, Committed(5, -1, "", 0, sequence=1))
-    offsets.commit("unused", 0, Committed(5, -1, "", 0, sequence=1))
+    offsets.apply("used", 0, Committed(5, -1, "", 0, sequence=1), 1)
+    offsets.apply("unused", 0, Committed(5, -1, "", 0, sequence=1), 1)
     assert offsets.expired(machine.group, machine.now, 2 * WEEK_MS, WEEK_MS) == [("unused", 0)]
     machine.join("a", next(iter(machine.group.members.by_id)), protocols=(("range", subscription),))
     machine.enter("b", protocols=(("range", subscription),))

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.groups.coordinator.replay import Replay
-from barnabas_broker.groups.offsets.offsets import GroupOffsets
+from barnabas_broker.groups.offsets.offsets import NO_PRODUCER, GroupOffsets
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.records import build_batch, restamp
 from tests.broker.groups.machine import Machine
@@ -29,26 +29,17 @@ def run(steps: str) -> tuple[int | None, bool]:
     """The offset of partition 0 and whether it is pending, after steps such as ``"5 7:6 +7"``.
 
     The steps: ``5`` is a commit, ``7:6`` one in the transaction of producer 7, ``x`` a tombstone, ``+7`` and ``-7`` the
-    markers that commit and abort. The position of a step is its sequence. ``(7:6`` only begins to append, ``)`` reports
-    the oldest append, ``!`` its failure.
+    markers that commit and abort. The position of a step is its sequence.
     """
-    offsets, appending = GroupOffsets(), deque[Any]()
+    offsets = GroupOffsets()
     for at, step in enumerate(steps.split()):
-        producer, _, offset = step.lstrip("(").rpartition(":")
-        if step == "x":
-            offsets.remove("t", 0, at)
-        elif step[0] in "+-":
+        producer, _, offset = step.rpartition(":")
+        if step[0] in "+-":
             offsets.end_transaction(int(step[1:]), step[0] == "+")
-        elif step == ")":
-            offsets.appended(appending.popleft())
-        elif step == "!":
-            offsets.failed(appending.popleft())
-        elif not producer:
-            offsets.commit("t", 0, commit(int(offset), at))
+        elif step == "x":
+            offsets.apply("t", 0, None, at)
         else:
-            appending.append(offsets.begin(int(producer), [("t", 0, commit(int(offset), at))]))
-            if not step.startswith("("):
-                offsets.appended(appending.pop())
+            offsets.apply("t", 0, commit(int(offset), at), at, int(producer or NO_PRODUCER))
     found = offsets.find("t", 0)
     return None if found is None else found.offset, offsets.is_pending("t", 0)
 
@@ -80,18 +71,6 @@ def run(steps: str) -> tuple[int | None, bool]:
         ("7:6 x 7:8", None, True),
         ("7:6 x 7:8 +7", 8, False),
         ("7:6 x 9 +7", 9, False),
-        # A marker that is reported before the append of a commit that precedes it.
-        ("5 (7:6", 5, False),
-        ("5 (7:6 )", 5, True),
-        ("5 (7:6 +7", 5, False),
-        ("5 (7:6 +7 )", 6, False),
-        ("5 (7:6 -7 )", 5, False),
-        ("5 (7:6 +7 9 )", 9, False),
-        # Appends that fail.
-        ("5 (7:6 ! +7", 5, False),
-        ("5 (7:6 +7 !", 5, False),
-        ("5 7:6 (7:8 ! +7", 6, False),
-        ("5 (7:6 (7:8 ! ) +7", 8, False),
     ],
 )
 def test_which_commit_is_in_effect(steps: str, offset: int | None, pending: bool) -> None:
@@ -100,19 +79,17 @@ def test_which_commit_is_in_effect(steps: str, offset: int | None, pending: bool
 
 def test_a_transaction_without_commits_left_keeps_no_group() -> None:
     offsets = GroupOffsets()
-    offsets.commit_pending(7, "t", 0, commit(1, 1))
+    offsets.apply("t", 0, commit(1, 1), 1, 7)
     assert offsets
     assert offsets.in_transaction
-    offsets.remove("t", 0, 2)
-    assert not offsets
-    offsets.failed(offsets.begin(7, [("t", 0, commit(1, 3))]))
+    offsets.apply("t", 0, None, 2)
     assert not offsets
 
 
 def test_the_transaction_of_a_pending_offset_is_the_first_one_and_its_age_is_that_of_its_first_commit() -> None:
     offsets = GroupOffsets()
     for producer_id, made_ms in ((7, 500), (8, 100), (7, 900)):
-        offsets.commit_pending(producer_id, "t", 0, Committed(1, -1, "", made_ms, sequence=made_ms))
+        offsets.apply("t", 0, Committed(1, -1, "", made_ms, sequence=made_ms), made_ms, producer_id)
     found = offsets.pending("t", 0)
     assert found is not None
     assert (found.producer_id, found.transaction.since_ms) == (7, 500)
@@ -125,19 +102,19 @@ def test_the_transaction_of_a_pending_offset_is_the_first_one_and_its_age_is_tha
 
 def test_a_deletion_covers_committed_and_pending_offsets() -> None:
     offsets = GroupOffsets()
-    offsets.commit("t", 0, commit(1, 1))
-    offsets.commit_pending(7, "t", 0, commit(1, 2))
-    offsets.commit_pending(7, "t", 1, commit(1, 3))
-    offsets.commit_pending(8, "t", 1, commit(1, 4))
+    offsets.apply("t", 0, commit(1, 1), 1)
+    offsets.apply("t", 0, commit(1, 2), 2, 7)
+    offsets.apply("t", 1, commit(1, 3), 3, 7)
+    offsets.apply("t", 1, commit(1, 4), 4, 8)
     assert sorted(offsets.all_keys()) == [("t", 0), ("t", 1)]
     assert list(offsets) == [("t", 0)]
 
 
 def test_an_offset_with_a_pending_commit_does_not_expire() -> None:
     machine, offsets = Machine(), GroupOffsets()
-    offsets.commit("t", 0, commit(5, 1))
-    offsets.commit("t", 1, commit(5, 2))
-    offsets.commit_pending(7, "t", 0, commit(6, 3))
+    offsets.apply("t", 0, commit(5, 1), 1)
+    offsets.apply("t", 1, commit(5, 2), 2)
+    offsets.apply("t", 0, commit(6, 3), 3, 7)
     assert offsets.expired(machine.group, machine.now, 2 * WEEK_MS, WEEK_MS) == [("t", 1)]
     offsets.end_transaction(7, False)
     assert offsets.expired(machine.group, machine.now, 2 * WEEK_MS, WEEK_MS) == [("t", 0), ("t", 1)]
@@ -251,10 +228,9 @@ _steps = st.lists(
         st.tuples(st.just("plain"), _partitions),
         st.tuples(st.just("transactional"), _producers, _partitions),
         st.tuples(st.just("transactional"), _producers, _partitions),
-        st.tuples(st.just("failing"), _producers, _partitions),
         st.tuples(st.just("tombstone"), st.integers(0, PARTITIONS - 1)),
-        st.tuples(st.just("marker"), _producers, st.booleans(), st.booleans()),
-        st.tuples(st.just("marker"), _producers, st.booleans(), st.booleans()),
+        st.tuples(st.just("marker"), _producers, st.booleans()),
+        st.tuples(st.just("marker"), _producers, st.booleans()),
         st.tuples(st.just("report"), st.integers(1, 4)),
         st.tuples(st.just("crash"), st.booleans()),
     ),
@@ -263,7 +239,7 @@ _steps = st.lists(
 
 
 class Coordinator:
-    """The machine with a log whose results are reported late, in their order; a marker may be reported early."""
+    """The machine with a log whose results are reported late, in their order."""
 
     def __init__(self) -> None:
         self.offsets = GroupOffsets()
@@ -281,42 +257,33 @@ class Coordinator:
         made, sequence = self._values(partitions)
         self.append(-1, dict(made))
         for partition, offset in made.items():
-            self.coming.append(partial(self.offsets.commit, "t", partition, commit(offset, sequence)))
+            self.coming.append(partial(self.offsets.apply, "t", partition, commit(offset, sequence), sequence))
 
     def tombstone(self, partition: int) -> None:
         self.sequence += 1
         self.append(-1, {partition: None})
-        self.coming.append(partial(self.offsets.remove, "t", partition, self.sequence))
+        self.coming.append(partial(self.offsets.apply, "t", partition, None, self.sequence))
 
-    def transactional(self, producer_id: int, partitions: set[int], *, fails: bool = False) -> None:
+    def transactional(self, producer_id: int, partitions: set[int]) -> None:
         if producer_id in self.ending:
             return  # The coordinator of transactions starts none before the marker of the last one is reported.
         made, sequence = self._values(partitions)
-        begun = self.offsets.begin(producer_id, [("t", p, commit(o, sequence)) for p, o in made.items()])
-        if fails:
-            self.coming.append(lambda: self.offsets.failed(begun))
-        else:
-            self.append(producer_id, dict(made))
-            self.coming.append(lambda: self.offsets.appended(begun))
+        self.append(producer_id, dict(made))
+        for partition, offset in made.items():
+            applied = partial(self.offsets.apply, "t", partition, commit(offset, sequence), sequence, producer_id)
+            self.coming.append(applied)
 
-    def failing(self, producer_id: int, partitions: set[int]) -> None:
-        self.transactional(producer_id, partitions, fails=True)
-
-    def marker(self, producer_id: int, commits: bool, early: bool) -> None:
+    def marker(self, producer_id: int, commits: bool) -> None:
         self.sequence += 1
         sequence = self.sequence
-        commits = self.ending.get(producer_id, commits)  # A marker that is repeated has the same outcome.
+        commits = self.ending.setdefault(producer_id, commits)  # A marker that is repeated has the same outcome.
         self.append(producer_id, {}, commits)
 
         def ended() -> None:
             self.offsets.end_transaction(producer_id, commits, sequence)
             self.ending.pop(producer_id, None)
 
-        if early:
-            ended()
-        else:
-            self.ending[producer_id] = commits
-            self.coming.append(ended)
+        self.coming.append(ended)
 
     def report(self, count: int) -> None:
         for _ in range(min(count, len(self.coming))):
@@ -344,7 +311,7 @@ class Coordinator:
 @given(_steps)
 @example(
     # A marker that is repeated, and reported when the next transaction has begun.
-    [("marker", 7, False, False), ("marker", 7, True, True), ("transactional", 7, {0}), ("marker", 7, True, False)]
+    [("marker", 7, False), ("marker", 7, True), ("report", 1), ("transactional", 7, {0}), ("marker", 7, True)]
 )
 @settings(deadline=None)
 def test_the_machine_agrees_with_a_model_of_the_log(steps: list[tuple[Any, ...]]) -> None:
