@@ -47,7 +47,7 @@ class Persist(NamedTuple):
     time at which the group entered its state: seconds on the clock of `now`, None if unknown.
 
     `before` are records that are appended with it, all or none, in front of it. If there is a `batch`, it has been made
-    of all of them beforehand: they are many.
+    of all of them beforehand: they are many. `caller` is the client that causes it, if what follows depends on it.
     """
 
     ticket: int
@@ -55,6 +55,7 @@ class Persist(NamedTuple):
     state_since: float | None
     before: Sequence[CoordinatorRecord] = ()
     batch: bytearray | None = None
+    caller: Caller | None = None
 
 
 class PersistRecords(NamedTuple):

@@ -17,7 +17,7 @@ delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
@@ -110,21 +110,33 @@ class PendingAssignment:
     delayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+class Join(NamedTuple):
+    """A JoinGroup whose response is deferred: its arguments, as :meth:`ClassicGroup.join` gets them."""
+
+    request: JoinGroupRequest
+    version: int
+    caller: Caller
+    token: Token
+
+
+@dataclass(slots=True)
 class PendingReplacement:
-    """A static member's new member id, while it is being appended, and the values to restore if that fails."""
+    """A static member that comes back with a new member id, while the record that says so is being appended.
+
+    Until then the group has the member as it was: an append that fails has changed nothing.
+
+    Attributes:
+        generation: in which it comes back.
+        old_id: its member id.
+        member: the member that takes its place.
+        joins: the JoinGroup with which it comes back, and those of static members that come back meanwhile. None if the
+            append takes long: they were refused.
+    """
 
     generation: int
-    version: int
-    token: Token
-    member: ClassicGroupMember
     old_id: str
-    old_leader: str | None
-    old_session_timeout: float
-    old_rebalance_timeout: float
-    old_protocols: Protocols
-    old_client_id: str
-    old_client_host: str
+    member: ClassicGroupMember
+    joins: list[Join] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +144,9 @@ class PendingDowngrade:
     """The first record of a group that used the consumer protocol before, and the responses that wait for it."""
 
     replies: list[Reply]
+
+
+P = TypeVar("P", PendingAssignment, PendingReplacement)
 
 
 class ClassicGroup:
@@ -451,96 +466,93 @@ class ClassicGroup:
     ) -> None:
         """A static member rejoins without its member id: it gets a new one, and the old one is fenced (KIP-345).
 
-        In a Stable group whose protocol does not change this causes no rebalance.
+        In a Stable group whose protocol does not change this causes no rebalance: the record is appended first.
         """
         members = self.members
-        member = members.by_id[members.static[request.group_instance_id or ""]]
-        old_id = member.member_id
-        pending = PendingReplacement(
-            self.generation,
-            version,
-            token,
-            member,
-            old_id,
-            members.leader,
-            member.session_timeout,
-            member.rebalance_timeout,
-            member.protocols,
-            member.client_id,
-            member.client_host,
+        old = members.by_id[members.static[request.group_instance_id or ""]]
+        session_timeout, rebalance_timeout = _timeouts(request, version)
+        protocols = protocols_of(request.protocols)
+        new = ClassicGroupMember(
+            new_id, old.instance_id, caller.client_id, caller.host, session_timeout, rebalance_timeout, protocols, now
         )
-        out.extend(self._fail_deferred(member, ErrorCode.FENCED_INSTANCE_ID, old_id))
-        members.replace_id(member, new_id)
-        member.client_id, member.client_host = caller.client_id, caller.host
-        member.is_new = False
-        member.last_seen = now
-        self._update_member(request, version, member, protocols_of(request.protocols), token, out, now)
-        self._check_members_by(now + member.session_timeout * SLOW)
+        new.assignment = old.assignment
         client_reason = reason_of(request.reason)
-        out.append(
-            MemberReplaced(
-                generation=self.generation,
-                member=member.identity(),
-                old_member_id=old_id,
-                client_reason=client_reason,
-                session_ms=member.session_timeout * 1000,
-                rebalance_timeout_ms=member.rebalance_timeout * 1000,
-            )
-        )
         if self.state is STABLE:
-            if members.select_protocol() == members.protocol:
-                out.append(self._persist(pending, {each.member_id: each.assignment for each in members}))
+            join = Join(request, version, caller, token)
+            pending = self._pending(PendingReplacement)
+            if pending is not None and pending.joins is None:
+                out.append(Reply(token, join_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT], "")))
+                return
+            if pending is not None and pending.joins is not None:
+                pending.joins.append(join)
+                return
+            if members.select_protocol(old, protocols) == members.protocol:
+                replacement = PendingReplacement(self.generation, old.member_id, new, [join])
+                assignments = {each.member_id: each.assignment for each in members}
+                out.append(self._persist(replacement, assignments, new, caller))
                 return
             reason = (
                 f"Group's selectedProtocol will change because static member {new_id} with instance id"
-                f" {member.instance_id} joined with change of protocol; client reason: {client_reason}"
+                f" {old.instance_id} joined with change of protocol; client reason: {client_reason}"
             )
         else:
             # In CompletingRebalance the leader may be assigning to the old member id, which does not exist any more.
             reason = (
-                f"Updating metadata for static member {new_id} with instance id {member.instance_id};"
+                f"Updating metadata for static member {new_id} with instance id {old.instance_id};"
                 f" client reason: {client_reason}"
             )
-        self._prepare_or_complete(reason, MemberReplaced, member, out, now)
+        self._take_place(old, new, client_reason, out, now)
+        members.set_join_token(new, token)
+        self._prepare_or_complete(reason, MemberReplaced, new, out, now)
+
+    def _take_place(
+        self, old: ClassicGroupMember, new: ClassicGroupMember, client_reason: str, out: list[Effect], now: float
+    ) -> None:
+        """A static member gets a new member id. It keeps its assignment, its position and its role."""
+        out.extend(self._fail_deferred(old, ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        self.members.replace(old, new)
+        self._last_assignments = tuple(
+            (new if member is old else member, assignment) for member, assignment in self._last_assignments
+        )
+        new.last_seen = now
+        self._check_members_by(now + new.session_timeout * SLOW)
+        out.append(
+            MemberReplaced(
+                generation=self.generation,
+                member=new.identity(),
+                old_member_id=old.member_id,
+                client_reason=client_reason,
+                session_ms=new.session_timeout * 1000,
+                rebalance_timeout_ms=new.rebalance_timeout * 1000,
+            )
+        )
 
     def _replacement_persisted(
         self, pending: PendingReplacement, error: ErrorCode, out: list[Effect], now: float
     ) -> None:
         """A static member's new id is in the log, or could not be appended."""
-        member, members = pending.member, self.members
-        # There is no token if the JoinGroup was answered because the append took long.
-        of_another = member.join_token is not None and member.join_token is not pending.token
-        if of_another or self.state is not STABLE or pending.generation != self.generation:
-            # A rebalance has started meanwhile and responds to the JoinGroup, or the member was replaced again.
-            return
-        waits = self._end_replacing_join(member, now)
+        joins = pending.joins or []
         if error != ErrorCode.NONE:
-            members.set_protocols(member, pending.old_protocols)
-            member.session_timeout = member.timeout = pending.old_session_timeout
-            member.rebalance_timeout = pending.old_rebalance_timeout
-            member.client_id, member.client_host = pending.old_client_id, pending.old_client_host
-            members.replace_id(member, pending.old_id)
-            if waits:
-                out.append(Reply(pending.token, join_error(error, "")))
+            out += [Reply(join.token, join_error(error, "")) for join in joins]
             return
-        if not waits:
-            return
-        response = self._join_response(member)
-        if pending.version < 9:
-            # It must not believe that it leads: it would compute an assignment although no member rejoins.
-            response.leader = pending.old_leader or ""
-            response.members = []
-        else:
-            response.skip_assignment = members.leader == member.member_id
-        out.append(Reply(pending.token, response))
-
-    def _end_replacing_join(self, member: ClassicGroupMember, now: float) -> bool:
-        """The JoinGroup with which a static member was replaced ends; whether it waits. The session begins again."""
-        waits = self.members.set_join_token(member, None) is not None
-        if waits:
-            member.last_seen = now
-            self._check_members_by(now + member.session_timeout * SLOW)
-        return waits
+        old = self.members.by_id.get(pending.old_id)
+        if self.state is STABLE and pending.generation == self.generation and old is not None:
+            new = pending.member
+            leader = self.members.leader
+            self._take_place(old, new, reason_of(joins[0].request.reason) if joins else NOT_PROVIDED, out, now)
+            if joins:
+                response = self._join_response(new)
+                if joins[0].version < 9:
+                    # It must not believe that it leads: it would compute an assignment although no member rejoins.
+                    response.leader = leader or ""
+                    response.members = []
+                else:
+                    response.skip_assignment = self.members.leader == new.member_id
+                out.append(Reply(joins[0].token, response))
+                joins = joins[1:]
+        # The others come back now; so does the first one, if a rebalance has begun, or it has left meanwhile.
+        for join in joins:
+            out += self.join(*join, now)
 
     def _join_response(self, member: ClassicGroupMember) -> JoinGroupResponse:
         """A successful JoinGroup response: the current generation. Only the leader's lists the members."""
@@ -720,7 +732,7 @@ class ClassicGroup:
             # The client retries on another connection: the request on the old one must not stay without a response.
             out.append(Reply(member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.sync_token = None
-        pending = self._pending_assignment()
+        pending = self._pending(PendingAssignment)
         if pending is not None and pending.delayed:
             out.append(Reply(token, sync_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT])))
             return out
@@ -730,9 +742,9 @@ class ClassicGroup:
             out.append(self._persist(PendingAssignment(self.generation, assignments), assignments))
         return out
 
-    def _pending_assignment(self) -> PendingAssignment | None:
-        """The assignment of this generation, if it is being appended."""
-        pending = (each for each in self._tickets.values() if isinstance(each, PendingAssignment))
+    def _pending(self, kind: type[P]) -> P | None:
+        """The assignment or replacement of this generation that is being appended."""
+        pending = (each for each in self._tickets.values() if isinstance(each, kind))
         return next((each for each in pending if each.generation == self.generation), None)
 
     def _validate_sync(self, request: SyncGroupRequest) -> ErrorCode:
@@ -1075,12 +1087,22 @@ class ClassicGroup:
         self,
         pending: PendingAssignment | PendingReplacement | PendingDowngrade | None,
         assignments: dict[str, bytes] | None = None,
+        returning: ClassicGroupMember | None = None,
+        caller: Caller | None = None,
     ) -> Persist:
-        """Append the group's record; `pending` is what :meth:`persisted` completes."""
+        """Append the group's record.
+
+        Args:
+            pending: what :meth:`persisted` completes.
+            assignments: of the members; without them the record has no members.
+            returning: a static member that takes its place.
+            caller: the client that causes it.
+        """
         self._last_ticket += 1
         self._tickets[self._last_ticket] = pending
         self.recorded = True
-        return Persist(self._last_ticket, self._record(assignments), self.state_since, self._preceding)
+        value = self._record(assignments, returning)
+        return Persist(self._last_ticket, value, self.state_since, self._preceding, caller=caller)
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
         """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
@@ -1129,12 +1151,14 @@ class ClassicGroup:
             if self.state is COMPLETING and pending.generation == self.generation:
                 for member in self.members:
                     self._respond_to_sync(member, sync_error(error), out, now)
-        elif isinstance(pending, PendingReplacement) and pending.member.join_token is pending.token:
-            self._end_replacing_join(pending.member, now)
-            out.append(Reply(pending.token, join_error(error, "")))
+        elif isinstance(pending, PendingReplacement):
+            out += [Reply(join.token, join_error(error, "")) for join in pending.joins or ()]
+            pending.joins = None
         return out
 
-    def _record(self, assignments: dict[str, bytes] | None) -> GroupMetadataValue:
+    def _record(
+        self, assignments: dict[str, bytes] | None, returning: ClassicGroupMember | None = None
+    ) -> GroupMetadataValue:
         """The group's record; without members if there are no assignments."""
         members = self.members
         if assignments is None:
@@ -1145,11 +1169,17 @@ class ClassicGroup:
                 leader=None,
                 members=[],
             )
+        leader, listed = members.leader, list(members)
+        if returning is not None:
+            old_id = members.static[returning.instance_id or ""]
+            leader = returning.member_id if leader == old_id else leader
+            listed = [returning if each.member_id == old_id else each for each in listed]
+            assignments = {**assignments, returning.member_id: returning.assignment}
         return GroupMetadataValue(
             protocol_type=members.protocol_type or "",
             generation=self.generation,
             protocol=members.protocol,
-            leader=members.leader,
+            leader=leader,
             members=[
                 MemberMetadata(
                     member_id=member.member_id,
@@ -1161,7 +1191,7 @@ class ClassicGroup:
                     subscription=member.metadata(members.protocol),
                     assignment=assignments.get(member.member_id, b""),
                 )
-                for member in members
+                for member in listed
             ],
         )
 
@@ -1273,6 +1303,7 @@ class ClassicGroup:
         waiting = [
             reply for each in self._tickets.values() if isinstance(each, PendingDowngrade) for reply in each.replies
         ]
+        out += self._refuse_returning(ErrorCode.REBALANCE_IN_PROGRESS)
         for member in self.members:
             out += self._fail_deferred(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self.mark_dead(now)
@@ -1286,10 +1317,16 @@ class ClassicGroup:
         for pending in self._tickets.values():
             if isinstance(pending, PendingDowngrade):
                 out += [failed(each, KafkaError(ErrorCode.NOT_COORDINATOR)) for each in pending.replies]
+        out += self._refuse_returning(ErrorCode.NOT_COORDINATOR)
         for member in list(self.members):
             self._remove_member(member, out, ErrorCode.NOT_COORDINATOR, keep_id=True)
         self.mark_dead(now)
         return out
+
+    def _refuse_returning(self, error: ErrorCode) -> list[Reply]:
+        """Refuse the static members that come back, and wait for the log."""
+        returning = [each for each in self._tickets.values() if isinstance(each, PendingReplacement)]
+        return [Reply(join.token, join_error(error, "")) for each in returning for join in each.joins or ()]
 
     def mark_dead(self, now: float) -> None:
         """The group was deleted or has expired."""

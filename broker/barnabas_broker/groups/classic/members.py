@@ -4,6 +4,7 @@ Source: the member side of Kafka's ``ClassicGroup``, and ``ClassicGroupMember``;
 (pending members).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -195,18 +196,19 @@ class Members:
             self.leader = next(iter(self.by_id), None)
         return member
 
-    def replace_id(self, member: ClassicGroupMember, member_id: str) -> None:
-        """Give a static member another member id; it keeps its assignment, its position and its role."""
-        old = member.member_id
-        self.by_id = {member_id if key == old else key: value for key, value in self.by_id.items()}
-        member.member_id = member_id
-        if member.instance_id is not None:
-            self.static[member.instance_id] = member_id
-        if self.leader == old:
-            self.leader = member_id
-        if old in self.unsynced:
-            del self.unsynced[old]
-            self.unsynced[member_id] = None
+    def replace(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
+        """Put a member into the place of another one with the same instance id: into its position and its role."""
+        self.by_id = {each.member_id: each for each in (new if each is old else each for each in self.by_id.values())}
+        if new.instance_id is not None:
+            self.static[new.instance_id] = new.member_id
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+        if old.member_id in self.unsynced:
+            del self.unsynced[old.member_id]
+            self.unsynced[new.member_id] = None
+        self.joining += (new.join_token is not None) - (old.join_token is not None)
+        self._count(old.protocols, -1)
+        self._count(new.protocols, 1)
 
     def set_join_token(self, member: ClassicGroupMember, token: Token | None) -> Token | None:
         """Set the member's deferred JoinGroup, None for none; returns the previous one."""
@@ -246,15 +248,24 @@ class Members:
         members = len(self.by_id)
         return any(self._supported.get(protocol.name, 0) == members for protocol in protocols)
 
-    def select_protocol(self) -> str | None:
-        """Select a protocol by vote: each member votes for the first of its protocols that all members support."""
-        members = len(self.by_id)
-        candidates = {name for name, count in self._supported.items() if count == members}
+    def select_protocol(self, member: ClassicGroupMember | None = None, protocols: Protocols = ()) -> str | None:
+        """Select a protocol by vote: each member votes for the first of its protocols that all members support.
+
+        Args:
+            member: a member that counts with other protocols than it has.
+            protocols: these protocols.
+        """
+        of_each = [protocols if each is member else each.protocols for each in self.by_id.values()]
+        if member is None:
+            supported = self._supported
+        else:
+            supported = Counter(name for each in of_each for name in {name for name, _ in each})
+        candidates = {name for name, count in supported.items() if count == len(of_each)}
         if len(candidates) == 1:
             return candidates.pop()
         votes: dict[str, int] = {}
-        for member in self.by_id.values():
-            for name, _ in member.protocols:
+        for each in of_each:
+            for name, _ in each:
                 if name in candidates:
                     votes[name] = votes.get(name, 0) + 1
                     break

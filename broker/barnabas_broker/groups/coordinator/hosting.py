@@ -21,7 +21,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized, in_parts
-from barnabas_broker.groups.effects import Effect, Persist, PersistRecords, Reply
+from barnabas_broker.groups.effects import Caller, Effect, Persist, PersistRecords, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
@@ -788,7 +788,8 @@ class HostedGroups:
             return 0
 
         # Not a function that refers to itself: that is a reference cycle for each append.
-        done = partial(self._persisted, hosted, group, effect.ticket)
+        caller = effect.caller if isinstance(effect, Persist) else None
+        done = partial(self._persisted, hosted, group, effect.ticket, caller)
         if effect.batch is not None:
             self.runtime.writer.add_batch(hosted.home.index, effect.batch, done)
             return 0
@@ -802,15 +803,19 @@ class HostedGroups:
         self.runtime.append(hosted, records, done)
         return len(records) + sum(len(key) + len(value or b"") for key, value in records) // _BYTES_PER_RECORD
 
-    def _persisted(self, hosted: HostedGroup, group: Group, ticket: int, error: ErrorCode) -> None:
+    def _persisted(
+        self, hosted: HostedGroup, group: Group, ticket: int, caller: Caller | None, error: ErrorCode
+    ) -> None:
         """The result of an append of a group's records."""
         if hosted.home.unloaded:
             return  # The end of the group responds.
-        if hosted.group is group and not self.waits(hosted, partial(self._persisted, hosted, group, ticket, error)):
+        again = partial(self._persisted, hosted, group, ticket, caller, error)
+        if hosted.group is group and not self.waits(hosted, again):
+            connection = None if caller is None else caller.connection
             if error == ErrorCode.REQUEST_TIMED_OUT:
                 self.act(hosted, group.persist_delayed(ticket, self.now()))
             else:
-                self.act(hosted, group.persisted(ticket, error, self.now()))
+                self.act(hosted, group.persisted(ticket, error, self.now()), connection)
 
     def append_tombstones(
         self,

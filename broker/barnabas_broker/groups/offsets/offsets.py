@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas_protocol.group_records import Committed
 
-
 #: The producer id of records outside of transactions.
 NO_PRODUCER: Final = -1
 

@@ -139,23 +139,74 @@ def test_a_replacement_whose_append_takes_long_counts_when_the_log_has_decided(e
     old = machine.group.members.static["s"]
     machine.hold = True
     machine.join("again", instance="s")
-    new = machine.group.members.static["s"]
     machine.delayed()
     assert machine.error("again") == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert machine.group.members.static["s"] == new
-    assert machine.group.members.joining == 0
+    assert machine.group.members.static["s"] == old
+    machine.join("once more", instance="s")
+    assert machine.error("once more") == ErrorCode.COORDINATOR_NOT_AVAILABLE
     machine.persisted(error)
-    assert machine.group.members.static["s"] == (new if error == ErrorCode.NONE else old)
+    assert (machine.group.members.static["s"] == old) == (error != ErrorCode.NONE)
+    assert machine.group.members.joining == 0
     assert machine.state is STABLE
 
 
-def test_a_rebalance_responds_to_a_replaced_static_member() -> None:
+def test_a_rebalance_that_begins_while_a_replacement_is_appended_waits_for_the_static_member() -> None:
     machine = Machine()
     leader, _ = machine.stable("leader", static=("s",))
     machine.hold = True
     machine.join("again", instance="s")
     machine.join("leader", leader)
+    assert machine.state is PREPARING
+    assert "again" not in machine.answers
+    machine.persisted()
     assert machine.state is COMPLETING
     assert machine.answers["again"].generation_id == 2
-    machine.persisted()
     assert machine.group.members.joining == 0
+
+
+def test_static_members_that_come_back_together_come_back_one_after_the_other() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s", "t"))
+    machine.hold = True
+    for token, instance in (("first", "s"), ("second", "s"), ("t", "t")):
+        machine.join(token, instance=instance)
+    assert len(machine.persists) == 1
+    machine.hold = False
+    machine.persisted()
+    static = machine.group.members.static
+    assert machine.answers["first"].member_id not in machine.group.members.by_id
+    assert static == {"s": machine.answers["second"].member_id, "t": machine.answers["t"].member_id}
+    assert machine.state is STABLE
+
+
+def test_a_replacement_that_fails_leaves_those_that_wait_for_it_as_they_were() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s", "t"))
+    before = dict(machine.group.members.static)
+    machine.hold = True
+    for instance in ("s", "t"):
+        machine.join(instance, instance=instance)
+    machine.persisted(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert {machine.error("s"), machine.error("t")} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert (machine.group.members.static, machine.persists) == (before, [])
+
+
+def test_a_member_that_leaves_while_it_comes_back_joins_as_a_new_one() -> None:
+    machine = Machine()
+    leader, old = machine.stable("leader", static=("s",))
+    machine.hold = True
+    machine.join("again", instance="s")
+    machine.leave("", instance="s")
+    machine.persisted()
+    machine.join("leader", leader)
+    assert machine.state is COMPLETING
+    assert machine.answers["again"].member_id not in (old, "")
+
+
+def test_an_unload_answers_a_static_member_that_comes_back() -> None:
+    machine = Machine()
+    machine.stable("leader", static=("s",))
+    machine.hold = True
+    machine.join("again", instance="s")
+    machine.apply(machine.group.unload(machine.now))
+    assert machine.error("again") == ErrorCode.NOT_COORDINATOR
