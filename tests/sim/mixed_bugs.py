@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.groups.classic.group import ClassicGroup
-from barnabas_broker.groups.consumer import reconciliation
+from barnabas_broker.groups.consumer import reconciliation, records
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_protocol.errors import ErrorCode
@@ -80,14 +80,14 @@ def a_downgrade_does_not_rebalance() -> AbstractContextManager[Any]:
 
 def removed_members_keep_their_partitions() -> AbstractContextManager[Any]:
     """What a member has owned stays its own after it is gone."""
-    right = ConsumerGroup._own
+    right = ConsumerGroup.apply
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, member: ConsumerGroupMember, *before: Any) -> None:
-        if member.member_id in self.members:
-            right(self, member, *before)
+    def wrong(self: ConsumerGroup, record_type: int, name: str, content: Any) -> None:
+        if record_type != records.CURRENT or content is not None:
+            right(self, record_type, name, content)
 
-    return patch.object(ConsumerGroup, "_own", wrong)
+    return patch.object(ConsumerGroup, "apply", wrong)
 
 
 def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
 from math import inf
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.group import reason_of
@@ -56,17 +56,18 @@ from barnabas_broker.groups.consumer.members import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
+    CurrentAssignment,
+    Description,
     Owned,
 )
 from barnabas_broker.groups.consumer.reconciliation import (
-    CurrentAssignment,
     Goal,
     has_more,
     next_assignment,
     same_partitions,
     without,
 )
-from barnabas_broker.groups.consumer.records import ReplayedGroup, assignment_content, member_content, member_from
+from barnabas_broker.groups.consumer.records import ReplayedGroup
 from barnabas_broker.groups.consumer.regex import (
     MAX_NAMES,
     MAX_REGEXES,
@@ -612,33 +613,33 @@ class ConsumerGroup:
         joins = member is None
         topics_changed = self._topics_changed()
         replaced: str | None = None
-        if member is None:
-            member = ConsumerGroupMember(member_id, now)
-        elif member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH:
-            replaced = self._bring_back(member, member_id)
+        if member is not None and (member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH):
+            replaced = member.member_id
+            member = self._bring_back(member, member_id)
+        known = Description() if member is None else member.description()
+        preferred = self.assignor if said.assignor not in (None, known.assignor) else None
+        described = Description(
+            known.instance_id if said.instance_id is None else said.instance_id,
+            known.rack_id if said.rack_id is None else said.rack_id,
+            caller.client_id,
+            caller.host,
+            known.topics if said.topics is None else said.topics,
+            known.regex if said.regex is None else said.regex,
+            known.rebalance_timeout_ms if said.rebalance_timeout_ms == -1 else said.rebalance_timeout_ms,
+            known.assignor if said.assignor is None else said.assignor,
+            said.classic,
+        )
+        if joins or described != known:
+            self._put(records.MEMBER, member_id, described)
+        member = self.members[member_id]
         member.last_seen = now
         member.fenced = False
-        names, regex = member.topics, member.regex
-        described = member_content(member)
-        member.instance_id = said.instance_id if said.instance_id is not None else member.instance_id
-        member.rack_id = said.rack_id if said.rack_id is not None else member.rack_id
-        if said.rebalance_timeout_ms != -1:
-            member.rebalance_timeout_ms = said.rebalance_timeout_ms
-        assignor = self.assignor if said.assignor not in (None, member.assignor) else None
-        member.assignor = said.assignor if said.assignor is not None else member.assignor
-        # Since Kafka 4.4 members get a new assignment when they have chosen another assignor.
-        chosen = assignor is not None and not joins and self.assignor != assignor
-        member.client_id, member.client_host = caller.client_id, caller.host
-        if said.topics is not None and said.topics != names:
-            member.topics = self._same(said.topics)
-        member.regex = said.regex if said.regex is not None else member.regex
-        if member.classic != said.classic:
-            self._count_classic(member, -1)
-            member.classic = said.classic
-            self._count_classic(member, 1)
-            if said.classic is None:
+        if joins or replaced is not None or described.classic != known.classic:
+            if described.classic is None:
                 member.join_by = member.sync_by = inf
             self._check_member(member)
+        # Since Kafka 4.4 members get a new assignment when they have chosen another assignor.
+        chosen = preferred is not None and not joins and self.assignor != preferred
         if replaced is not None:
             out.append(
                 MemberReplaced(
@@ -653,7 +654,6 @@ class ConsumerGroup:
                 )
             )
         if joins:
-            self._add(member)
             out.append(
                 MemberJoined(
                     generation=self.epoch,
@@ -664,17 +664,14 @@ class ConsumerGroup:
                     rebalance_timeout_ms=member.rebalance_timeout_ms,
                 )
             )
-        if joins or described != member_content(member):
-            self._change(records.MEMBER, member_id)
-        changed = member.topics != names or member.regex != regex
+        changed = member.topics != known.topics or member.regex != known.regex
         bumps = False
         if changed:
-            subscription = self._subscription(names, regex)
-            self._subscribe(names, member.topics)
-            self._subscribe_regex(regex, member.regex)
+            subscription = self._subscription(known.topics, known.regex)
+            self._forget_regex(known.regex)
             now_subscribed = self.subscription(member)
             # An expression that is not resolved yet bumps the epoch when it is, so that there is one rebalance.
-            bumps = member.topics != names or not member.regex or member.regex in self.resolved
+            bumps = member.topics != known.topics or not member.regex or member.regex in self.resolved
             self._unsubscribed = self._unsubscribed or not now_subscribed >= subscription
             if not joins:
                 out.append(
@@ -683,7 +680,7 @@ class ConsumerGroup:
                         member=member.identity(),
                         added=tuple(nsmallest(_MAX_NAMED, now_subscribed - subscription)),
                         removed=tuple(nsmallest(_MAX_NAMED, subscription - now_subscribed)),
-                        regex=member.regex if member.regex != regex else None,
+                        regex=member.regex if member.regex != known.regex else None,
                     )
                 )
         if self._assignment_due and not bumps:
@@ -796,47 +793,28 @@ class ConsumerGroup:
     def _unknown(self, member_id: str) -> KafkaError:
         return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
 
-    def _add(self, member: ConsumerGroupMember) -> None:
-        self.members[member.member_id] = member
-        if member.instance_id is not None:
-            self.static[member.instance_id] = member.member_id
-        self._update_lag(member)
-        self._check_member(member)
-
     def _session_of(self, member: ConsumerGroupMember) -> float:
         """Seconds without a heartbeat after which a member is removed."""
         return self.session_timeout if member.classic is None else member.classic.session_timeout_ms / 1000
 
-    def _bring_back(self, member: ConsumerGroupMember, member_id: str) -> str:
-        """A static member that was away is back, usually with a new member id: it keeps its target and partitions.
-
-        Returns:
-            Its old member id.
-        """
+    def _bring_back(self, member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
+        """A static member that was away is back, usually with a new member id: it keeps its target and partitions."""
+        back = member.current()._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         old_id = member.member_id
         if old_id != member_id:
-            del self.members[old_id]
+            description, target = member.description(), self.targets.get(old_id)
+            revoking_since, warn_at = member.revoking_since, member.warn_at
             for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
-                self._change(record_type, old_id)
-            self._lagging.discard(old_id)
-            member.member_id = member_id
-            self.members[member_id] = member
-            if member.instance_id is not None:
-                self.static[member.instance_id] = member_id
-            if old_id in self.targets:
-                self.targets[member_id] = self.targets.pop(old_id)
-            for topic_id, partitions in member.owned().items():
-                for partition in partitions:
-                    self._owners[topic_id][partition] = member_id
+                self._put(record_type, old_id, None)
+            self._put(records.MEMBER, member_id, description)
+            self._put(records.TARGET, member_id, target)
             if self._computation is not None:
                 self._computation.replaced[old_id] = member_id
-            for record_type in (records.MEMBER, records.TARGET):
-                self._change(record_type, member_id)
-        member.epoch = member.previous_epoch = JOIN_EPOCH
+            member = self.members[member_id]
+            member.revoking_since, member.warn_at = revoking_since, warn_at
         member.join_by = member.sync_by = inf
-        self._change(records.CURRENT, member_id)
-        self._update_lag(member)
-        return old_id
+        self._put(records.CURRENT, member_id, back)
+        return member
 
     def _same(self, topics: frozenset[str]) -> frozenset[str]:
         """The set that a member has already which subscribes to the same topics: one set is compared fast, and small.
@@ -1111,12 +1089,12 @@ class ConsumerGroup:
             raise self._unknown(member_id)
         return member
 
-    def _count_classic(self, member: ConsumerGroupMember, by: int) -> None:
+    def _count_classic(self, classic: ClassicMetadata | None, by: int) -> None:
         """Count a member of the classic protocol, and the assignors that it supports."""
-        if member.classic is None:
+        if classic is None:
             return
         self._classic += by
-        for name in {name for name, _ in member.classic.protocols}:
+        for name in {name for name, _ in classic.protocols}:
             self._protocols[name] += by
             if not self._protocols[name]:
                 del self._protocols[name]
@@ -1159,7 +1137,7 @@ class ConsumerGroup:
             )
 
     def _subscribe_regex(self, before: str, after: str) -> None:
-        """Count a member's regular expression. One that no member has any more is forgotten."""
+        """Count a member's regular expression."""
         if before == after:
             return
         if after:
@@ -1168,10 +1146,13 @@ class ConsumerGroup:
             self._regexes[before] -= 1
             if not self._regexes[before]:
                 del self._regexes[before]
-                self._set_matches(before, None)
-                self._change(records.REGEX, before)
-                if not self.resolved:
-                    self._refreshed_at = -inf
+
+    def _forget_regex(self, regex: str) -> None:
+        """Forget what a regular expression matches if no member has it any more."""
+        if regex and regex not in self._regexes:
+            self._put(records.REGEX, regex, None)
+            if not self.resolved:
+                self._refreshed_at = -inf
 
     def _set_matches(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set what a regular expression matches; None forgets it."""
@@ -1250,8 +1231,7 @@ class ConsumerGroup:
                     self._failed[regex] = reason
                     out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
                 continue
-            self._set_matches(regex, ResolvedRegex(topics, version, wall_ms))
-            self._change(records.REGEX, regex)
+            self._put(records.REGEX, regex, ResolvedRegex(topics, version, wall_ms))
             out.append(
                 RegexResolved(
                     generation=self.epoch,
@@ -1312,12 +1292,10 @@ class ConsumerGroup:
         out: _Out,
         now: float,
     ) -> None:
-        self.epoch += 1
+        self._put(records.EPOCH, "", (self.epoch + 1, metadata_hash))
         self._assignment_due = self._unsubscribed = False
-        self.metadata_hash = metadata_hash
         self._topics_version = self._settings.topics.version
         self.bumped_at = now
-        self._change(records.EPOCH, "")
         out.append(
             EpochBumped(
                 generation=self.epoch,
@@ -1385,30 +1363,27 @@ class ConsumerGroup:
         if computation is None or computation.ticket != ticket or self._dead:
             return out
         self._computation = None
-        before, targets, changed = self.targets, result.targets, result.changed
+        targets, changed = result.targets, result.changed
         for old_id, new_id in computation.replaced.items():
             if old_id in targets:
                 targets[new_id] = targets.pop(old_id)
             if old_id in changed:
                 changed.add(new_id)
-        for member_id in targets.keys() - self.members.keys():
-            del targets[member_id]
-            changed.discard(member_id)
+        self._target_records = result.records
         moves: list[Move] = []
         topics = 0
         for member_id, member in self.members.items():
-            if member_id in changed or member_id not in before:
-                target = targets.setdefault(member_id, {})
-                self._change(records.TARGET, member_id)
+            before = self.targets.get(member_id)
+            if member_id in changed or before is None:
+                target = targets.get(member_id, {})
+                self._put(records.TARGET, member_id, target)
                 topics += len(target)
                 if len(moves) < _MAX_MOVES and topics < _MAX_MOVED_TOPICS:
-                    moves.append(self._move(member, before.get(member_id, {}), target))
-        self.targets = targets
+                    moves.append(self._move(member, before or {}, target))
+        self._assigned_at = now
         # The last member may have left since, and others may have joined.
-        self.assignment_epoch = max(computation.epoch, self.assignment_epoch)
-        self._assigned_at, self._wall_ms_of_target = now, wall_ms
-        self._change(records.TARGET_EPOCH, "")
-        epoch = self.assignment_epoch
+        epoch = max(computation.epoch, self.assignment_epoch)
+        self._put(records.TARGET_EPOCH, "", (epoch, wall_ms))
         self._lagging = {each.member_id for each in self.members.values() if not each.is_reconciled_to(epoch)}
         out.append(
             TargetAssigned(
@@ -1426,7 +1401,6 @@ class ConsumerGroup:
         self._finishing += [each for each in waiting if each.member_id in self._losing]
         self._finishing += [each for each in waiting if each.member_id not in self._losing]
         self._release_by = now + _RELEASE_SECONDS
-        self._target_records = result.records
         if topics > _TOPICS_PER_STEP:
             self._append([], out)
             self._step_at = now + _STEP_SECONDS
@@ -1583,7 +1557,6 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         """Bring a member one step closer to its target, as far as it and the others have revoked."""
-        before = assignment_content(member)
         revoking = member.revoking
         goal = Goal(
             self.targets.get(member.member_id, {}),
@@ -1593,13 +1566,9 @@ class ConsumerGroup:
             self._owners,
         )
         after = next_assignment(member, reported, goal, subscription_changed=subscription_changed)
-        if after is None:
+        if after is None or after == member.current():
             return
-        self._set_assignment(member, after)
-        if assignment_content(member) == before:
-            return
-        self._change(records.CURRENT, member.member_id)
-        self._update_lag(member)
+        self._put(records.CURRENT, member.member_id, after)
         if revoking and (revoked := without(revoking, member.revoking)):
             waited_ms = (now - member.revoking_since) * 1000
             member.has_revoked()
@@ -1627,14 +1596,6 @@ class ConsumerGroup:
         # A member that is well reports with one of its next heartbeats.
         member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
         self._check_member(member)
-
-    def _set_assignment(self, member: ConsumerGroupMember, after: CurrentAssignment) -> None:
-        """Set what a member owns, and what follows from it: who owns each partition."""
-        before = member.assigned, member.revoking
-        member.state = after.state
-        member.previous_epoch, member.epoch = member.epoch, after.epoch
-        member.assigned, member.revoking = after.assigned, after.revoking
-        self._own(member, *before)
 
     def _own(self, member: ConsumerGroupMember, kept_before: Owned, revoking_before: Owned) -> None:
         """Note what a member owns now, and give back what it does not own any more.
@@ -1712,14 +1673,10 @@ class ConsumerGroup:
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             # It will be back within its session: its partitions wait for it, those apart that it had to revoke.
-            before = member.assigned, member.revoking
-            member.epoch = LEAVE_STATIC_EPOCH
-            member.revoking = {}
+            kept = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
+            away = member.current()._replace(epoch=LEAVE_STATIC_EPOCH, assigned=kept, revoking={})
+            self._put(records.CURRENT, member_id, away)
             member.has_revoked()
-            member.assigned = {topic_id: dict.fromkeys(owned, 0) for topic_id, owned in member.assigned.items()}
-            self._own(member, *before)
-            self._update_lag(member)
-            self._change(records.CURRENT, member_id)
             out.append(
                 MemberAway(generation=self.epoch, member=member.identity(), session_ms=self.session_timeout * 1000)
             )
@@ -1746,25 +1703,13 @@ class ConsumerGroup:
     def _drop(self, members: list[ConsumerGroupMember], cause: type[GroupEvent], out: _Out, now: float) -> None:
         """Remove members: what they own is free, and the group epoch grows."""
         for member in members:
-            member_id = member.member_id
             for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
-                self._change(record_type, member_id)
-            del self.members[member_id]
-            self.targets.pop(member_id, None)
-            self._lagging.discard(member_id)
-            if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
-                del self.static[member.instance_id]
-            before = member.assigned, member.revoking
-            member.assigned = member.revoking = {}
-            self._own(member, *before)
-            self._subscribe(member.topics, frozenset())
-            self._subscribe_regex(member.regex, "")
-            self._count_classic(member, -1)
+                self._put(record_type, member.member_id, None)
+            self._forget_regex(member.regex)
         self._bump(self._hash(), cause, members, out, now)
         if not self.members:
             # As in Kafka since 4.4: without members there is nothing to assign.
-            self.assignment_epoch = self.epoch
-            self._change(records.TARGET_EPOCH, "")
+            self._put(records.TARGET_EPOCH, "", (self.epoch, self._wall_ms_of_target))
             out.append(GroupEmpty(generation=self.epoch))
         self._assign_without_heartbeats(now)
 
@@ -1796,16 +1741,18 @@ class ConsumerGroup:
             now: the time.
         """
         group = cls(group_id, settings, now)
-        group.epoch = group.assignment_epoch = max(generation, INITIAL_EPOCH)
+        epoch = max(generation, INITIAL_EPOCH)
+        group.apply(records.TARGET_EPOCH, "", (epoch, 0))
         for number, member in enumerate(members, 1):
-            group._host(member)
-            group.targets[member.member_id] = {
-                topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
-            }
+            target = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
+            group.apply(records.MEMBER, member.member_id, member.description())
+            group.apply(records.TARGET, member.member_id, target)
+            group.apply(records.CURRENT, member.member_id, member.current())
+            group._begin_session(member.member_id, now)
             if number % _MEMBERS_PER_STEP == 0:
                 yield
         yield from settings.topics.hash_each([*group._subscribed])
-        group.metadata_hash = group._hash()
+        group.apply(records.EPOCH, "", (epoch, group._hash()))
         group._topics_version = settings.topics.version
         by_name = settings.topics.by_name
         wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
@@ -1850,15 +1797,6 @@ class ConsumerGroup:
         """How many members use the classic protocol, for group events; None once that is over."""
         mixed, self._mixed = self._mixed, self._classic > 0
         return self._classic if mixed or self._mixed else None
-
-    def _host(self, member: ConsumerGroupMember) -> None:
-        """Take a member with all that it has."""
-        member.topics = self._same(member.topics)
-        self._count_classic(member, 1)
-        self._add(member)
-        self._subscribe(frozenset(), member.topics)
-        self._subscribe_regex("", member.regex)
-        self._own(member, {}, {})
 
     def _may_downgrade(self, gone: Collection[ConsumerGroupMember], joining: int = 0) -> bool:
         """Whether the group becomes classic without the members that are `gone`, of which `joining` are replaced."""
@@ -2068,9 +2006,77 @@ class ConsumerGroup:
 
     # The group's records
 
-    def _change(self, record_type: int, member_id: str) -> None:
-        """The record of this type, and of this member or regular expression, has a new value."""
-        self._changed[record_type, member_id] = None
+    def apply(self, record_type: int, name: str, content: Any) -> None:
+        """Take over what a record says, at a load and after a decision alike. Nothing else changes this state.
+
+        Args:
+            record_type: one of those of :mod:`~barnabas_broker.groups.consumer.records`.
+            name: the id of the member, or the regular expression; "" for the others.
+            content: of the record; None for a tombstone. The group epoch, and the hash of the topics; the epoch of the
+                targets, and the time of day; a :class:`.Description`, target, :class:`.CurrentAssignment` or
+                :class:`.ResolvedRegex`.
+        """
+        match record_type:
+            case records.EPOCH:
+                self.epoch, self.metadata_hash = content
+            case records.TARGET_EPOCH:
+                self.assignment_epoch, self._wall_ms_of_target = content
+            case records.MEMBER:
+                self._describe(name, content)
+            case records.CURRENT:
+                self._assign(self.members[name], content)
+            case records.REGEX:
+                self._set_matches(name, content)
+            case records.TARGET if content is None:
+                self.targets.pop(name, None)
+            case records.TARGET:
+                self.targets[name] = content
+
+    def _put(self, record_type: int, name: str, content: Any) -> None:
+        """Decide on a record: apply it, and append it with the others of this call."""
+        self.apply(record_type, name, content)
+        self._changed[record_type, name] = None
+
+    def _describe(self, member_id: str, description: Description | None) -> None:
+        """Add, change or remove a member, and count what it subscribes to."""
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = ConsumerGroupMember(member_id, -inf)
+            self._update_lag(member)
+        before = member.description()
+        after = Description() if description is None else description
+        if after.topics is not before.topics:
+            after = after._replace(topics=self._same(after.topics))
+        self._subscribe(before.topics, after.topics)
+        self._subscribe_regex(before.regex, after.regex)
+        if before.classic != after.classic:
+            self._count_classic(before.classic, -1)
+            self._count_classic(after.classic, 1)
+        if description is not None:
+            member.describe(after)
+            if after.instance_id is not None:
+                self.static[after.instance_id] = member_id
+            return
+        del self.members[member_id]
+        self._lagging.discard(member_id)
+        if before.instance_id is not None and self.static.get(before.instance_id) == member_id:
+            del self.static[before.instance_id]
+
+    def _assign(self, member: ConsumerGroupMember, current: CurrentAssignment | None) -> None:
+        """Set what a member owns, and what follows from it: who owns each partition."""
+        before = member.assigned, member.revoking
+        if current is None:
+            member.assigned = member.revoking = {}
+        else:
+            member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking = current
+        self._own(member, *before)
+        self._update_lag(member)
+
+    def _begin_session(self, member_id: str, now: float) -> None:
+        """The session of a member that was loaded or migrated begins."""
+        member = self.members[member_id]
+        member.last_seen = now
+        self._check_member(member)
 
     def _append(self, replies: list[Reply], out: _Out) -> None:
         """Append what has changed, and respond when it is in the log: at once if nothing is being appended."""
@@ -2209,46 +2215,40 @@ class ConsumerGroup:
         """
         group = cls(group_id, settings, now)
         group.recorded = True
-        if replayed.epoch is not None:
-            group.epoch, group.metadata_hash = replayed.epoch.epoch, replayed.epoch.metadata_hash
-        if replayed.target_epoch is not None:
-            group.assignment_epoch = replayed.target_epoch.assignment_epoch
-            stamp = replayed.target_epoch.assignment_timestamp
-            if stamp > 0:
-                # A clock that went back must not stop the group: no target is from the future.
-                group._assigned_at = min(now, now - (wall_ms - stamp) / 1000)
-                group._wall_ms_of_target = stamp
-        for number, (member_id, value) in enumerate(replayed.members.items(), 1):
+        read = 0
+        for record_type in records.ORDER:
+            for name, value in replayed.get(record_type, {}).items():
+                read += 1
+                if read % _MEMBERS_PER_STEP == 0:
+                    yield
+                if record_type == records.REGEX and name not in group._regexes:
+                    group._unwritten[records.REGEX, name] = None
+                elif record_type not in (records.TARGET, records.CURRENT) or name in group.members:
+                    group.apply(record_type, name, records.content_of(value))
+        if group._wall_ms_of_target > 0:
+            # A clock that went back must not stop the group: no target is from the future.
+            group._assigned_at = min(now, now - (wall_ms - group._wall_ms_of_target) / 1000)
+        for number, member in enumerate(group.members.values(), 1):
             if number % _MEMBERS_PER_STEP == 0:
                 yield
-            member = member_from(member_id, value, replayed.current.get(member_id), now)
-            target = replayed.targets.get(member_id)
-            if target is not None:
-                group.targets[member_id] = {
-                    each.topic_id: frozenset(each.partitions) for each in target.topic_partitions if each.partitions
-                }
-            group._host(member)
+            group._begin_session(member.member_id, now)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
         group._release_superseded()
-        for regex, matched in replayed.regexes.items():
-            if regex in group._regexes:
-                group._set_matches(regex, ResolvedRegex(frozenset(matched.topics), matched.version, matched.timestamp))
-                # The version is that of another process: topics may have been created since, so that it does not count.
-                group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp) / 1000))
-            else:
-                group._unwritten[records.REGEX, regex] = None
+        for matched in group.resolved.values():
+            # The version is that of another process: topics may have been created since, so that it does not count.
+            group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp_ms) / 1000))
         # One of them may just have changed it.
         group._unsubscribed = any(each.regex and each.regex not in group.resolved for each in group.members.values())
         newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
         # A member whose regular expression has not matched anything yet has no target.
         without_target = any(
-            group.subscription(each) and each.member_id not in replayed.targets for each in group.members.values()
+            group.subscription(each) and each.member_id not in group.targets for each in group.members.values()
         )
         current = newest == group.epoch
         if newest > group.epoch or (current and (without_target or not group._targets_fit())):
             # A damaged disk has lost some of the records. The members can only agree on a new epoch.
-            group.epoch = newest + 1
+            group.apply(records.EPOCH, "", (newest + 1, group.metadata_hash))
             group._unwritten[records.EPOCH, ""] = None
         group._assign_without_heartbeats(now)
         return group
@@ -2270,7 +2270,7 @@ class ConsumerGroup:
                         newest, oldest = (claim, other) if other[:2] < claim[:2] else (other, claim)
                         owners[key] = newest
                         self._give_back(oldest[2], topic_id, partition)
-                        self._owners[topic_id][partition] = newest[2].member_id
+                        self._owners.setdefault(topic_id, {})[partition] = newest[2].member_id
 
     def _give_back(self, member: ConsumerGroupMember, topic_id: bytes, partition: int) -> None:
         """A member does not own a partition any more."""
@@ -2280,7 +2280,8 @@ class ConsumerGroup:
             left[topic_id] = {each: epoch for each, epoch in owned.get(topic_id, {}).items() if each != partition}
             return {key: epochs for key, epochs in left.items() if epochs}
 
-        member.assigned, member.revoking = without(member.assigned), without(member.revoking)
+        left = member.current()._replace(assigned=without(member.assigned), revoking=without(member.revoking))
+        self.apply(records.CURRENT, member.member_id, left)
         self._unwritten[records.CURRENT, member.member_id] = None
 
     def _targets_fit(self) -> bool:

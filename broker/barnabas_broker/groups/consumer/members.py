@@ -8,7 +8,7 @@ Source: Kafka's ``ConsumerGroupMember``, ``MemberState``.
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
 from barnabas_explain.members import Member
@@ -23,6 +23,38 @@ LEAVE_STATIC_EPOCH: Final = -2
 #: The partitions of a member, by topic id, with the epoch at which each was assigned. A value is never changed, only
 #: replaced, and has no empty topics.
 Owned = Mapping[bytes, Mapping[int, int]]
+
+
+class Description(NamedTuple):
+    """The content of a member's record of type 5; see :class:`ConsumerGroupMember`."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    regex: str = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMetadata | None = None
+
+
+class CurrentAssignment(NamedTuple):
+    """The content of a member's record of type 8: the partitions that it owns, and how far it is.
+
+    Attributes:
+        state: its state.
+        epoch: its member epoch.
+        previous_epoch: the one before.
+        assigned: the partitions that it owns and keeps.
+        revoking: the partitions that it owns and has to revoke.
+    """
+
+    state: MemberState
+    epoch: int
+    previous_epoch: int
+    assigned: Owned
+    revoking: Owned
 
 
 class ConsumerGroupMember:
@@ -80,14 +112,7 @@ class ConsumerGroupMember:
 
     def __init__(self, member_id: str, now: float) -> None:
         self.member_id = member_id
-        self.instance_id: str | None = None
-        self.rack_id: str | None = None
-        self.client_id = ""
-        self.client_host = ""
-        self.rebalance_timeout_ms = -1
-        self.topics: frozenset[str] = frozenset()
-        self.regex = ""
-        self.assignor: str | None = None
+        self.describe(Description())
         self.epoch = self.previous_epoch = JOIN_EPOCH
         self.state = MemberState.STABLE
         self.assigned: Owned = {}
@@ -95,10 +120,39 @@ class ConsumerGroupMember:
         self.fenced = False
         self.last_seen = now
         self.revoking_since = inf
-        self.classic: ClassicMetadata | None = None
         self.join_by = self.sync_by = inf
         self.warn_at = inf
         self.check_at = inf
+
+    def describe(self, description: Description) -> None:
+        """Take over what a record says of the member."""
+        self.instance_id: str | None = description.instance_id
+        self.rack_id: str | None = description.rack_id
+        self.client_id: str = description.client_id
+        self.client_host: str = description.client_host
+        self.topics: frozenset[str] = description.topics
+        self.regex: str = description.regex
+        self.rebalance_timeout_ms: int = description.rebalance_timeout_ms
+        self.assignor: str | None = description.assignor
+        self.classic: ClassicMetadata | None = description.classic
+
+    def description(self) -> Description:
+        """The content of its record of type 5."""
+        return Description(
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            self.topics,
+            self.regex,
+            self.rebalance_timeout_ms,
+            self.assignor,
+            self.classic,
+        )
+
+    def current(self) -> CurrentAssignment:
+        """The content of its record of type 8."""
+        return CurrentAssignment(self.state, self.epoch, self.previous_epoch, self.assigned, self.revoking)
 
     def must_revoke(self, now: float, first_warning: float) -> None:
         """Its rebalance timeout starts.

@@ -10,24 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas_broker.groups.consumer.assignment import Target, Topic
-from barnabas_broker.groups.consumer.members import ConsumerGroupMember, Owned
+from barnabas_broker.groups.consumer.members import ConsumerGroupMember, CurrentAssignment, Owned
 from barnabas_protocol.coordinator_records import MemberState
-
-
-class CurrentAssignment(NamedTuple):
-    """The partitions that a member owns, and how far it is.
-
-    Attributes:
-        state: its state.
-        epoch: its member epoch.
-        assigned: the partitions that it owns and keeps.
-        revoking: the partitions that it owns and has to revoke.
-    """
-
-    state: MemberState
-    epoch: int
-    assigned: Owned
-    revoking: Owned
 
 
 class Goal(NamedTuple):
@@ -109,13 +93,13 @@ def _towards_target(member: ConsumerGroupMember, reported: Target | None, goal: 
         if available:
             free[topic_id] = available
     if revoke and owns(reported, revoke):
-        return CurrentAssignment(MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
+        return CurrentAssignment(MemberState.UNREVOKED_PARTITIONS, member.epoch, member.epoch, keep, revoke)
     for topic_id, available in free.items():
         gained = dict.fromkeys(available, epoch)
         kept_before = keep.get(topic_id)
         keep[topic_id] = gained if kept_before is None else {**kept_before, **gained}
     state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
-    return CurrentAssignment(state, epoch, keep, {})
+    return CurrentAssignment(state, epoch, member.epoch, keep, {})
 
 
 def _without_unsubscribed(member: ConsumerGroupMember, reported: Target | None, goal: Goal) -> CurrentAssignment | None:
@@ -128,8 +112,8 @@ def _without_unsubscribed(member: ConsumerGroupMember, reported: Target | None, 
         if topic_id not in keep:
             revoke.setdefault(topic_id, {}).update(owned)
     if owns(reported, revoke):
-        return CurrentAssignment(MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
-    return CurrentAssignment(member.state, member.epoch, keep, member.revoking)
+        return CurrentAssignment(MemberState.UNREVOKED_PARTITIONS, member.epoch, member.epoch, keep, revoke)
+    return CurrentAssignment(member.state, member.epoch, member.epoch, keep, member.revoking)
 
 
 def owns(reported: Target | None, revoking: Owned) -> bool:

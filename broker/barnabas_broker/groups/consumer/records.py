@@ -3,12 +3,11 @@
 The records of a group come in the order of its log, of which compaction may have removed any that a later one replaces.
 """
 
-from collections.abc import Iterable, Iterator, MutableMapping
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Final
 
 from barnabas_broker.groups.consumer.classic_members import ClassicMetadata
-from barnabas_broker.groups.consumer.members import ConsumerGroupMember, Owned
+from barnabas_broker.groups.consumer.members import ConsumerGroupMember, CurrentAssignment, Description, Owned
 from barnabas_broker.groups.consumer.regex import ResolvedRegex
 from barnabas_protocol.coordinator_records import (
     ClassicMemberMetadata,
@@ -32,8 +31,6 @@ from barnabas_protocol.coordinator_records import (
 )
 from barnabas_protocol.schema import Data
 
-V = TypeVar("V")
-
 #: The types of the records, which are those of their keys. The first is that of the classic group that it was.
 CLASSIC: Final = 2
 EPOCH: Final = 3
@@ -42,6 +39,8 @@ TARGET_EPOCH: Final = 6
 TARGET: Final = 7
 CURRENT: Final = 8
 REGEX: Final = 16
+#: The order in which a load applies them: what members have follows the members.
+ORDER: Final = (EPOCH, TARGET_EPOCH, MEMBER, TARGET, CURRENT, REGEX)
 
 
 # Writing
@@ -105,26 +104,6 @@ def tombstones(group_id: str, members: Iterable[str], regexes: Iterable[str]) ->
     yield ConsumerGroupMetadataKey(group_id=group_id), None
 
 
-def assignment_content(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """The content of a member's record of type 8."""
-    return member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking
-
-
-def member_content(member: ConsumerGroupMember) -> tuple[object, ...]:
-    """The content of a member's record of type 5."""
-    return (
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.topics,
-        member.regex,
-        member.rebalance_timeout_ms,
-        member.assignor,
-        member.classic,
-    )
-
-
 def _member_value(member: ConsumerGroupMember) -> ConsumerGroupMemberMetadataValue:
     return ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -170,93 +149,89 @@ def _current_value(member: ConsumerGroupMember) -> ConsumerGroupCurrentMemberAss
 # Reading
 
 
-@dataclass(slots=True)
-class ReplayedGroup:
-    """The records of a group, as far as they are not deleted: what :meth:`ConsumerGroup.restore` reads."""
+#: The last records of a group that are not deleted, by their type, and by the id of their member or their expression.
+ReplayedGroup = dict[int, dict[str, Data]]
 
-    epoch: ConsumerGroupMetadataValue | None = None
-    members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
-    target_epoch: ConsumerGroupTargetAssignmentMetadataValue | None = None
-    targets: dict[str, ConsumerGroupTargetAssignmentMemberValue] = field(default_factory=dict)
-    current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
-    regexes: dict[str, ConsumerGroupRegularExpressionValue] = field(default_factory=dict)
-
-
-def replay_record(groups: MutableMapping[str, ReplayedGroup], key: Data, value: Data | None) -> None:
-    """Apply a record, or a tombstone; keys of other kinds are ignored."""
-    match key:
-        case ConsumerGroupMetadataKey(group_id=group_id):
-            if value is None:
-                groups.pop(group_id, None)
-            elif isinstance(value, ConsumerGroupMetadataValue):
-                _group(groups, group_id).epoch = value
-        case ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id):
-            members = _group(groups, group_id).members
-            _put(members, member_id, value if isinstance(value, ConsumerGroupMemberMetadataValue) else None)
-        case ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id):
-            _group(groups, group_id).target_epoch = (
-                value if isinstance(value, ConsumerGroupTargetAssignmentMetadataValue) else None
-            )
-        case ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id):
-            targets = _group(groups, group_id).targets
-            _put(targets, member_id, value if isinstance(value, ConsumerGroupTargetAssignmentMemberValue) else None)
-        case ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id):
-            current = _group(groups, group_id).current
-            _put(current, member_id, value if isinstance(value, ConsumerGroupCurrentMemberAssignmentValue) else None)
-        case ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex):
-            regexes = _group(groups, group_id).regexes
-            _put(regexes, regex, value if isinstance(value, ConsumerGroupRegularExpressionValue) else None)
+#: The types of the keys, and their field that names a member or a regular expression.
+_KEYS: Final[Mapping[type[Data], tuple[int, str | None]]] = {
+    ConsumerGroupMetadataKey: (EPOCH, None),
+    ConsumerGroupMemberMetadataKey: (MEMBER, "member_id"),
+    ConsumerGroupTargetAssignmentMetadataKey: (TARGET_EPOCH, None),
+    ConsumerGroupTargetAssignmentMemberKey: (TARGET, "member_id"),
+    ConsumerGroupCurrentMemberAssignmentKey: (CURRENT, "member_id"),
+    ConsumerGroupRegularExpressionKey: (REGEX, "regular_expression"),
+}
 
 
-def _group(groups: MutableMapping[str, ReplayedGroup], group_id: str) -> ReplayedGroup:
-    group = groups.get(group_id)
-    if group is None:
-        group = groups[group_id] = ReplayedGroup()
-    return group
-
-
-def _put(values: dict[str, V], member_id: str, value: V | None) -> None:
+def replay_record(groups: MutableMapping[str, ReplayedGroup], key: Any, value: Data | None) -> None:
+    """Keep a record, or remove the one that a tombstone deletes; keys of other kinds are ignored."""
+    record_type, field = _KEYS.get(type(key), (0, None))
+    if not record_type:
+        return
+    if record_type == EPOCH and value is None:
+        groups.pop(key.group_id, None)
+        return
+    of_type = groups.setdefault(key.group_id, {}).setdefault(record_type, {})
+    name = "" if field is None else getattr(key, field)
     if value is None:
-        values.pop(member_id, None)
+        of_type.pop(name, None)
     else:
-        values[member_id] = value
+        of_type[name] = value
 
 
-def member_from(
-    member_id: str,
-    value: ConsumerGroupMemberMetadataValue,
-    current: ConsumerGroupCurrentMemberAssignmentValue | None,
-    now: float,
-) -> ConsumerGroupMember:
-    """A member from its records. One without a current assignment has joined, and got no response yet."""
-    member = ConsumerGroupMember(member_id, now)
-    member.instance_id, member.rack_id = value.instance_id, value.rack_id
-    member.client_id, member.client_host = value.client_id, value.client_host
-    member.topics = frozenset(value.subscribed_topic_names)
-    member.regex = value.subscribed_topic_regex or ""
-    member.rebalance_timeout_ms = value.rebalance_timeout_ms
-    member.assignor = value.server_assignor
-    classic = value.classic_member_metadata
+def content_of(value: Data) -> Any:
+    """The content of a record, as :meth:`ConsumerGroup.apply` takes it over."""
+    match value:
+        case ConsumerGroupMetadataValue():
+            return value.epoch, value.metadata_hash
+        case ConsumerGroupTargetAssignmentMetadataValue():
+            return value.assignment_epoch, value.assignment_timestamp
+        case ConsumerGroupMemberMetadataValue():
+            return _description(value)
+        case ConsumerGroupTargetAssignmentMemberValue():
+            return {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions if each.partitions}
+        case ConsumerGroupCurrentMemberAssignmentValue():
+            return _current_assignment(value)
+        case ConsumerGroupRegularExpressionValue():
+            return ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+    raise TypeError(f"{type(value).__name__} is no value of a consumer group")
+
+
+def _description(value: ConsumerGroupMemberMetadataValue) -> Description:
+    classic, metadata = value.classic_member_metadata, None
     if classic is not None and classic.supported_protocols:
         protocols = tuple((each.name, bytes(each.metadata)) for each in classic.supported_protocols)
-        member.classic = ClassicMetadata(classic.session_timeout_ms, protocols)
-    if current is None:
-        return member
+        metadata = ClassicMetadata(classic.session_timeout_ms, protocols)
+    return Description(
+        value.instance_id,
+        value.rack_id,
+        value.client_id,
+        value.client_host,
+        frozenset(value.subscribed_topic_names),
+        value.subscribed_topic_regex or "",
+        value.rebalance_timeout_ms,
+        value.server_assignor,
+        metadata,
+    )
 
+
+def _current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     def owned(topics: list[CurrentTopicPartitions]) -> dict[bytes, dict[int, int]]:
         # Before Kafka 4.3 partitions had no epoch of their own (KIP-1251): the member's is the oldest that is certain.
         return {
             each.topic_id: dict(zip(each.partitions, each.assignment_epochs, strict=True))
             if each.assignment_epochs is not None and len(each.assignment_epochs) == len(each.partitions)
-            else dict.fromkeys(each.partitions, current.member_epoch)
+            else dict.fromkeys(each.partitions, value.member_epoch)
             for each in topics
             if each.partitions
         }
 
-    member.epoch, member.previous_epoch = current.member_epoch, current.previous_member_epoch
-    member.assigned = owned(current.assigned_partitions)
-    member.revoking = owned(current.partitions_pending_revocation)
     # A state that a newer version has written: the member moves on from what it owns.
-    known = current.state in MemberState._value2member_map_
-    member.state = MemberState(current.state) if known else MemberState.UNRELEASED_PARTITIONS
-    return member
+    known = value.state in MemberState._value2member_map_
+    return CurrentAssignment(
+        MemberState(value.state) if known else MemberState.UNRELEASED_PARTITIONS,
+        value.member_epoch,
+        value.previous_member_epoch,
+        owned(value.assigned_partitions),
+        owned(value.partitions_pending_revocation),
+    )

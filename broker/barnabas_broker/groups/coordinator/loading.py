@@ -6,6 +6,7 @@ from typing import Final
 
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.consumer.group import ConsumerGroup
+from barnabas_broker.groups.consumer.records import EPOCH, MEMBER
 from barnabas_broker.groups.coordinator.hosting import (
     Group,
     GroupPartition,
@@ -58,7 +59,7 @@ def _group(hosted_groups: HostedGroups, group_id: str, replay: Replay) -> Steps[
     settings = hosted_groups.settings
     value, records = replay.groups.get(group_id), replay.consumer_groups.get(group_id)
     consumer: ConsumerGroup | None = None
-    if records is not None and (records.epoch is not None or records.members):
+    if records is not None and (EPOCH in records or records.get(MEMBER)):
         consumer = yield from ConsumerGroup.restoring(group_id, hosted_groups.consumer_settings, records, now, wall_ms)
     if consumer is not None and (value is None or not value.members):
         return consumer

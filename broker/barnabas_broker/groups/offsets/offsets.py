@@ -5,9 +5,9 @@ commit in a transaction, or a tombstone. Records are numbered in the order of th
 of a partition the later one in the log wins, whichever is reported first.
 
 Commits in a transaction (KIP-98, KIP-447) are **pending** from the time their records are in the log until the marker
-of their producer is (:meth:`GroupOffsets.end_transaction`). A marker that commits applies them, unless a later record of
-the same partition is in the log already: their place is that of their own record, not that of the marker. A marker that
-aborts drops them. A tombstone drops what was pending before it.
+of their producer is (:meth:`GroupOffsets.end_transaction`). A marker that commits applies them, unless a later record
+of the same partition is in the log already: their place is that of their own record, not that of the marker. A marker
+that aborts drops them. A tombstone drops what was pending before it.
 
 Source: Kafka's ``OffsetMetadataManager``; KIP-211 (expiry by group state).
 """

@@ -105,9 +105,7 @@ def restored(machine: Machine) -> ConsumerGroup:
     replayed: dict[str, ReplayedGroup] = {}
     for key, value in machine.records:
         replay_record(replayed, key, value)
-    return ConsumerGroup.restore(
-        "g", machine.settings, replayed.get("g", ReplayedGroup()), machine.now, machine.wall_ms
-    )
+    return ConsumerGroup.restore("g", machine.settings, replayed.get("g", {}), machine.now, machine.wall_ms)
 
 
 @in_lots("seed", range(150))

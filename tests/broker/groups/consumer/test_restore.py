@@ -2,9 +2,12 @@
 
 import pytest
 
-from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
+from barnabas_broker.groups.consumer.records import CURRENT, ReplayedGroup, replay_record
 from barnabas_explain.catalog import MemberRevoked
-from barnabas_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey
+from barnabas_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+)
 from tests.broker.groups.consumer.machine import Machine, T
 
 
@@ -27,7 +30,8 @@ def test_a_partition_that_two_members_own_belongs_to_the_one_that_got_it_last(re
     for number, (key, value) in enumerate(machine.records):
         if number not in lost:
             replay_record(replayed, key, value)
-    first = replayed["g"].current["a"]
+    first = replayed["g"][CURRENT]["a"]
+    assert isinstance(first, ConsumerGroupCurrentMemberAssignmentValue)
     assert bool(first.partitions_pending_revocation) is revoking
     machine.group = machine.group.restore("g", machine.settings, replayed["g"], machine.now, machine.wall_ms)
     owners = machine.owners()
