@@ -36,7 +36,7 @@ QUANTUM: Final = 0.0005
 CREDIT: Final = SLICE
 
 
-class Client(Protocol):
+class SlicerClient(Protocol):
     """Whose jobs share their time.
 
     Attributes:
@@ -118,7 +118,7 @@ class InTurns(Coroutine[Any, Any, T]):
 
     __slots__ = ("_client", "_coroutine", "_slicer", "_turn")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], client: Client, slicer: "Slicer") -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], client: SlicerClient, slicer: "Slicer") -> None:
         self._coroutine = coroutine
         self._client = client
         self._slicer = slicer
@@ -186,8 +186,8 @@ class Slicer:
         self._processor = processor or now
         self.until = 0.0
         #: Clients whose jobs wait, by what they have used; and their jobs, those of the client that runs included.
-        self._heap: list[tuple[float, int, Client]] = []
-        self._jobs: dict[Client, deque[Job | Work[Any]]] = {}
+        self._heap: list[tuple[float, int, SlicerClient]] = []
+        self._jobs: dict[SlicerClient, deque[Job | Work[Any]]] = {}
         self._count = 0
         #: What the client that runs had used when it began. While nothing waits, it follows the clock, so that clients
         #: that have been quiet are before those that come now.
@@ -198,7 +198,7 @@ class Slicer:
         #: Whether the budget is that of this turn, because the next one will begin another.
         self._scheduled = False
 
-    def join(self, client: Client) -> None:
+    def join(self, client: SlicerClient) -> None:
         """Let a new client wait behind those who have been quiet: it has used a quantum."""
         if not self._jobs:
             self._idled()
@@ -217,7 +217,7 @@ class Slicer:
         if self._done > QUANTUM:
             self._schedule()
 
-    def wait(self, client: Client, job: Job, used: float = 0.0, *, quiet: bool = False) -> None:
+    def wait(self, client: SlicerClient, job: Job, used: float = 0.0, *, quiet: bool = False) -> None:
         """Call `job` when it is the client's turn, once.
 
         Args:
@@ -228,7 +228,7 @@ class Slicer:
         """
         self._add(client, job, min(used, SLICE), quiet=quiet)
 
-    def run(self, steps: Steps[T], client: Client) -> "T | Work[T]":
+    def run(self, steps: Steps[T], client: SlicerClient) -> "T | Work[T]":
         """Run `steps`: the first at once, others as far as this turn's budget goes; the rest in later turns.
 
         The turn has begun: the request whose steps they are was started by :meth:`starts`, or as a job. A first step
@@ -251,13 +251,13 @@ class Slicer:
             return result
         return self.enqueue(steps, client)
 
-    def enqueue(self, steps: Steps[T], client: Client) -> "Work[T]":
+    def enqueue(self, steps: Steps[T], client: SlicerClient) -> "Work[T]":
         """Run `steps` when it is the client's turn. Cancelling the future ends them."""
         work = Work(steps)
         self._add(client, work, 0.0, quiet=False)
         return work
 
-    def start(self, coroutine: Coroutine[Any, Any, T], client: Client) -> "asyncio.Task[T]":
+    def start(self, coroutine: Coroutine[Any, Any, T], client: SlicerClient) -> "asyncio.Task[T]":
         """Run a coroutine as a task, which goes on when it is the client's turn and is charged to the client."""
         return asyncio.get_running_loop().create_task(InTurns(coroutine, client, self))
 
@@ -270,7 +270,7 @@ class Slicer:
             if isinstance(job, Work | _Turn):
                 job.close()
 
-    def _add(self, client: Client, job: Job | Work[Any], used: float, *, quiet: bool) -> None:
+    def _add(self, client: SlicerClient, job: Job | Work[Any], used: float, *, quiet: bool) -> None:
         jobs = self._jobs.get(client)
         if jobs is not None:
             client.used += used
@@ -289,7 +289,7 @@ class Slicer:
         self._reached += now - self._idle_since
         self._idle_since = now
 
-    def _push(self, client: Client) -> None:
+    def _push(self, client: SlicerClient) -> None:
         self._count += 1
         heappush(self._heap, (client.used, self._count, client))
 

@@ -10,8 +10,8 @@ from unittest.mock import patch
 from barnabas_broker.coordinators.result import Result
 from barnabas_broker.coordinators.runtime import Runtime
 from barnabas_broker.groups.coordinator.replay import Replay
-from barnabas_broker.groups.share.partition import Acknowledgement, Change, Returned, SharePartition, State, _Range
-from barnabas_broker.share_partitions.hosted import HostedPartition
+from barnabas_broker.groups.share.partition import Acknowledgement, Returned, SharePartition, State, StateChange, _Range
+from barnabas_broker.share_partitions.hosted import LedSharePartition
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.share_partitions.sessions import ShareSession
 from barnabas_broker.shares.persister import SharePersister
@@ -24,16 +24,16 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 def lock_timers_are_lost() -> AbstractContextManager[Any]:
     """No timer is set after the first locks have expired (KAFKA-17965)."""
-    right = HostedPartition._expire
+    right = LedSharePartition._expire
 
     @wraps(right)
-    def wrong(self: HostedPartition) -> None:
+    def wrong(self: LedSharePartition) -> None:
         right(self)
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = 0.0
 
-    return patch.object(HostedPartition, "_expire", wrong)
+    return patch.object(LedSharePartition, "_expire", wrong)
 
 
 def counts_grow_with_failed_writes() -> AbstractContextManager[Any]:
@@ -57,7 +57,7 @@ def gaps_stay_available() -> AbstractContextManager[Any]:
 def records_are_released_without_end() -> AbstractContextManager[Any]:
     """The delivery limit does not hold for records that members release."""
 
-    def wrong(self: SharePartition, each: _Range, change: Change) -> None:
+    def wrong(self: SharePartition, each: _Range, change: StateChange) -> None:
         each.decide(State.AVAILABLE, change)
 
     return patch.object(SharePartition, "_give_back", wrong)
@@ -75,7 +75,7 @@ def locks_expire_while_they_are_released() -> AbstractContextManager[Any]:
     right = SharePartition.expire
 
     @wraps(right)
-    def wrong(self: SharePartition, now: float) -> tuple[list[Returned], Change | None]:
+    def wrong(self: SharePartition, now: float) -> tuple[list[Returned], StateChange | None]:
         for each in self._ranges:
             if each.deadline <= now:
                 each.change = None
@@ -87,10 +87,10 @@ def locks_expire_while_they_are_released() -> AbstractContextManager[Any]:
 def acknowledgements_are_confirmed_before_they_are_written() -> AbstractContextManager[Any]:
     """What a member has accepted is lost with the leader."""
 
-    async def wrong(self: HostedPartition, change: Change) -> None:
+    async def wrong(self: LedSharePartition, change: StateChange) -> None:
         self.write()
 
-    return patch.object(HostedPartition, "settled", wrong)
+    return patch.object(LedSharePartition, "settled", wrong)
 
 
 def the_window_passes_what_is_being_released() -> AbstractContextManager[Any]:
@@ -185,7 +185,7 @@ def rejected_records_are_no_dead_letters() -> AbstractContextManager[Any]:
     right = SharePartition._decide
 
     @wraps(right)
-    def wrong(self: SharePartition, each: _Range, kind: Acknowledgement, change: Change, now: float) -> None:
+    def wrong(self: SharePartition, each: _Range, kind: Acknowledgement, change: StateChange, now: float) -> None:
         right(self, each, Acknowledgement.GAP if kind is Acknowledgement.REJECT else kind, change, now)
 
     return patch.object(SharePartition, "_decide", wrong)

@@ -13,9 +13,16 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePartition, State, Totals, Undeliverable
+from barnabas_broker.groups.share.partition import (
+    Acknowledged,
+    DeliveryLimits,
+    SharePartition,
+    State,
+    Totals,
+    Undeliverable,
+)
 from barnabas_broker.handlers import shares as state_handlers
-from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted
+from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted
 from barnabas_broker.share_partitions.incidents import Letters, Place
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, Where
@@ -536,10 +543,10 @@ def place(index: int) -> Place:
     return Place(GROUP, TOPIC, TOPIC_ID, index)
 
 
-def states_of(hosted: HostedPartition, stored: ShareState) -> tuple[dict[int, tuple[int, int]], ...]:
+def states_of(hosted: LedSharePartition, stored: ShareState) -> tuple[dict[int, tuple[int, int]], ...]:
     """State and delivery count of each record of a share partition: in memory, and as the next leader would begin."""
     machine = hosted.machine
-    later = SharePartition(stored, machine.start_offset, Limits(), Totals())
+    later = SharePartition(stored, machine.start_offset, DeliveryLimits(), Totals())
     return tuple(
         {
             offset: each.written

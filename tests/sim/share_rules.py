@@ -19,7 +19,7 @@ from functools import wraps
 from unittest.mock import patch
 
 from barnabas_broker.groups.share.partition import Acknowledged, Acknowledgement, Acquired, Reason, Undeliverable
-from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted
+from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.sim.share_data import DataLog
 from tests.sim.world import World
@@ -127,7 +127,7 @@ class ShareRules:
         self,
         world: World,
         logs: Sequence[DataLog],
-        leads: Callable[[HostedPartition], bool],
+        leads: Callable[[LedSharePartition], bool],
         limit: int,
         lock_seconds: float,
         *,
@@ -139,24 +139,28 @@ class ShareRules:
         self._limit = limit
         self._lock_seconds = lock_seconds
         self._committed = committed
-        self.leaders: defaultdict[HostedPartition, Leader] = defaultdict(Leader)
+        self.leaders: defaultdict[LedSharePartition, Leader] = defaultdict(Leader)
         self.records = [Records() for _ in logs]
         self.deliveries = 0
 
     @contextmanager
     def observing(self) -> Iterator[None]:
         """Hear of deliveries, acknowledgements and the ends of sessions."""
-        acquire, acknowledge, release = HostedPartition.acquire, HostedPartition.acknowledge, HostedPartition.release
+        acquire, acknowledge, release = (
+            LedSharePartition.acquire,
+            LedSharePartition.acknowledge,
+            LedSharePartition.release,
+        )
 
         @wraps(acquire)
-        async def acquired(hosted: HostedPartition, wanted: Wanted) -> Delivery | None:
+        async def acquired(hosted: LedSharePartition, wanted: Wanted) -> Delivery | None:
             delivery = await acquire(hosted, wanted)
             if delivery is not None:
                 self._delivered(hosted, wanted.member, delivery.acquired)
             return delivery
 
         @wraps(acknowledge)
-        async def acknowledged(hosted: HostedPartition, member: str, batches: Sequence[Acknowledged]) -> None:
+        async def acknowledged(hosted: LedSharePartition, member: str, batches: Sequence[Acknowledged]) -> None:
             saying = self._begins(hosted, member, batches)
             try:
                 await acknowledge(hosted, member, batches)
@@ -169,7 +173,7 @@ class ShareRules:
             self._confirmed(hosted, member, saying)
 
         @wraps(release)
-        async def released(hosted: HostedPartition, member: str) -> None:
+        async def released(hosted: LedSharePartition, member: str) -> None:
             for lock in self.leaders[hosted].locks.values():
                 if lock.member == member:
                     lock.ended = True
@@ -178,12 +182,12 @@ class ShareRules:
 
         with ExitStack() as stack:
             for name, observed in (("acquire", acquired), ("acknowledge", acknowledged), ("release", released)):
-                stack.enter_context(patch.object(HostedPartition, name, observed))
+                stack.enter_context(patch.object(LedSharePartition, name, observed))
             yield
 
     # What happens
 
-    def _delivered(self, hosted: HostedPartition, member: str, runs: Sequence[Acquired]) -> None:
+    def _delivered(self, hosted: LedSharePartition, member: str, runs: Sequence[Acquired]) -> None:
         world, leader = self._world, self.leaders[hosted]
         now, true = hosted._clock.now(), self._leads(hosted)
         index = hosted.place.partition
@@ -214,7 +218,7 @@ class ShareRules:
                 records.most[offset] = max(count, records.most.get(offset, 0))
                 self.deliveries += 1
 
-    def _begins(self, hosted: HostedPartition, member: str, batches: Sequence[Acknowledged]) -> _Saying:
+    def _begins(self, hosted: LedSharePartition, member: str, batches: Sequence[Acknowledged]) -> _Saying:
         """An acknowledgement arrives."""
         leader, index = self.leaders[hosted], hosted.place.partition
         records = self.records[index]
@@ -236,7 +240,7 @@ class ShareRules:
         records.said |= saying.final
         return saying
 
-    def _confirmed(self, hosted: HostedPartition, member: str, saying: _Saying) -> None:
+    def _confirmed(self, hosted: LedSharePartition, member: str, saying: _Saying) -> None:
         """An acknowledgement counts."""
         if saying.strange:
             self._world.fail(f"{member} acknowledges {saying.strange} of {hosted.place}, and does not have them")
@@ -288,7 +292,7 @@ class ShareRules:
                 leader.seen += 1
 
     def check_sessions(
-        self, hosted: HostedPartition, session: Callable[[str], object | None], since: dict[str, float]
+        self, hosted: LedSharePartition, session: Callable[[str], object | None], since: dict[str, float]
     ) -> None:
         """A member without a session has no records.
 

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from barnabas_broker.groups.share.group import LEAVE_EPOCH
 from barnabas_broker.groups.share.partition import Acknowledged, Acknowledgement
-from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition
+from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH
 from barnabas_broker.shares.records import ShareKey
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -414,7 +414,7 @@ class ShareScenario:
         leader = self.offsets[self.nodes[0].groups.partition_for(GROUP)].leader
         return leader.node if leader is not None and leader.alive else None
 
-    def _leads(self, hosted: HostedPartition) -> bool:
+    def _leads(self, hosted: LedSharePartition) -> bool:
         node, life, epoch = self._data_leaders[hosted.place.partition]
         if node is None or not node.alive or node.life != life:
             return False
@@ -548,7 +548,7 @@ class ShareScenario:
                 self.rules.check_sessions(hosted, partial(node.queues.sessions.of, GROUP), node.gone)
                 self._check_stored(hosted)
 
-    def _check_stored(self, hosted: HostedPartition) -> None:
+    def _check_stored(self, hosted: LedSharePartition) -> None:
         """What a share partition has in memory is what the next leader would read."""
         if not self._leads(hosted) or hosted.closed is not None or self.rules.leaders[hosted].in_doubt:
             return
@@ -568,7 +568,7 @@ class ShareScenario:
                 f" {stored.start_offset} with {later}"
             )
 
-    def _hosted(self, index: int) -> HostedPartition | None:
+    def _hosted(self, index: int) -> LedSharePartition | None:
         node = self._data_leaders[index][0]
         if node is None or not node.alive:
             return None
@@ -597,7 +597,7 @@ class ShareScenario:
         return "; ".join(found)
 
 
-def _key(hosted: HostedPartition) -> str:
+def _key(hosted: LedSharePartition) -> str:
     return ShareKey(GROUP, UUID(bytes=hosted.place.topic_id), hosted.place.partition).name
 
 

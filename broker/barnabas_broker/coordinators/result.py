@@ -30,6 +30,10 @@ class Result(NamedTuple, Generic[S, R, E]):
     waits: bool = False
 
 
+class IllegalTransition(Exception):
+    """A transition that a machine's table does not allow: a bug of the machine, never caused by a client."""
+
+
 #: How errors of an append are answered, as in Kafka's coordinators.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

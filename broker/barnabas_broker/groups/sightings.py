@@ -35,7 +35,7 @@ _MOST_FOLLOWED: Final = 16
 _MOST_CHARACTERS: Final = 120
 
 
-class Client:
+class SeenClient:
     """The connections that have one client id and come from one host: nearly always one program.
 
     Attributes:
@@ -54,13 +54,13 @@ class Clients:
     """The clients that have a connection, by client id and host."""
 
     def __init__(self) -> None:
-        self._clients: WeakValueDictionary[tuple[str, str], Client] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[tuple[str, str], SeenClient] = WeakValueDictionary()
 
-    def get(self, client_id: str, host: str) -> Client:
+    def get(self, client_id: str, host: str) -> SeenClient:
         """The client with this id and host; its connections keep it."""
         client = self._clients.get((client_id, host))
         if client is None:
-            client = self._clients[client_id, host] = Client()
+            client = self._clients[client_id, host] = SeenClient()
         return client
 
     def fetched(self, client_id: str, host: str, now: float) -> None:
@@ -117,7 +117,7 @@ class MemberConnection:
     )
 
     def __init__(
-        self, client: Client, client_id: str, software: str, closed: Callable[["MemberConnection"], None]
+        self, client: SeenClient, client_id: str, software: str, closed: Callable[["MemberConnection"], None]
     ) -> None:
         self.client = client
         self.client_id = client_id

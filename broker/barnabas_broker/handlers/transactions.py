@@ -25,7 +25,7 @@ from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
-from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Reply, TransactionState
+from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, TransactionState, TxnReply
 from barnabas_protocol.acls import CLUSTER_NAME
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -82,7 +82,7 @@ def _code(error: ErrorCode, version: int, knows_fenced: int) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
 
 
-def _in_time(reply: Reply) -> Reply:
+def _in_time(reply: TxnReply) -> TxnReply:
     """The reply to a request that is not late.
 
     Raises:
@@ -160,7 +160,7 @@ def handle_add_partitions(
                 topics=request.v3_and_below_topics,
             )
         ]
-    begun: list[tuple[str, _Codes | asyncio.Future[Reply], Sequence[TopicPartition]]] = []
+    begun: list[tuple[str, _Codes | asyncio.Future[TxnReply], Sequence[TopicPartition]]] = []
     for transaction in asked:
         partitions: _Codes = {}
         refused: Collection[str] = ()
@@ -194,7 +194,7 @@ def _addable(context: RequestContext, where: TopicPartition) -> ErrorCode:
 
 def _begin(
     context: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: _Codes
-) -> "_Codes | asyncio.Future[Reply]":
+) -> "_Codes | asyncio.Future[TxnReply]":
     """Start to add or verify the partitions of one transaction: the codes, or a future of one for all."""
     if any(partitions.values()):
         return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in partitions.items()}
@@ -210,7 +210,7 @@ def _begin(
 
 async def _added(
     context: RequestContext,
-    begun: "Sequence[tuple[str, _Codes | asyncio.Future[Reply], Sequence[TopicPartition]]]",
+    begun: "Sequence[tuple[str, _Codes | asyncio.Future[TxnReply], Sequence[TopicPartition]]]",
 ) -> AddPartitionsToTxnResponse:
     results = []
     for number, (transactional_id, outcome, partitions) in enumerate(begun, 1):

@@ -21,7 +21,7 @@ from barnabas_broker.http.families import exposition
 from barnabas_broker.http.groups import all_groups, one_group
 from barnabas_broker.http.history import recorded, version_of
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login
+from barnabas_broker.http.login import HttpLogin
 from barnabas_broker.http.process import LoopLag
 from barnabas_broker.http.records import RecordReader
 from barnabas_broker.http.responses import (
@@ -87,7 +87,7 @@ class Endpoint:
         view: View,
         listener: socket.socket,
         hosts: AllowedHosts,
-        login: Login,
+        login: HttpLogin,
         tls: HttpTls | None,
         refused: Callable[[str], None],
         most: int,

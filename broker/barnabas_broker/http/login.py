@@ -25,7 +25,7 @@ _LONGEST: Final = 4096
 _SCHEME: Final = "bearer "
 
 
-class Login:
+class HttpLogin:
     """Decides which requests are answered.
 
     Args:
@@ -104,7 +104,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def open_to_all(host: str, given: Login, *, insecure: bool, remedies: str) -> bool:
+def open_to_all(host: str, given: HttpLogin, *, insecure: bool, remedies: str) -> bool:
     """Whether everyone on the network can read what is served, because the operator says so.
 
     Args:

@@ -14,7 +14,7 @@ from barnabas_broker.config.keys import (
     HTTP_TOKEN_FILE,
 )
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login, open_to_all, read_token
+from barnabas_broker.http.login import HttpLogin, open_to_all, read_token
 from barnabas_broker.http.tls import HttpTls, HttpTlsError
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
@@ -40,7 +40,7 @@ class HttpPort(NamedTuple):
     listener: socket.socket
     endpoint_class: Any
     hosts: AllowedHosts
-    login: Login
+    login: HttpLogin
     tls: HttpTls | None
     most: int
 
@@ -89,7 +89,7 @@ def bind_http(
     try:
         tls = HttpTls.of(certificate, config[HTTP_SSL_KEYFILE], authority) if certificate else None
         token = read_token(config[HTTP_TOKEN_FILE]) if config[HTTP_TOKEN_FILE] else None
-        login = Login(token, certificates=bool(authority))
+        login = HttpLogin(token, certificates=bool(authority))
         remedies = "give --http-token-file FILE, or http.ssl.certfile and http.ssl.cafile, or --http-insecure"
         exposed = open_to_all(host, login, insecure=insecure, remedies=remedies)
     except HttpTlsError as error:

@@ -12,7 +12,7 @@ from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import KafkaError
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Records that were read.
 
     Attributes:
@@ -32,13 +32,13 @@ class RecordReader:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def last(self, logs: Mapping[int, Log], count: int) -> Found:
+    async def last(self, logs: Mapping[int, Log], count: int) -> FoundRecords:
         """The last records of partitions, `count` in all at most."""
         each = max(count // max(len(logs), 1), 1)
         starts = {number: max(log.high_watermark - each, log.log_start_offset) for number, log in logs.items()}
         return await self.after(logs, starts, count)
 
-    async def since(self, logs: Mapping[int, Log], time_ms: int, count: int) -> Found:
+    async def since(self, logs: Mapping[int, Log], time_ms: int, count: int) -> FoundRecords:
         """Records from a time on, by their own timestamps, in ms since 1970."""
         starts = {}
         async with self._lock:
@@ -47,7 +47,7 @@ class RecordReader:
                 starts[number] = log.high_watermark if found is None else found.offset
         return await self.after(logs, starts, count)
 
-    async def after(self, logs: Mapping[int, Log], starts: Mapping[int, int], count: int) -> Found:
+    async def after(self, logs: Mapping[int, Log], starts: Mapping[int, int], count: int) -> FoundRecords:
         """Records from offsets on, `count` in all at most."""
         each = max(count // max(len(logs), 1), 1)
         partitions: list[tuple[int, list[Row]]] = []
@@ -58,7 +58,7 @@ class RecordReader:
                 start = min(max(starts.get(number, log.high_watermark), log.log_start_offset), log.high_watermark)
                 found, following[number] = await _read(log, number, start, each, gaps)
                 partitions.append((number, found))
-        return Found(by_time(partitions), following, gaps)
+        return FoundRecords(by_time(partitions), following, gaps)
 
 
 async def _read(log: Log, number: int, start: int, count: int, gaps: list[str]) -> tuple[list[Row], int]:

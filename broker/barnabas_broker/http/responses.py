@@ -14,7 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from barnabas_broker.http.assets import Asset
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login
+from barnabas_broker.http.login import HttpLogin
 from barnabas_broker.http.rows import MOST_PARTITIONS, MOST_RECORDS, USUAL_RECORDS
 from barnabas_broker.http.text import gather
 
@@ -95,7 +95,7 @@ def application(
     routes: Sequence[HttpRoute],
     files: Mapping[str, Asset],
     hosts: AllowedHosts,
-    login: Login,
+    login: HttpLogin,
     refused: Callable[[web.Request], None],
     failed: Callable[[web.Request], str],
     *more: Middleware,
@@ -159,7 +159,7 @@ def only_for(hosts: AllowedHosts) -> Middleware:
     return check
 
 
-def only_with(login: Login, probes: Set[str], refused: Callable[[web.Request], None]) -> Middleware:
+def only_with(login: HttpLogin, probes: Set[str], refused: Callable[[web.Request], None]) -> Middleware:
     """Refuse requests without the login, with 401; a browser gets a form for the token.
 
     Args:
@@ -247,7 +247,7 @@ async def read_body(request: web.Request, most: int) -> bytes:
     return bytes(body)
 
 
-def _logged_in(request: web.Request, login: Login) -> web.Response:
+def _logged_in(request: web.Request, login: HttpLogin) -> web.Response:
     response = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
     response.set_cookie(login.cookie, login.session, path="/", httponly=True, samesite="Strict", secure=request.secure)
     return response

@@ -10,7 +10,7 @@ from barnabas_broker.groups.share.partition import Part, SharePartition, State
 from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import View
-from barnabas_broker.share_partitions.hosted import HostedPartition
+from barnabas_broker.share_partitions.hosted import LedSharePartition
 from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.shares.records import ShareKey
 
@@ -20,7 +20,7 @@ _MOST_OF_GROUP: Final = 5_000
 _TERMINAL: Final = (State.ACKNOWLEDGED, State.ARCHIVED)
 
 
-class Window(NamedTuple):
+class ShareWindow(NamedTuple):
     """A share partition as far as this broker knows it.
 
     Attributes:
@@ -91,12 +91,12 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
     yield from listing(head, "offsets", _rows(found, view.now()))
 
 
-def by_place(view: View) -> dict[Place, HostedPartition]:
+def by_place(view: View) -> dict[Place, LedSharePartition]:
     """The share partitions that are open on this broker."""
     return {hosted.place: hosted for hosted in view.queues.hosted}
 
 
-def windows(view: View, group: ShareGroup, hosted: dict[Place, HostedPartition]) -> Iterator[Window]:
+def windows(view: View, group: ShareGroup, hosted: dict[Place, LedSharePartition]) -> Iterator[ShareWindow]:
     """The window of each share partition of a group; `hosted` are those that are open."""
     for topic_id, (name, numbers) in sorted(group.initialized.items(), key=lambda each: each[1][0]):
         for number in sorted(numbers):
@@ -106,12 +106,12 @@ def windows(view: View, group: ShareGroup, hosted: dict[Place, HostedPartition])
             if open_one is not None:
                 machine = open_one.machine
                 complete = sum(machine.in_state(state) for state in _TERMINAL)
-                yield Window(name, number, machine.start_offset, end, complete, machine)
+                yield ShareWindow(name, number, machine.start_offset, end, complete, machine)
                 continue
             state = view.shares.summary(ShareKey(group.group_id, UUID(bytes=topic_id), number)).state
             start = None if state is None or state.start_offset < 0 else state.start_offset
             complete = 0 if state is None else max(state.delivery_complete_count, 0)
-            yield Window(name, number, start, end, complete, None)
+            yield ShareWindow(name, number, start, end, complete, None)
 
 
 def _head(group: ShareGroup) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _judged(view: View, group: ShareGroup, lag: int | None) -> dict[str, Any]:
     }
 
 
-def _rows(found: list[Window], now: float) -> Iterator[dict[str, Any]]:
+def _rows(found: list[ShareWindow], now: float) -> Iterator[dict[str, Any]]:
     left = _MOST_OF_GROUP
     for window in found:
         machine = window.machine

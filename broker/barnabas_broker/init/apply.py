@@ -21,8 +21,8 @@ from barnabas_broker.init.document import (
     DeclaredOffsets,
     DeclaredQuota,
     DeclaredTopic,
+    FileLine,
     InitError,
-    Place,
     read,
 )
 from barnabas_broker.init.seeds import SeedRecord, records_of
@@ -190,7 +190,7 @@ class _Initializing:
             for offsets in declared.offsets:
                 await self._commit(offsets)
 
-    async def _add_acls(self, acls: Sequence[tuple[Place, AclBinding]]) -> None:
+    async def _add_acls(self, acls: Sequence[tuple[FileLine, AclBinding]]) -> None:
         cluster = self._broker.services.cluster
         new = [binding for _, binding in acls if binding not in cluster.image.acls]
         if not new:
@@ -349,7 +349,7 @@ class _Initializing:
         return await self._broker.ask(key, request, _CLIENT_ID)
 
 
-def _check(place: Place, what: str, code: int, message: str | None) -> None:
+def _check(place: FileLine, what: str, code: int, message: str | None) -> None:
     """Raise an error of a response.
 
     Raises:

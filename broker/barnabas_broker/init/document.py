@@ -46,7 +46,7 @@ class InitError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLine:
     """A line of a file."""
 
     file: Path
@@ -68,7 +68,7 @@ class Seed:
         record: the one record, as a line of JSON would have it.
     """
 
-    place: Place
+    place: FileLine
     file: Path | None = None
     key: str | None = None
     record: Any = None
@@ -87,7 +87,7 @@ class DeclaredTopic:
     """
 
     name: str
-    place: Place
+    place: FileLine
     partitions: int | None = None
     config: dict[str, str] = field(default_factory=dict)
     seeds: list[Seed] = field(default_factory=list)
@@ -97,7 +97,7 @@ class DeclaredTopic:
 class DeclaredQuota:
     """Quotas of an entity, by its types and names; the name None stands for all others."""
 
-    place: Place
+    place: FileLine
     entity: dict[str, str | None]
     values: dict[str, float]
 
@@ -106,7 +106,7 @@ class DeclaredQuota:
 class DeclaredOffsets:
     """Where a group begins in a topic: "earliest", "latest", an offset, or offsets by partition."""
 
-    place: Place
+    place: FileLine
     group: str
     topic: str
     offset: str | int | dict[int, int]
@@ -128,7 +128,7 @@ class Declared:
     file: Path
     topics: list[DeclaredTopic] = field(default_factory=list)
     users: dict[str, str] = field(default_factory=dict)
-    acls: list[tuple[Place, AclBinding]] = field(default_factory=list)
+    acls: list[tuple[FileLine, AclBinding]] = field(default_factory=list)
     quotas: list[DeclaredQuota] = field(default_factory=list)
     offsets: list[DeclaredOffsets] = field(default_factory=list)
 
@@ -151,7 +151,7 @@ def read(file: Path) -> Declared:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            place = Place(file, event.start_mark.line + 1)
+            place = FileLine(file, event.start_mark.line + 1)
             if isinstance(event, yaml.AliasEvent):
                 raise place.error("an alias (*NAME) is not accepted: write it out")
             if depth > _MOST_DEPTH:
@@ -159,7 +159,9 @@ def read(file: Path) -> Declared:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise Place(file, mark.line + 1 if mark else 1).error(f"not YAML: {error.problem or error.context}") from None
+        raise FileLine(file, mark.line + 1 if mark else 1).error(
+            f"not YAML: {error.problem or error.context}"
+        ) from None
     except yaml.YAMLError as error:
         raise InitError(f"{file}: not YAML: {error}") from None
     return _Reader(file, yaml).document(root)
@@ -190,13 +192,13 @@ class _Reader:
 
     # Nodes
 
-    def _place(self, node: Any) -> Place:
-        return Place(self._file, node.start_mark.line + 1)
+    def _place(self, node: Any) -> FileLine:
+        return FileLine(self._file, node.start_mark.line + 1)
 
     def _is_empty(self, node: Any) -> bool:
         return isinstance(node, self._yaml.ScalarNode) and node.tag.endswith(":null")
 
-    def _entries(self, node: Any, what: str, known: tuple[str, ...] = ()) -> Iterator[tuple[str, Place, Any]]:
+    def _entries(self, node: Any, what: str, known: tuple[str, ...] = ()) -> Iterator[tuple[str, FileLine, Any]]:
         """Names, places and nodes of a mapping.
 
         Raises:
@@ -204,7 +206,7 @@ class _Reader:
         """
         if not isinstance(node, self._yaml.MappingNode):
             raise self._place(node).error(f"{what} must be a mapping (name: value)")
-        seen: dict[str, Place] = {}
+        seen: dict[str, FileLine] = {}
         for key, value in node.value:
             place = self._place(key)
             name = self._text(key, f"a name in {what}")
@@ -243,7 +245,7 @@ class _Reader:
 
     # Sections
 
-    def _topics(self, declared: Declared, place: Place, node: Any) -> None:
+    def _topics(self, declared: Declared, place: FileLine, node: Any) -> None:
         for name, at, value in self._entries(node, "topics"):
             topic = DeclaredTopic(name, at)
             declared.topics.append(topic)
@@ -297,7 +299,7 @@ class _Reader:
             raise self._place(node).error(f"{file}: there is no such file")
         return file
 
-    def _users(self, declared: Declared, place: Place, node: Any) -> None:
+    def _users(self, declared: Declared, place: FileLine, node: Any) -> None:
         for name, at, value in self._entries(node, "users"):
             given = {key: each for key, _, each in self._entries(value, f"user {name}", ("password", "password_file"))}
             if len(given) != 1:
@@ -314,7 +316,7 @@ class _Reader:
                 raise at.error(f"user {name}: its password is empty")
             declared.users[name] = password
 
-    def _acls(self, declared: Declared, place: Place, node: Any) -> None:
+    def _acls(self, declared: Declared, place: FileLine, node: Any) -> None:
         for user, _, value in self._entries(node, "acls"):
             for item in self._items(value, f"the ACLs of {user}"):
                 at = self._place(item)
@@ -324,7 +326,7 @@ class _Reader:
                     raise at.error(str(error)) from None
                 declared.acls.extend((at, binding) for binding in bindings)
 
-    def _quotas(self, declared: Declared, place: Place, node: Any) -> None:
+    def _quotas(self, declared: Declared, place: FileLine, node: Any) -> None:
         known = (*_ENTITIES, *QuotaKey)
         for item in self._items(node, "quotas"):
             at = self._place(item)
@@ -343,7 +345,7 @@ class _Reader:
                 raise at.error("a quota needs user, client_id or ip, and a limit such as producer_byte_rate")
             declared.quotas.append(DeclaredQuota(at, entity, values))
 
-    def _groups(self, declared: Declared, place: Place, node: Any) -> None:
+    def _groups(self, declared: Declared, place: FileLine, node: Any) -> None:
         for group, _, value in self._entries(node, "groups"):
             for topic, at, where in self._entries(value, f"group {group}"):
                 offset: str | int | dict[int, int]

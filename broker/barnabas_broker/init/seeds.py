@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.init.document import Place, Seed
+from barnabas_broker.init.document import FileLine, Seed
 
 #: The fields of a record as ``barnabas consume --json`` prints it. A line of JSON with ``value`` and no other field
 #: than these is a record; any other line is the value of one.
@@ -25,7 +25,7 @@ class SeedRecord(NamedTuple):
         timestamp: in ms since 1970; None for now.
     """
 
-    place: Place
+    place: FileLine
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -55,7 +55,7 @@ def _lines(seed: Seed, lines: Iterator[str]) -> Iterator[SeedRecord]:
         text = line.strip()
         if not text:
             continue
-        place = Place(seed.file, number)
+        place = FileLine(seed.file, number)
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -77,18 +77,20 @@ def _rows(seed: Seed, lines: Iterator[str]) -> Iterator[SeedRecord]:
     try:
         names = rows.fieldnames or []
         if seed.key is not None and seed.key not in names:
-            raise Place(seed.file, 1).error(f"it has no column {seed.key}, which is the key; it has {', '.join(names)}")
+            raise FileLine(seed.file, 1).error(
+                f"it has no column {seed.key}, which is the key; it has {', '.join(names)}"
+            )
         for row in rows:
-            place = Place(seed.file, rows.line_num)
+            place = FileLine(seed.file, rows.line_num)
             if None in row or None in row.values():
                 raise place.error(f"it has another number of columns than the first line, which has {len(names)}")
             key = None if seed.key is None else row[seed.key].encode()
             yield SeedRecord(place, key, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
     except csv.Error as error:
-        raise Place(seed.file, rows.line_num).error(f"not CSV: {error}") from None
+        raise FileLine(seed.file, rows.line_num).error(f"not CSV: {error}") from None
 
 
-def _record(place: Place, data: dict[str, Any]) -> SeedRecord:
+def _record(place: FileLine, data: dict[str, Any]) -> SeedRecord:
     for name in data.keys() - _FIELDS:
         raise place.error(f"a record has no {name}, only key, value, headers, partition and timestamp")
     headers = data.get("headers") or ()
@@ -108,7 +110,7 @@ def _record(place: Place, data: dict[str, Any]) -> SeedRecord:
     )
 
 
-def _bytes(place: Place, data: Any) -> bytes | None:
+def _bytes(place: FileLine, data: Any) -> bytes | None:
     """The bytes of a key or a value: text as UTF-8, ``{"base64": "..."}`` as that, anything else as JSON."""
     if data is None:
         return None

@@ -39,7 +39,7 @@ class Admitted(NamedTuple):
     wait: float = 0.0
 
 
-class Refused(NamedTuple):
+class RefusedSocket(NamedTuple):
     """A connection is closed after `wait` seconds.
 
     Attributes:
@@ -139,21 +139,21 @@ class ConnectionQuotas:
         if not self._rates:
             self._created_from.clear()
 
-    def open(self, listener: str, address: str, now: float) -> Admitted | Refused:
+    def open(self, listener: str, address: str, now: float) -> Admitted | RefusedSocket:
         """Decide on a connection. One that is admitted counts until :meth:`close`."""
         limits = self.limits
         own = limits.listeners.get(listener, ListenerLimits())
         protected = listener == limits.protected
         if not protected and self.total >= limits.connections:
-            return Refused(f"{limits.key}={limits.connections}", full=ALL)
+            return RefusedSocket(f"{limits.key}={limits.connections}", full=ALL)
         if self._by_listener.get(listener, 0) >= own.connections:
-            return Refused(f"listener.name.{listener.lower()}.max.connections={own.connections}", full=listener)
+            return RefusedSocket(f"listener.name.{listener.lower()}.max.connections={own.connections}", full=listener)
         most = limits.overrides.get(canonical(address), limits.per_ip) if limits.overrides else limits.per_ip
         if self._by_address.get(address, 0) >= most:
-            return Refused(f"max.connections.per.ip={most}")
+            return RefusedSocket(f"max.connections.per.ip={most}")
         if self._rates and (wait := self._from(canonical(address), now)) > 0:
             self.delayed += 1
-            return Refused("the quota connection_creation_rate of its address", wait)
+            return RefusedSocket("the quota connection_creation_rate of its address", wait)
         wait = 0.0
         if own.rate < UNLIMITED:
             wait = self._record(self._created_on.setdefault(listener, Rate()), own.rate, now)

@@ -20,7 +20,7 @@ MODE: Final = "MODE"
 DELETE_SUBJECT: Final = "DELETE_SUBJECT"
 
 
-class Key(NamedTuple):
+class RegistryKey(NamedTuple):
     """The key of a record.
 
     Attributes:
@@ -44,7 +44,7 @@ class Key(NamedTuple):
         return _encoded(fields)
 
 
-class Change(NamedTuple):
+class SchemaChange(NamedTuple):
     """A record.
 
     Attributes:
@@ -53,7 +53,7 @@ class Change(NamedTuple):
         schema: the schema in the value, for the kind SCHEMA.
     """
 
-    key: Key
+    key: RegistryKey
     value: Mapping[str, Any] | None
     schema: Schema | None = None
 
@@ -62,7 +62,7 @@ class Change(NamedTuple):
         return self.key.encode(), None if self.value is None else _encoded(self.value)
 
 
-def decode(key: bytes | None, value: bytes | None) -> Change | None:
+def decode(key: bytes | None, value: bytes | None) -> SchemaChange | None:
     """Read a record; None if it is of another kind, or cannot be read."""
     try:
         fields = json.loads(key or b"")
@@ -80,7 +80,7 @@ def decode(key: bytes | None, value: bytes | None) -> Change | None:
         schema = Schema.of(found) if kind == SCHEMA and found is not None else None
     except RegistryError:
         return None
-    return Change(Key(kind, subject, version), found, schema)
+    return SchemaChange(RegistryKey(kind, subject, version), found, schema)
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes:

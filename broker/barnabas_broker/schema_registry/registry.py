@@ -15,7 +15,7 @@ from barnabas_broker.schema_registry.errors import (
     no_version,
     not_permitted,
 )
-from barnabas_broker.schema_registry.records import CONFIG, DELETE_SUBJECT, MODE, SCHEMA, Change, Key
+from barnabas_broker.schema_registry.records import CONFIG, DELETE_SUBJECT, MODE, SCHEMA, RegistryKey, SchemaChange
 from barnabas_broker.schema_registry.schemas import Reference, Schema, as_number, check_subject
 
 LEVELS: Final = (
@@ -65,10 +65,10 @@ class Version(NamedTuple):
             **self.schema.fields,
         }
 
-    def change(self, *, deleted: bool) -> Change:
+    def change(self, *, deleted: bool) -> SchemaChange:
         """The record of it."""
         value = {"subject": self.subject, "version": self.version, "id": self.id, **self.schema.fields}
-        return Change(Key(SCHEMA, self.subject, self.version), {**value, "deleted": deleted}, self.schema)
+        return SchemaChange(RegistryKey(SCHEMA, self.subject, self.version), {**value, "deleted": deleted}, self.schema)
 
 
 class Registry:
@@ -87,7 +87,7 @@ class Registry:
 
     # Changes
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: SchemaChange) -> None:
         """Apply a record. One that makes no sense changes nothing."""
         key, value, schema = change
         match key.kind:
@@ -265,7 +265,7 @@ class Registry:
 
     def register(
         self, subject: str, schema: Schema, id: int | None = None, version: int | None = None
-    ) -> Sequence[Change]:
+    ) -> Sequence[SchemaChange]:
         """Register a schema, whose compatibility was checked, as a new version.
 
         Args:
@@ -293,7 +293,9 @@ class Registry:
         chosen = id or self._ids.get(schema.guid) or self._next_id
         return [Version(subject, version or following, chosen, schema, False).change(deleted=False)]
 
-    def delete_version(self, subject: str, version: int | None, *, permanent: bool) -> tuple[int, Sequence[Change]]:
+    def delete_version(
+        self, subject: str, version: int | None, *, permanent: bool
+    ) -> tuple[int, Sequence[SchemaChange]]:
         """Delete a version; its number, and the changes.
 
         Raises:
@@ -311,7 +313,7 @@ class Registry:
             return found.version, [_removed(found)]
         return found.version, [found.change(deleted=True)]
 
-    def delete_subject(self, subject: str, *, permanent: bool) -> tuple[list[int], Sequence[Change]]:
+    def delete_subject(self, subject: str, *, permanent: bool) -> tuple[list[int], Sequence[SchemaChange]]:
         """Delete a subject; the numbers of its versions, and the changes.
 
         Raises:
@@ -327,10 +329,12 @@ class Registry:
         self._check_unused(every)
         if permanent:
             return [each.version for each in every], [_removed(each) for each in every]
-        changes = [Change(Key(DELETE_SUBJECT, subject), {"subject": subject, "version": every[-1].version})]
+        changes = [
+            SchemaChange(RegistryKey(DELETE_SUBJECT, subject), {"subject": subject, "version": every[-1].version})
+        ]
         # As in Confluent's registry, levels and modes of a subject end with it.
-        changes += [Change(Key(CONFIG, subject), None)] if subject in self._levels else []
-        changes += [Change(Key(MODE, subject), None)] if subject in self._modes else []
+        changes += [SchemaChange(RegistryKey(CONFIG, subject), None)] if subject in self._levels else []
+        changes += [SchemaChange(RegistryKey(MODE, subject), None)] if subject in self._modes else []
         return [each.version for each in live], changes
 
     def _check_unused(self, deleted: Sequence[Version]) -> None:
@@ -353,7 +357,7 @@ class Registry:
             raise RegistryError(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
         return self._levels.get(subject) or self._levels.get(None, DEFAULT_LEVEL)
 
-    def set_level(self, subject: str | None, level: object) -> Sequence[Change]:
+    def set_level(self, subject: str | None, level: object) -> Sequence[SchemaChange]:
         """Set a compatibility level.
 
         Raises:
@@ -364,7 +368,7 @@ class Registry:
             raise RegistryError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS).lower()}")
         return [_word(CONFIG, subject, "compatibilityLevel", word)]
 
-    def delete_level(self, subject: str | None) -> tuple[str, Sequence[Change]]:
+    def delete_level(self, subject: str | None) -> tuple[str, Sequence[SchemaChange]]:
         """Remove a compatibility level; the one it was.
 
         Raises:
@@ -372,7 +376,7 @@ class Registry:
         """
         if subject is not None and subject not in self._levels:
             raise no_subject(subject)
-        return self.level(subject, or_default=True), [Change(Key(CONFIG, subject), None)]
+        return self.level(subject, or_default=True), [SchemaChange(RegistryKey(CONFIG, subject), None)]
 
     def mode(self, subject: str | None, *, or_default: bool) -> str:
         """The mode of a subject, or of all of them.
@@ -389,7 +393,7 @@ class Registry:
         everywhere = self._modes.get(None, DEFAULT_MODE)
         return everywhere if everywhere == "READONLY_OVERRIDE" else self._modes.get(subject, everywhere)
 
-    def set_mode(self, subject: str | None, mode: object, *, force: bool) -> Sequence[Change]:
+    def set_mode(self, subject: str | None, mode: object, *, force: bool) -> Sequence[SchemaChange]:
         """Set a mode.
 
         Raises:
@@ -403,7 +407,7 @@ class Registry:
             raise not_permitted("Cannot import since found existing subjects")
         return [_word(MODE, subject, "mode", word)]
 
-    def delete_mode(self, subject: str) -> tuple[str, Sequence[Change]]:
+    def delete_mode(self, subject: str) -> tuple[str, Sequence[SchemaChange]]:
         """Remove the mode of a subject; the one it was.
 
         Raises:
@@ -411,31 +415,31 @@ class Registry:
         """
         if subject not in self._modes:
             raise no_subject(subject)
-        return self._modes[subject], [Change(Key(MODE, subject), None)]
+        return self._modes[subject], [SchemaChange(RegistryKey(MODE, subject), None)]
 
     def _check_writable(self, subject: str) -> None:
         if self.mode_of(subject).startswith("READONLY"):
             raise not_permitted(f"Subject {subject} is in read-only mode")
 
-    def clear(self) -> Sequence[Change]:
+    def clear(self) -> Sequence[SchemaChange]:
         """Remove everything; ids are not used again."""
         return [
             *(_removed(each) for versions in self._subjects.values() for each in versions.values()),
-            *(Change(Key(CONFIG, subject), None) for subject in self._levels),
-            *(Change(Key(MODE, subject), None) for subject in self._modes),
+            *(SchemaChange(RegistryKey(CONFIG, subject), None) for subject in self._levels),
+            *(SchemaChange(RegistryKey(MODE, subject), None) for subject in self._modes),
         ]
 
 
-def _removed(found: Version) -> Change:
-    return Change(Key(SCHEMA, found.subject, found.version), None)
+def _removed(found: Version) -> SchemaChange:
+    return SchemaChange(RegistryKey(SCHEMA, found.subject, found.version), None)
 
 
 def _size(found: Version) -> int:
     return _VERSION_BYTES + len(found.schema.text)
 
 
-def _word(kind: str, subject: str | None, field: str, word: str) -> Change:
-    return Change(Key(kind, subject), {**({} if subject is None else {"subject": subject}), field: word})
+def _word(kind: str, subject: str | None, field: str, word: str) -> SchemaChange:
+    return SchemaChange(RegistryKey(kind, subject), {**({} if subject is None else {"subject": subject}), field: word})
 
 
 def _set_word(

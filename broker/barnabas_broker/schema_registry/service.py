@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas_broker.schema_registry.avro_rules import Parsed, parse, problems
 from barnabas_broker.schema_registry.errors import RegistryError
-from barnabas_broker.schema_registry.records import Change
+from barnabas_broker.schema_registry.records import SchemaChange
 from barnabas_broker.schema_registry.registry import Registry, Version
 from barnabas_broker.schema_registry.schemas import AVRO, Schema
 from barnabas_broker.schema_registry.topic import SchemasTopic
@@ -98,7 +98,7 @@ class RegistryService:
     def _live(self, subject: str) -> list[Version]:
         return self.registry.versions(subject) if subject in self.registry.subjects(prefix=subject) else []
 
-    async def change(self, decide: Callable[[Registry], tuple[T, Sequence[Change]]]) -> T:
+    async def change(self, decide: Callable[[Registry], tuple[T, Sequence[SchemaChange]]]) -> T:
         """Decide on a change, and make it; the result.
 
         Raises:
@@ -109,7 +109,7 @@ class RegistryService:
             await self._write(changes)
             return result
 
-    async def _write(self, changes: Sequence[Change]) -> None:
+    async def _write(self, changes: Sequence[SchemaChange]) -> None:
         if not changes:
             return
         try:

@@ -7,7 +7,7 @@ from typing import Final
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.replication.contents import append_records, read_batches
-from barnabas_broker.schema_registry.records import TOPIC, Change, decode
+from barnabas_broker.schema_registry.records import TOPIC, SchemaChange, decode
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -48,7 +48,7 @@ class SchemasTopic:
             raise BrokerError(f"topic {TOPIC} of the schema registry cannot be created: {why}")
         await self._broker.hosted(TOPIC)
 
-    async def read(self) -> AsyncIterator[Change]:
+    async def read(self) -> AsyncIterator[SchemaChange]:
         """All records, oldest first; those of other kinds are left out.
 
         Raises:
@@ -62,7 +62,7 @@ class SchemasTopic:
         except (KafkaError, DecodeError, DamagedLog, OSError) as error:
             raise BrokerError(f"topic {TOPIC} of the schema registry cannot be read: {error}") from error
 
-    async def append(self, changes: Sequence[Change]) -> None:
+    async def append(self, changes: Sequence[SchemaChange]) -> None:
         """Append records, as one batch.
 
         Raises:
@@ -74,6 +74,6 @@ class SchemasTopic:
         await append_records(replica, records, now_ms)
 
 
-def _changes(records: Sequence[Record]) -> list[Change]:
+def _changes(records: Sequence[Record]) -> list[SchemaChange]:
     found = (decode(record.key, record.value) for record in records)
     return [change for change in found if change is not None]

@@ -49,7 +49,7 @@ class KeysRefused(ValueError):
     """A text is not a set of keys; the message says why, and has no key."""
 
 
-class Key(NamedTuple):
+class TokenKey(NamedTuple):
     """A key by which tokens are checked.
 
     Attributes:
@@ -74,7 +74,7 @@ class KeySet:
         keys: the keys.
     """
 
-    def __init__(self, keys: tuple[Key, ...]) -> None:
+    def __init__(self, keys: tuple[TokenKey, ...]) -> None:
         self._keys = keys
 
     def __len__(self) -> int:
@@ -105,13 +105,13 @@ class KeySet:
             raise KeysRefused("it has no RSA, EC or Ed25519 key for signatures")
         return cls(keys)
 
-    def find(self, algorithm: str, kid: str | None) -> list[Key]:
+    def find(self, algorithm: str, kid: str | None) -> list[TokenKey]:
         """The keys that a token may be signed by."""
         found = [key for key in self._keys if algorithm in key.algorithms and kid in (None, key.kid)]
         return found[:_TRIES]
 
 
-def _key(entry: dict[str, Any]) -> Key | None:
+def _key(entry: dict[str, Any]) -> TokenKey | None:
     """A key of a set; None if it cannot be used."""
     if entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use", "sig") != "sig":
         return None
@@ -127,7 +127,7 @@ def _key(entry: dict[str, Any]) -> Key | None:
         algorithms = tuple(each for each in algorithms if each == wanted)
     if not isinstance(kid, str) or not algorithms:
         return None
-    return Key(kid, algorithms, key)
+    return TokenKey(kid, algorithms, key)
 
 
 def _algorithms(key: object) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ def check(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Token:
     return Token(user_of(claims, rules.names), expires)
 
 
-def _claims(token: str, keys: list[Key], rules: TokenRules) -> dict[str, Any]:
+def _claims(token: str, keys: list[TokenKey], rules: TokenRules) -> dict[str, Any]:
     """The claims of a token, if one of the keys has signed it."""
     for key in keys:
         try:

@@ -13,7 +13,7 @@ from typing import Final
 from barnabas_broker.folded import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
-from barnabas_broker.quotas.connections import ALL, ConnectionQuotas, Refused
+from barnabas_broker.quotas.connections import ALL, ConnectionQuotas, RefusedSocket
 
 log = logger("server")
 
@@ -215,12 +215,12 @@ class Acceptor:
             accepted.setblocking(False)
             host, port = address[0], address[1]
             decision = self._quotas.open(self._name, host, self._now())
-            if isinstance(decision, Refused) and decision.full is not None:
+            if isinstance(decision, RefusedSocket) and decision.full is not None:
                 evicted = self._evictable.evict(decision.full)
                 if evicted is not None:
                     self._refused.evicted(evicted, decision.reason)
                     decision = self._quotas.open(self._name, host, self._now())
-            if isinstance(decision, Refused):
+            if isinstance(decision, RefusedSocket):
                 self._refused.add(host, port, decision.reason)
                 self._close_later(accepted, decision.wait)
                 continue

@@ -23,17 +23,17 @@ from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
-    Change,
-    Limits,
-    Offsets,
+    DeliveryLimits,
+    OffsetRange,
     SharePartition,
+    StateChange,
     Undeliverable,
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.incidents import Incidents, Letters, Place
 from barnabas_broker.shares.ports import Persister
-from barnabas_broker.slicer import Client, Slicer
+from barnabas_broker.slicer import Slicer, SlicerClient
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.transaction_index import AbortedTransaction
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -104,7 +104,7 @@ class Wanted:
     strict: bool
     committed: bool
     gone: Callable[[], bool]
-    client: Client
+    client: SlicerClient
 
 
 class Delivery(NamedTuple):
@@ -129,7 +129,7 @@ class DeadLetters(Protocol):
         """Write them, or report that this is not possible; None if the group wants no dead letters."""
 
 
-class HostedPartition:
+class LedSharePartition:
     """A share partition of which this broker leads the log.
 
     Args:
@@ -179,14 +179,14 @@ class HostedPartition:
         #: Fetches that wait, in their order.
         self._waiting: dict[DelayedFetch, None] = {}
         self._appends: DelayedFetch | None = None
-        self._settling: dict[int, tuple[Change, asyncio.Future[None]]] = {}
+        self._settling: dict[int, tuple[StateChange, asyncio.Future[None]]] = {}
         self._writer: asyncio.Task[None] | None = None
         self._timer: Handle | None = None
         self._timer_at = float("inf")
         #: Bytes of a record, by the last reads.
         self._record_bytes = 1_024.0
 
-    def configure(self, limits: Limits, committed: bool) -> None:
+    def configure(self, limits: DeliveryLimits, committed: bool) -> None:
         """Take over the configuration of the group."""
         self.machine.limits, self._committed = limits, committed
 
@@ -250,7 +250,7 @@ class HostedPartition:
             acquired = self.machine.acquire(
                 wanted.member,
                 offset,
-                [Offsets(header.base_offset, header.last_offset) for header, _ in batches],
+                [OffsetRange(header.base_offset, header.last_offset) for header, _ in batches],
                 self._clock.now(),
                 max_records=wanted.max_records,
                 batch_size=wanted.batch_size,
@@ -277,7 +277,7 @@ class HostedPartition:
 
     async def _read(
         self, offset: int, size: int, wanted: Wanted
-    ) -> tuple[list[tuple[BatchHeader, int]], memoryview, list[Offsets]]:
+    ) -> tuple[list[tuple[BatchHeader, int]], memoryview, list[OffsetRange]]:
         """Record batches with their positions, their bytes, and the batches that no member needs."""
         transactions: Iterable[AbortedTransaction] = ()
         partition_log = self.replica.log
@@ -388,7 +388,7 @@ class HostedPartition:
         if self.closed is None and (change := self.machine.release(member)) is not None:
             await self.settled(change)
 
-    async def settled(self, change: Change) -> None:
+    async def settled(self, change: StateChange) -> None:
         """Return when a change is written.
 
         Raises:
@@ -459,7 +459,7 @@ class HostedPartition:
         finally:
             self._writer = None
 
-    def _settle(self, changes: Iterable[Change], error: KafkaError | None) -> None:
+    def _settle(self, changes: Iterable[StateChange], error: KafkaError | None) -> None:
         for change in changes:
             _, future = self._settling.pop(id(change), (change, None))
             if future is None or future.done():
@@ -520,14 +520,14 @@ class HostedPartition:
 
 async def _unneeded(
     batches: Sequence[tuple[BatchHeader, int]], transactions: Iterable[AbortedTransaction]
-) -> list[Offsets]:
+) -> list[OffsetRange]:
     """The record batches that no member needs: those of aborted transactions, and markers.
 
     Args:
         batches: as they were read.
         transactions: the aborted ones that they overlap, in the order of their first offsets.
     """
-    found: list[Offsets] = []
+    found: list[OffsetRange] = []
     open_ones: set[int] = set()
     left = iter(transactions)
     following = next(left, None)
@@ -541,7 +541,7 @@ async def _unneeded(
                 await asyncio.sleep(0)
         if header.is_control:
             open_ones.discard(header.producer_id)
-            found.append(Offsets(header.base_offset, header.last_offset))
+            found.append(OffsetRange(header.base_offset, header.last_offset))
         elif header.is_transactional and header.producer_id in open_ones:
-            found.append(Offsets(header.base_offset, header.last_offset))
+            found.append(OffsetRange(header.base_offset, header.last_offset))
     return found

@@ -26,11 +26,11 @@ from barnabas_broker.config.keys import (
     SHARE_RECORD_LOCK_DURATION_MS,
 )
 from barnabas_broker.folded import FoldedLines
-from barnabas_broker.groups.share.partition import Acknowledged, Limits, SharePartition, State, Totals
+from barnabas_broker.groups.share.partition import Acknowledged, DeliveryLimits, SharePartition, State, Totals
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
-from barnabas_broker.share_partitions.hosted import Delivery, HostedPartition, Wanted, as_answered
+from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted, as_answered
 from barnabas_broker.share_partitions.incidents import Incidents, Place
 from barnabas_broker.share_partitions.sessions import ShareSession, ShareSessions, Where
 from barnabas_broker.shares.ports import Persister
@@ -94,15 +94,15 @@ class SharePartitions:
         self._slicer = slicer
         self._clock = clock
         self._lines = FoldedLines(clock.now, "group")
-        self._hosted: dict[Place, HostedPartition] = {}
-        self._opening: dict[Place, asyncio.Task[HostedPartition]] = {}
+        self._hosted: dict[Place, LedSharePartition] = {}
+        self._opening: dict[Place, asyncio.Task[LedSharePartition]] = {}
         #: The configuration of each group that has members here, and from what it was made.
         self._configurations: dict[str, tuple[Mapping[str, str], GroupConfig]] = {}
         #: What goes on without a request, so that it is not collected.
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def hosted(self) -> Collection[HostedPartition]:
+    def hosted(self) -> Collection[LedSharePartition]:
         """The share partitions that are open."""
         return self._hosted.values()
 
@@ -137,14 +137,14 @@ class SharePartitions:
         until = self._clock.now() + max_wait
         opened = [self._opened(place) or self.open(place) for place in places.values()]
         waiting = await asyncio.gather(
-            *(each for each in opened if not isinstance(each, HostedPartition)), return_exceptions=True
+            *(each for each in opened if not isinstance(each, LedSharePartition)), return_exceptions=True
         )
         following = iter(waiting)
         found: dict[Where, Found] = {}
-        hosted: dict[Where, HostedPartition] = {}
+        hosted: dict[Where, LedSharePartition] = {}
         for where, each in zip(places, opened, strict=True):
-            one = each if isinstance(each, HostedPartition) else next(following)
-            if isinstance(one, HostedPartition):
+            one = each if isinstance(each, LedSharePartition) else next(following)
+            if isinstance(one, LedSharePartition):
                 hosted[where] = one
             elif isinstance(one, KafkaError):
                 found[where] = as_answered(one)
@@ -168,7 +168,7 @@ class SharePartitions:
         return found
 
     async def _acquire(
-        self, hosted: Mapping[Where, HostedPartition], wanted: Wanted, found: dict[Where, Found]
+        self, hosted: Mapping[Where, LedSharePartition], wanted: Wanted, found: dict[Where, Found]
     ) -> None:
         records, size = wanted.max_records, wanted.max_bytes
         for where, each in hosted.items():
@@ -185,7 +185,7 @@ class SharePartitions:
                 records -= sum(run.last - run.first + 1 for run in delivery.acquired)
                 size -= len(delivery.records)
 
-    async def _wait(self, session: ShareSession, hosted: Iterable[HostedPartition], until: float) -> None:
+    async def _wait(self, session: ShareSession, hosted: Iterable[LedSharePartition], until: float) -> None:
         """Wait until it may be this fetch's turn, or the time is over."""
         waiting = DelayedFetch(1)
         session.waiting.add(waiting)
@@ -267,7 +267,7 @@ class SharePartitions:
 
     # Partitions
 
-    async def open(self, place: Place) -> HostedPartition:
+    async def open(self, place: Place) -> LedSharePartition:
         """A share partition; it reads its state if it is not open.
 
         Raises:
@@ -281,7 +281,7 @@ class SharePartitions:
         if opening is None:
             opening = self._opening[place] = asyncio.get_running_loop().create_task(self._open(place, replica))
 
-            def done(task: asyncio.Task[HostedPartition]) -> None:
+            def done(task: asyncio.Task[LedSharePartition]) -> None:
                 self._opening.pop(place, None)
                 if not task.cancelled():
                     task.exception()  # those that wait for it raise it, if there are any left
@@ -289,7 +289,7 @@ class SharePartitions:
             opening.add_done_callback(done)
         return await asyncio.shield(opening)
 
-    def _opened(self, place: Place) -> HostedPartition | None:
+    def _opened(self, place: Place) -> LedSharePartition | None:
         """A share partition that is open; None if it has to be opened."""
         hosted = self._hosted.get(place)
         if hosted is None:
@@ -305,7 +305,7 @@ class SharePartitions:
         hosted.configure(*self._limits(place.group))
         return hosted
 
-    async def _open(self, place: Place, replica: Replica) -> HostedPartition:
+    async def _open(self, place: Place, replica: Replica) -> LedSharePartition:
         epoch = replica.leader_epoch
         state = await self._persister.read(place.group, UUID(bytes=place.topic_id), place.partition, epoch)
         start = replica.log.log_start_offset
@@ -316,7 +316,7 @@ class SharePartitions:
         limits, committed = self._limits(place.group)
         machine = SharePartition(state, start, limits, self.totals)
         machine.log_starts_at(replica.log.log_start_offset)
-        hosted = HostedPartition(
+        hosted = LedSharePartition(
             place,
             replica,
             machine,
@@ -344,9 +344,9 @@ class SharePartitions:
                 return found.offset
         return replica.high_watermark
 
-    def _limits(self, group: str) -> tuple[Limits, bool]:
+    def _limits(self, group: str) -> tuple[DeliveryLimits, bool]:
         config = self.configuration(group)
-        limits = Limits(
+        limits = DeliveryLimits(
             config.bounded(SHARE_DELIVERY_COUNT_LIMIT),
             config.bounded(SHARE_RECORD_LOCK_DURATION_MS) / 1000,
             config.bounded(SHARE_PARTITION_MAX_RECORD_LOCKS),
@@ -364,7 +364,7 @@ class SharePartitions:
                 elif place.topic in changed and not hosted.leads:
                     self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def _close(self, hosted: HostedPartition, error: KafkaError) -> None:
+    def _close(self, hosted: LedSharePartition, error: KafkaError) -> None:
         hosted.close(error)
         if self._hosted.get(hosted.place) is hosted:
             del self._hosted[hosted.place]

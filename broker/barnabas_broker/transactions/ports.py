@@ -12,7 +12,7 @@ Leader = Callable[[TopicPartition], int | None]
 WriteMarkers = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
 
-class EventsLog(Protocol):
+class TxnEventsLog(Protocol):
     """The partitions of ``__transaction_events``. Its appends are not confirmed."""
 
     def append(self, batch: bytearray) -> None:

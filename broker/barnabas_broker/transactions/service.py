@@ -31,7 +31,7 @@ from barnabas_broker.folded import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names
-from barnabas_broker.transactions.ports import EventsLog, Leader, WriteMarkers
+from barnabas_broker.transactions.ports import Leader, TxnEventsLog, WriteMarkers
 from barnabas_broker.transactions.records import TransactionReplay, transaction_key, transaction_value
 from barnabas_broker.transactions.transaction import (
     NEED_PRODUCER_ID,
@@ -42,11 +42,11 @@ from barnabas_broker.transactions.transaction import (
     Ended,
     Event,
     Metadata,
-    Refused,
-    Reply,
+    RefusedStep,
     SendMarkers,
     Transaction,
     TransactionState,
+    TxnReply,
     fresh_metadata,
 )
 from barnabas_explain.transactions import Cause, EventRecord, encode_event, ended_event, slow_event
@@ -154,7 +154,7 @@ class TransactionCoordinator:
 
     what = "transactions"
     ids = "transactional_ids"
-    busy = Reply(ErrorCode.CONCURRENT_TRANSACTIONS)
+    busy = TxnReply(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class TransactionCoordinator:
         write: WriteMarkers,
         peers: Peers,
         next_producer_id: Callable[[], Awaitable[int]],
-        events: EventsLog,
+        events: TxnEventsLog,
         *,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
@@ -183,7 +183,7 @@ class TransactionCoordinator:
         self._wall_ms = wall_ms
         #: Seconds that an append and a request to another broker may take.
         self._timeout = config[REQUEST_TIMEOUT_MS] / 1000
-        self.runtime: Runtime[TransactionPartition, HostedTransaction, Reply] = Runtime(
+        self.runtime: Runtime[TransactionPartition, HostedTransaction, TxnReply] = Runtime(
             TRANSACTIONS_TOPIC,
             config[TRANSACTION_STATE_LOG_NUM_PARTITIONS],
             self,
@@ -248,7 +248,7 @@ class TransactionCoordinator:
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, client: str, connection: int = 0
-    ) -> Future[Reply]:
+    ) -> Future[TxnReply]:
         """InitProducerId with a transactional id: the answer, when it is in the log.
 
         Args:
@@ -258,7 +258,7 @@ class TransactionCoordinator:
             client: for the log.
             connection: the number of the client's connection.
         """
-        reply: Future[Reply] = self._loop.create_future()
+        reply: Future[TxnReply] = self._loop.create_future()
         # A longer id does not fit into a record's key.
         if not transactional_id or len(transactional_id.encode()) > MAX_STRING:
             return _fail(reply, ErrorCode.INVALID_REQUEST)
@@ -276,7 +276,7 @@ class TransactionCoordinator:
         return reply
 
     def _begin_init(
-        self, transactional_id: str, timeout_ms: int, client: str, decide: Decide, reply: Future[Reply], fresh: int
+        self, transactional_id: str, timeout_ms: int, client: str, decide: Decide, reply: Future[TxnReply], fresh: int
     ) -> None:
         """Ask the machine of a transactional id, which is made with a fresh producer id if there is none."""
         again = partial(self._begin_init, transactional_id, timeout_ms, client, decide, reply)
@@ -302,7 +302,7 @@ class TransactionCoordinator:
         version: int,
         client: str,
         connection: int = 0,
-    ) -> Future[Reply]:
+    ) -> Future[TxnReply]:
         """AddPartitionsToTxn and AddOffsetsToTxn: the answer, when the partitions are in the log.
 
         Args:
@@ -333,7 +333,7 @@ class TransactionCoordinator:
         version: int,
         client: str,
         connection: int = 0,
-    ) -> Future[Reply]:
+    ) -> Future[TxnReply]:
         """EndTxn: the answer, when the decision is in the log.
 
         Args:
@@ -397,15 +397,15 @@ class TransactionCoordinator:
         connection: int,
         version: int,
         decide: Decide,
-    ) -> Future[Reply]:
+    ) -> Future[TxnReply]:
         """Ask the machine of a transactional id that must exist."""
-        reply: Future[Reply] = self._loop.create_future()
+        reply: Future[TxnReply] = self._loop.create_future()
         if not transactional_id:
             return _fail(reply, ErrorCode.INVALID_REQUEST)
 
         def decide_in_time(hosted: HostedTransaction, fresh: int) -> Decision:
             if _is_late(hosted, connection, version):
-                return Decision(response=Reply(ErrorCode.NETWORK_EXCEPTION))
+                return Decision(response=TxnReply(ErrorCode.NETWORK_EXCEPTION))
             decision = decide(hosted, fresh)
             if decision.response is not None and decision.response.error is ErrorCode.NONE:
                 hosted.connection = max(hosted.connection, connection)
@@ -414,7 +414,7 @@ class TransactionCoordinator:
         self._guard(reply, partial(self._begin, transactional_id, client, decide_in_time, reply))
         return reply
 
-    def _begin(self, transactional_id: str, client: str, decide: Decide, reply: Future[Reply], fresh: int) -> None:
+    def _begin(self, transactional_id: str, client: str, decide: Decide, reply: Future[TxnReply], fresh: int) -> None:
         """Ask the machine of a transactional id that must exist."""
         hosted = self.runtime.home(transactional_id).hosted.get(transactional_id)
         if hosted is None:
@@ -425,7 +425,7 @@ class TransactionCoordinator:
         again = partial(self._begin, transactional_id, client, decide, reply)
         self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(_answer, reply))
 
-    def _guard(self, reply: Future[Reply], begin: Callable[[int], None]) -> None:
+    def _guard(self, reply: Future[TxnReply], begin: Callable[[int], None]) -> None:
         """Call `begin`; an error of finding the transactional id is the answer."""
         try:
             begin(NONE)
@@ -433,7 +433,7 @@ class TransactionCoordinator:
             _fail(reply, error.code)
 
     def _step(
-        self, decide: Decide, fresh: int, reply: Future[Reply] | None, again: Callable[[int], None]
+        self, decide: Decide, fresh: int, reply: Future[TxnReply] | None, again: Callable[[int], None]
     ) -> Callable[[HostedTransaction], Decision]:
         """A step of a machine, which begins again if it needs a fresh producer id.
 
@@ -453,7 +453,7 @@ class TransactionCoordinator:
 
         return step
 
-    def _with_producer_id(self, reply: Future[Reply] | None, then: Callable[[int], None]) -> None:
+    def _with_producer_id(self, reply: Future[TxnReply] | None, then: Callable[[int], None]) -> None:
         """Get a producer id, then go on."""
 
         async def get() -> None:
@@ -581,8 +581,8 @@ class TransactionCoordinator:
         """See :class:`~barnabas_broker.coordinators.runtime.Shard`, for this and the methods below."""
         return transaction_key(hosted.name), None if record is None else transaction_value(record)
 
-    def refusal(self, error: ErrorCode) -> Reply:
-        return Reply(error)
+    def refusal(self, error: ErrorCode) -> TxnReply:
+        return TxnReply(error)
 
     def publish(self, hosted: HostedTransaction, event: Event) -> None:
         if isinstance(event, SendMarkers):
@@ -622,7 +622,7 @@ class TransactionCoordinator:
         else:
             self._fold(_ABORTED[effect.cause], facts)
 
-    def _refused(self, hosted: HostedTransaction, effect: Refused) -> None:
+    def _refused(self, hosted: HostedTransaction, effect: RefusedStep) -> None:
         self.metrics.refused[effect.error.name] += 1
         facts: dict[str, Hashable] = {
             "transactional_id": hosted.name,
@@ -747,14 +747,14 @@ _ABORTED: Final = {
 }
 
 
-def _answer(reply: Future[Reply], answer: Reply) -> None:
+def _answer(reply: Future[TxnReply], answer: TxnReply) -> None:
     if not reply.done():
         reply.set_result(answer)
 
 
-def _fail(reply: Future[Reply], error: ErrorCode) -> Future[Reply]:
+def _fail(reply: Future[TxnReply], error: ErrorCode) -> Future[TxnReply]:
     """Answer a request with an error."""
-    _answer(reply, Reply(error))
+    _answer(reply, TxnReply(error))
     return reply
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from barnabas_broker.coordinators.result import Result
+from barnabas_broker.coordinators.result import IllegalTransition, Result
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_explain.transactions import Cause
 from barnabas_protocol.errors import ErrorCode
@@ -94,10 +94,6 @@ _PREPARED: Final = frozenset((_S.PREPARE_COMMIT, _S.PREPARE_ABORT))
 IDLE: Final = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 
 
-class IllegalTransition(Exception):
-    """A transition that :data:`TRANSITIONS` does not allow: a bug of the machine, never caused by a client."""
-
-
 class Metadata(NamedTuple):
     """The stored state of a transactional id.
 
@@ -128,7 +124,7 @@ class Metadata(NamedTuple):
     version: int = 0
 
 
-class Reply(NamedTuple):
+class TxnReply(NamedTuple):
     """The answer to a request.
 
     Attributes:
@@ -170,7 +166,7 @@ class Completed(NamedTuple):
     """All markers of a transaction are written, and so is the record of that."""
 
 
-class Refused(NamedTuple):
+class RefusedStep(NamedTuple):
     """A client asked for a step that the state does not allow, for the log."""
 
     asked: str
@@ -178,14 +174,14 @@ class Refused(NamedTuple):
     error: ErrorCode
 
 
-Event = SendMarkers | Ended | Completed | Refused
+Event = SendMarkers | Ended | Completed | RefusedStep
 #: A decision; its record is the new state, or None for a tombstone.
-Decision = Result[Metadata | None, Reply, Event]
+Decision = Result[Metadata | None, TxnReply, Event]
 
 _NOTHING: Final[Decision] = Decision()
 _WAIT: Final[Decision] = Decision(waits=True)
 #: Nothing is decided: ask again with a fresh producer id.
-NEED_PRODUCER_ID: Final[Decision] = Decision(response=Reply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+NEED_PRODUCER_ID: Final[Decision] = Decision(response=TxnReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def exhausted(epoch: int) -> bool:
@@ -277,7 +273,7 @@ class Transaction:
         else:
             last = NONE if expected is None else old.producer_epoch
             new = new._replace(producer_epoch=old.producer_epoch + 1, last_epoch=last)
-        return self._change(new, Reply(ErrorCode.NONE, new.producer_id, new.producer_epoch))
+        return self._change(new, TxnReply(ErrorCode.NONE, new.producer_id, new.producer_epoch))
 
     def _may_recover(self, producer_id: int, epoch: int) -> bool:
         old = self.metadata
@@ -308,7 +304,7 @@ class Transaction:
             updated_ms=now,
             version=version,
         )
-        return self._change(new, Reply(ErrorCode.NONE))
+        return self._change(new, TxnReply(ErrorCode.NONE))
 
     def verify(
         self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]
@@ -350,7 +346,7 @@ class Transaction:
         if self.ending:
             return _WAIT
         if self.state is _S.ONGOING:
-            return self._decide(committed, Cause.CLIENT, 0, NONE, now, Reply(ErrorCode.NONE))
+            return self._decide(committed, Cause.CLIENT, 0, NONE, now, TxnReply(ErrorCode.NONE))
         if self.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
             return _answer(ErrorCode.NONE)  # The request is repeated: its first answer was lost.
         return self._refuse(committed)
@@ -370,7 +366,7 @@ class Transaction:
             return _answer(ErrorCode.PRODUCER_FENCED)
         if repeated:
             if old.state is (_S.COMPLETE_COMMIT if committed else _S.COMPLETE_ABORT):
-                return Decision(response=Reply(ErrorCode.NONE, old.producer_id, old.producer_epoch))
+                return Decision(response=TxnReply(ErrorCode.NONE, old.producer_id, old.producer_epoch))
             return self._refuse(committed)
         if committed and old.state is not _S.ONGOING:
             return self._refuse(committed)
@@ -382,12 +378,12 @@ class Transaction:
     def _refuse(self, committed: bool) -> Decision:
         asked = "commit" if committed else "abort"
         error = ErrorCode.INVALID_TXN_STATE
-        return Decision(response=Reply(error), events=(Refused(asked, self.state, error),))
+        return Decision(response=TxnReply(error), events=(RefusedStep(asked, self.state, error),))
 
     # Decisions
 
     def _decide(
-        self, committed: bool, cause: Cause, version: int, rotate_to: int, now: int, response: Reply | None = None
+        self, committed: bool, cause: Cause, version: int, rotate_to: int, now: int, response: TxnReply | None = None
     ) -> Decision:
         """Write the decision. In version 2 that takes the next epoch, which is the answer if there is no other one."""
         old = self.metadata
@@ -404,7 +400,7 @@ class Transaction:
             new = new._replace(producer_epoch=min(old.producer_epoch + 1, MAX_EPOCH), last_epoch=old.producer_epoch)
         if response is None:
             after = _completed(new, now)
-            response = Reply(ErrorCode.NONE, after.producer_id, after.producer_epoch)
+            response = TxnReply(ErrorCode.NONE, after.producer_id, after.producer_epoch)
         ended = (Ended(committed, cause, old),) if old.state is _S.ONGOING else ()
         return self._change(new, response, (*ended, _markers_of(new)))
 
@@ -414,7 +410,7 @@ class Transaction:
         if exhausted(epoch) and fresh == NONE:
             return NEED_PRODUCER_ID
         rotate_to = fresh if exhausted(epoch) else NONE
-        response = Reply(ErrorCode.CONCURRENT_TRANSACTIONS)
+        response = TxnReply(ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._decide(False, cause, SERVER_VERSION, rotate_to, now, response)
 
     def overdue(self, open_ms: int) -> bool:
@@ -458,7 +454,7 @@ class Transaction:
             return _NOTHING
         return self._change(_completed(own, now), None, (Completed(),))
 
-    def _change(self, new: Metadata, response: Reply | None, events: Sequence[Event] = ()) -> Decision:
+    def _change(self, new: Metadata, response: TxnReply | None, events: Sequence[Event] = ()) -> Decision:
         """Decide on a new state.
 
         Raises:
@@ -470,7 +466,7 @@ class Transaction:
 
 
 def _answer(error: ErrorCode) -> Decision:
-    return Decision(response=Reply(error))
+    return Decision(response=TxnReply(error))
 
 
 def _markers_of(decided: Metadata) -> SendMarkers:

@@ -21,7 +21,7 @@ from barnabas.console.records import RecordReader
 from barnabas.console.resets import Resets
 from barnabas.console.survey import Survey
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login, open_to_all, read_token
+from barnabas_broker.http.login import HttpLogin, open_to_all, read_token
 from barnabas_client.cli import clients
 from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE, CommandError
@@ -65,7 +65,7 @@ async def console(arguments: Namespace, output: Output) -> int:
 
 @asynccontextmanager
 async def serving(
-    arguments: Namespace, listener: socket.socket, token: str | None, hosts: AllowedHosts, login: Login
+    arguments: Namespace, listener: socket.socket, token: str | None, hosts: AllowedHosts, login: HttpLogin
 ) -> AsyncIterator[None]:
     """Serve the page on a bound socket.
 
@@ -116,14 +116,14 @@ async def serving(
                 await records.close()
 
 
-def _login(arguments: Namespace) -> tuple[Login, bool]:
+def _login(arguments: Namespace) -> tuple[HttpLogin, bool]:
     """The login that requests need, and whether everyone on the network can read the page.
 
     Raises:
         CommandError: the token cannot be read, or the address is open and there is none.
     """
     try:
-        login = Login(None if arguments.token_file is None else read_token(arguments.token_file))
+        login = HttpLogin(None if arguments.token_file is None else read_token(arguments.token_file))
         remedies = "give --token-file FILE, or --insecure"
         return login, open_to_all(arguments.host, login, insecure=arguments.insecure, remedies=remedies)
     except ValueError as error:

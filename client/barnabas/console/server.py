@@ -19,7 +19,7 @@ from barnabas.console.resets import Resets
 from barnabas.console.survey import Survey
 from barnabas_broker.http import assets
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login
+from barnabas_broker.http.login import HttpLogin
 from barnabas_broker.http.responses import (
     JSON,
     HttpRoute,
@@ -87,7 +87,7 @@ class Console:
         token: str,
         wall_ms: Callable[[], int],
         hosts: AllowedHosts,
-        login: Login,
+        login: HttpLogin,
         listener: socket.socket,
     ) -> None:
         self._cluster, self._histories, self._resets = cluster, histories, resets

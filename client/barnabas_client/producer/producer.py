@@ -56,7 +56,7 @@ from barnabas_client.producer.accumulator import Accumulator, Content, Partition
 from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, record_size
 from barnabas_client.producer.metrics import ProducerMeters
 from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
-from barnabas_client.producer.reading import Chunk, RecordReader
+from barnabas_client.producer.reading import ReadBatch, RecordReader
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.producer.sender import Sender
 from barnabas_client.producer.transaction_manager import TransactionManager
@@ -906,8 +906,8 @@ class Producer(AsyncOnly, Generic[K, V]):
         return known.sticky.next(known.available or known.partitions, size)
 
     def _choose_many(
-        self, topic: str, known: _KnownTopic, chunk: Chunk, reader: RecordReader
-    ) -> tuple[Chunk, list[int] | None]:
+        self, topic: str, known: _KnownTopic, chunk: ReadBatch, reader: RecordReader
+    ) -> tuple[ReadBatch, list[int] | None]:
         """Choose the partitions of records; None if they have no key and may go anywhere. The chunk that is returned
         ends before a record for which the program's partitioner chooses none that exists."""
         keys, partitioner = chunk.keys, self._config.partitioner
@@ -928,7 +928,7 @@ class Producer(AsyncOnly, Generic[K, V]):
             chosen.append(number)
         return chunk, chosen
 
-    def _fitting(self, chunk: Chunk, at: int) -> int:
+    def _fitting(self, chunk: ReadBatch, at: int) -> int:
         """The number of records from `at` on for which `buffer_memory` has room; if it is empty, one record has."""
         memory = self._accumulator.memory
         count = chunk.columns.within(at, chunk.size, self._config.buffer_memory - memory, OVERHEAD)

@@ -21,7 +21,7 @@ _FIRST: Final = 64
 _GROWTH: Final = 8
 
 
-class Chunk(NamedTuple):
+class ReadBatch(NamedTuple):
     """Some records that were read.
 
     Attributes:
@@ -77,7 +77,7 @@ class RecordReader:
         self._failure: Exception | None = None
         self.count = 0
 
-    def read(self, now_ms: int) -> Chunk | None:
+    def read(self, now_ms: int) -> ReadBatch | None:
         """Read some more records; None if there are no more.
 
         Args:
@@ -89,7 +89,7 @@ class RecordReader:
         taken = self._take()
         return None if taken is None else self._columns(taken, now_ms)
 
-    async def read_converted(self, now_ms: int, topic: str, conversion: Conversion) -> Chunk | None:
+    async def read_converted(self, now_ms: int, topic: str, conversion: Conversion) -> ReadBatch | None:
         """As :meth:`read`, with serializers that are awaited or take a context.
 
         Raises:
@@ -129,7 +129,7 @@ class RecordReader:
             return None
         return taken | {"values": values}
 
-    def _columns(self, taken: dict[str, list[Any]], now_ms: int) -> Chunk:
+    def _columns(self, taken: dict[str, list[Any]], now_ms: int) -> ReadBatch:
         """Check and serialize records."""
         values = self._bytes("value", taken["values"], self._config.value_serializer)
         keys, headers, times = (taken.get(name) for name in ("keys", "headers", "timestamps_ms"))
@@ -163,9 +163,9 @@ class RecordReader:
         mean = max(1, columns.ends[-1] // end)
         self._next = max(1, min(_RECORDS, self._next * _GROWTH, _BYTES // mean))
         self.count += self._end
-        return Chunk(columns, self._end, keys)
+        return ReadBatch(columns, self._end, keys)
 
-    def cut(self, chunk: Chunk, at: int, error: Exception) -> Chunk:
+    def cut(self, chunk: ReadBatch, at: int, error: Exception) -> ReadBatch:
         """Return the records of the last chunk before the one at `at`, which cannot be sent because of `error`.
 
         Raises:

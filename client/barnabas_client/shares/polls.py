@@ -26,7 +26,7 @@ from barnabas_client.network.network import Network
 from barnabas_client.serialization import Conversion
 from barnabas_client.shares.leader import Leader
 from barnabas_client.shares.membership import ShareMembership
-from barnabas_client.shares.records import Part, Row, ShareRecord, acquired_rows, are_valid
+from barnabas_client.shares.records import AcquiredRow, Part, ShareRecord, acquired_rows, are_valid
 from barnabas_client.shares.session import Acknowledgement, LeaderSession, Limits, Run
 from barnabas_client.structs import K, TopicPartition, V
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -60,7 +60,7 @@ class _Delivery:
         self.parts = parts
         self.lock = lock
         self.until = asyncio.get_running_loop().time() + lock
-        self.rows: deque[Row] = deque()
+        self.rows: deque[AcquiredRow] = deque()
         self._polls = polls
         self._leader = leader
         self._where = where
@@ -233,7 +233,7 @@ class SharePolls(Generic[K, V]):
         delivery.rows.extend(part.rows)
         self._error = self._error or part.error
 
-    async def _take_row(self, delivery: _Delivery, row: Row, taken: list[ShareRecord[K, V]]) -> None:
+    async def _take_row(self, delivery: _Delivery, row: AcquiredRow, taken: list[ShareRecord[K, V]]) -> None:
         """Deserialize a record. If a deserializer raises, the record is released, and the next poll raises."""
         given, offset = row.record, row.record.offset
         try:

@@ -193,7 +193,7 @@ class ShareRecord(AcquiredRecord[K, V]):
 ShareHandler = Callable[[ShareRecord[K, V]], object]
 
 
-class Row(NamedTuple):
+class AcquiredRow(NamedTuple):
     """A record that is acquired, before its key and value are deserialized."""
 
     record: ConsumerRecord[Any, Any]
@@ -203,7 +203,7 @@ class Row(NamedTuple):
 class Part(NamedTuple):
     """Rows of a response, the offsets without records among them, and the error that ended the decoding."""
 
-    rows: list[Row]
+    rows: list[AcquiredRow]
     runs: list[Run]
     error: KafkaError | None = None
 
@@ -236,7 +236,7 @@ def acquired_rows(
     at = 0 if run is None else run.first_offset  # no record of the run was seen from here on
     for chunk in cut(tp, records, 0):
         for unpacked in unpack(tp, chunk, 0, check_crcs=check_crcs):
-            rows: list[Row] = []
+            rows: list[AcquiredRow] = []
             gaps: list[Run] = []
             for record in unpacked.records:
                 while run is not None and record.offset > run.last_offset:
@@ -248,7 +248,7 @@ def acquired_rows(
                     continue
                 if at < record.offset:
                     gaps.append(Run(at, record.offset - 1, Acknowledgement.GAP))
-                rows.append(Row(record, run.delivery_count))
+                rows.append(AcquiredRow(record, run.delivery_count))
                 at = record.offset + 1
             yield Part(rows, gaps)
             if unpacked.error is not None:

@@ -32,7 +32,7 @@ _RENEW: Final = 1 / 3
 _DRAIN_TIMEOUT_MS: Final = 30_000
 
 
-class RunConsumer(Protocol):
+class RunShareConsumer(Protocol):
     """The part of a share consumer that a run uses."""
 
     async def acquire(self, most: int) -> list[ShareRecord[Any, Any]]:
@@ -86,7 +86,7 @@ class ShareRunner:
 
     def __init__(
         self,
-        consumer: RunConsumer,
+        consumer: RunShareConsumer,
         client: ClientConfig,
         settings: ShareConsumerConfig,
         handler: ShareHandler[Any, Any],

@@ -83,7 +83,7 @@ class Cluster:
         return self.info
 
     @property
-    def recovery(self) -> controller.Recovery | None:
+    def recovery(self) -> controller.LeaderRecovery | None:
         return next((found[3] for found in controller.recovering(self.image)), None)
 
 
@@ -107,7 +107,7 @@ def test_an_eligible_replica_leads_when_the_isr_has_lost_its_directory() -> None
     assert cluster.info.last_known == (LastKnown(1, "a"),)
     cluster.back(2, intact=True)
     assert cluster.info.leader == -1, "it left when two others were in sync, which may have gone on"
-    assert cluster.recovery == controller.Recovery((1, 3), False, False)
+    assert cluster.recovery == controller.LeaderRecovery((1, 3), False, False)
     cluster.back(3, intact=True)
     assert (cluster.info.leader, cluster.info.isr) == (3, (3,))
 
@@ -123,7 +123,9 @@ def test_a_replica_with_another_directory_never_leads_while_others_have_the_reco
     cluster.reports(2, 5, 90)
     cluster.reports(3, 5, 100)
     assert cluster.info.leader == -1
-    assert cluster.recovery == controller.Recovery((1,), True, True), "the other directory of 1 may return for a moment"
+    assert cluster.recovery == controller.LeaderRecovery((1,), True, True), (
+        "the other directory of 1 may return for a moment"
+    )
     cluster.image = cluster.image.apply_all(controller.recover(cluster.image, [WHERE]))
     assert (cluster.info.leader, cluster.info.isr, cluster.info.last_known) == (3, (3,), ())
 
@@ -171,7 +173,7 @@ def test_a_replica_that_has_everything_and_was_stopped_is_awaited_without_end() 
     assert (cluster.info.leader, cluster.info.isr, cluster.info.elr) == (-1, (3,), (2,))
     cluster.back(2)
     cluster.reports(2, 5, 10)
-    assert cluster.recovery == controller.Recovery((3,), False, False)
+    assert cluster.recovery == controller.LeaderRecovery((3,), False, False)
     assert controller.recover(cluster.image, [WHERE]) == []
 
 
@@ -183,7 +185,7 @@ def test_replicas_that_do_not_return_are_awaited_for_some_time() -> None:
     cluster.back(2)
     cluster.reports(1, 5, 10)
     cluster.reports(2, 5, 20)
-    assert cluster.recovery == controller.Recovery((3,), True, False)
+    assert cluster.recovery == controller.LeaderRecovery((3,), True, False)
     cluster.image = cluster.image.apply_all(controller.recover(cluster.image, [WHERE]))
     assert cluster.info.leader == 2
 
@@ -195,7 +197,7 @@ def test_a_replica_that_has_returned_and_has_not_reported_yet_is_not_one_that_wa
     cluster.back(2)
     cluster.reports(2, 5, 10)
     cluster.back(3)
-    assert cluster.recovery == controller.Recovery((1, 3), True, False)
+    assert cluster.recovery == controller.LeaderRecovery((1, 3), True, False)
 
 
 def test_a_report_ends_with_the_registration_that_it_was_made_in() -> None:
@@ -242,7 +244,7 @@ def test_the_only_replica_with_another_directory_leads_when_the_first_one_return
     cluster.lost(1)
     cluster.back(1, directory="not mounted")
     assert (cluster.info.leader, cluster.info.last_known) == (-1, (LastKnown(1, "a"),))
-    assert cluster.recovery == controller.Recovery((1,), False, True)
+    assert cluster.recovery == controller.LeaderRecovery((1,), False, True)
     cluster.lost(1)
     cluster.back(1)
     assert (cluster.info.leader, cluster.info.isr, cluster.info.last_known) == (1, (1,), ())
@@ -332,7 +334,7 @@ def test_the_last_replica_in_sync_has_lost_records_and_the_best_of_all_leads() -
     assert not cluster.info.elr
     cluster.back(1, intact=True, damaged=True)
     assert [each.node_id for each in cluster.info.last_known] == [1, 2, 3]
-    assert cluster.recovery == controller.Recovery((1, 2, 3), True, False)
+    assert cluster.recovery == controller.LeaderRecovery((1, 2, 3), True, False)
     cluster.reports(1, 4, 10, damaged=True)
     cluster.back(2, intact=True)
     cluster.back(3, intact=True)

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
-from barnabas_broker.http.login import SHORTEST, Login, is_loopback, open_to_all, read_token
+from barnabas_broker.http.login import SHORTEST, HttpLogin, is_loopback, open_to_all, read_token
 from tests.certificates import Authority
 from tests.wire import PATIENCE
 
@@ -90,7 +90,7 @@ async def ask(
 
 
 def test_tokens_are_compared_as_a_whole() -> None:
-    login = Login(TOKEN)
+    login = HttpLogin(TOKEN)
     assert login.required
     for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "\udcff", TOKEN.replace("0", "O")):
         assert not login.knows(wrong)
@@ -103,15 +103,15 @@ def test_tokens_are_compared_as_a_whole() -> None:
     assert not login.lets_in([], {}, certificate=True)
     assert login.lets_in([], {login.cookie: login.session}, certificate=False)
     assert TOKEN not in f"{login!r} {login.cookie} {login.session}"
-    assert Login("another token of it").cookie != login.cookie
+    assert HttpLogin("another token of it").cookie != login.cookie
 
 
 def test_without_a_token_none_is_right() -> None:
-    login = Login(None, certificates=True)
+    login = HttpLogin(None, certificates=True)
     assert not login.knows("")
     assert not login.lets_in(["Bearer "], {login.cookie: login.session}, certificate=False)
     assert login.lets_in([], {}, certificate=True)
-    assert Login().lets_in([], {}, certificate=False)
+    assert HttpLogin().lets_in([], {}, certificate=False)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,17 @@ def test_token_files_that_cannot_be_used(tmp_path: Path, content: bytes | None, 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_no_login(host: str) -> None:
     assert is_loopback(host)
-    assert not open_to_all(host, Login(), insecure=False, remedies="")
+    assert not open_to_all(host, HttpLogin(), insecure=False, remedies="")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "", "kafka.example.com"])
 def test_other_addresses_need_one(host: str) -> None:
     with pytest.raises(ValueError, match=r"open to other machines.*give a token"):
-        open_to_all(host, Login(), insecure=False, remedies="give a token")
-    assert open_to_all(host, Login(), insecure=True, remedies="")
-    assert not open_to_all(host, Login(TOKEN), insecure=False, remedies="")
+        open_to_all(host, HttpLogin(), insecure=False, remedies="give a token")
+    assert open_to_all(host, HttpLogin(), insecure=True, remedies="")
+    assert not open_to_all(host, HttpLogin(TOKEN), insecure=False, remedies="")
     with pytest.raises(ValueError, match="one of them"):
-        open_to_all(host, Login(TOKEN), insecure=True, remedies="")
+        open_to_all(host, HttpLogin(TOKEN), insecure=True, remedies="")
 
 
 async def test_a_broker_does_not_open_http_to_others_without_a_login(

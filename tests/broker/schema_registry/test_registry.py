@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.schema_registry import registry as module
 from barnabas_broker.schema_registry.errors import RegistryError
-from barnabas_broker.schema_registry.records import Change, decode
+from barnabas_broker.schema_registry.records import SchemaChange, decode
 from barnabas_broker.schema_registry.registry import Registry
 from barnabas_broker.schema_registry.schemas import Schema
 
@@ -31,7 +31,7 @@ class Driver:
         self.registry = Registry()
         self.log: list[tuple[bytes, bytes | None]] = []
 
-    def do(self, changes: Sequence[Change]) -> None:
+    def do(self, changes: Sequence[SchemaChange]) -> None:
         for change in changes:
             self.log.append(change.encode())
             again = decode(*self.log[-1])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.schema_registry.errors import RegistryError
-from barnabas_broker.schema_registry.records import CONFIG, SCHEMA, Change, Key, decode
+from barnabas_broker.schema_registry.records import CONFIG, SCHEMA, RegistryKey, SchemaChange, decode
 from barnabas_broker.schema_registry.registry import Registry
 from barnabas_broker.schema_registry.schemas import Schema
 
@@ -44,11 +44,11 @@ def test_what_is_not_a_schema(fields: dict[str, Any]) -> None:
 
 def test_the_bytes_of_confluents_records() -> None:
     """As Confluent's registry 7 has written them: a topic is compacted by the bytes of the keys."""
-    schema = Change(Key(SCHEMA, "orders-value", 1), {"subject": "orders-value", "version": 1, "id": 1})
+    schema = SchemaChange(RegistryKey(SCHEMA, "orders-value", 1), {"subject": "orders-value", "version": 1, "id": 1})
     assert schema.encode()[0] == b'{"keytype":"SCHEMA","subject":"orders-value","version":1,"magic":1}'
-    assert Change(Key(CONFIG, None), None).encode() == (b'{"keytype":"CONFIG","magic":0}', None)
-    assert Key("MODE", "a").encode() == b'{"keytype":"MODE","subject":"a","magic":0}'
-    assert Key("DELETE_SUBJECT", "a").encode() == b'{"keytype":"DELETE_SUBJECT","subject":"a","magic":0}'
+    assert SchemaChange(RegistryKey(CONFIG, None), None).encode() == (b'{"keytype":"CONFIG","magic":0}', None)
+    assert RegistryKey("MODE", "a").encode() == b'{"keytype":"MODE","subject":"a","magic":0}'
+    assert RegistryKey("DELETE_SUBJECT", "a").encode() == b'{"keytype":"DELETE_SUBJECT","subject":"a","magic":0}'
 
 
 def test_what_another_registry_has_written_is_read() -> None:
@@ -97,7 +97,7 @@ def test_records_that_cannot_be_read_are_ignored(key: bytes | None, value: bytes
 @pytest.mark.parametrize("value", [{}, {"id": 1}, {"id": "1", "schema": '"int"'}, {"id": 1, "schema": "{"}])
 def test_records_without_a_schema_change_nothing(value: dict[str, object]) -> None:
     registry = Registry()
-    change = decode(Key(SCHEMA, "a", 1).encode(), json.dumps(value).encode())
+    change = decode(RegistryKey(SCHEMA, "a", 1).encode(), json.dumps(value).encode())
     if change is not None:
         registry.apply(change)
     assert registry.subjects() == []

@@ -14,7 +14,7 @@ import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.config.keys import QUEUED_MAX_RESPONSE_BYTES
-from barnabas_broker.quotas.connections import Admitted, ConnectionLimits, ConnectionQuotas, Refused
+from barnabas_broker.quotas.connections import Admitted, ConnectionLimits, ConnectionQuotas, RefusedSocket
 from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server import limits
 from barnabas_broker.server.budget import Budget
@@ -662,5 +662,5 @@ async def test_connections_leave_descriptors_for_files(monkeypatch: pytest.Monke
     config = Config(BROKER_KEYS, {})
     quotas = ConnectionQuotas(limits.Limits(config, ["PLAINTEXT"]).of(config), Window())
     first, second, third = (quotas.open("PLAINTEXT", "127.0.0.1", 0.0) for _ in range(3))
-    assert [type(first), type(second), type(third)] == [Admitted, Admitted, Refused]
+    assert [type(first), type(second), type(third)] == [Admitted, Admitted, RefusedSocket]
     assert quotas.total == 2

@@ -17,7 +17,7 @@ from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producers import ProducerState
 from barnabas_broker.transactions.records import TransactionReplay
 from barnabas_broker.transactions.service import TransactionCoordinator
-from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Metadata, Reply
+from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Metadata, TxnReply
 from barnabas_protocol.codec import encode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -358,7 +358,7 @@ class World:
 
     # Clients
 
-    async def request(self, ask: Callable[[TransactionCoordinator], Awaitable[Reply]]) -> Reply | None:
+    async def request(self, ask: Callable[[TransactionCoordinator], Awaitable[TxnReply]]) -> TxnReply | None:
         """Ask the coordinator; None if no answer comes."""
         node = self.chance.choice(NODES) if self.happens(0.05) or self.coordinator < 0 else self.coordinator
         await asyncio.sleep(self.short())
@@ -373,7 +373,7 @@ class World:
         await asyncio.sleep(self.short())
         return None if self.happens(0.06) or self.lives[node] != life else reply
 
-    async def insist(self, ask: Callable[[TransactionCoordinator], Awaitable[Reply]]) -> tuple[Reply, bool]:
+    async def insist(self, ask: Callable[[TransactionCoordinator], Awaitable[TxnReply]]) -> tuple[TxnReply, bool]:
         """Ask until there is an answer that is final; also whether every earlier request was refused."""
         refused = True
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
-from barnabas_broker.transactions.transaction import Reply
+from barnabas_broker.transactions.transaction import TxnReply
 from barnabas_explain.transactions import EventRecord, decode_event
 from barnabas_protocol.codec import decode, decode_correlation_id, encode, encode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -158,14 +158,16 @@ class Coordinator:
         self.transactions = self.create()
         await self.load(1)
 
-    async def init(self, name: str = "id", expected: tuple[int, int] | None = None, timeout_ms: int = 60_000) -> Reply:
+    async def init(
+        self, name: str = "id", expected: tuple[int, int] | None = None, timeout_ms: int = 60_000
+    ) -> TxnReply:
         return await self.transactions.init_producer_id(name, timeout_ms, expected, "client")
 
-    async def add(self, who: Reply, partitions: Sequence[TopicPartition] = (T0,), name: str = "id") -> ErrorCode:
+    async def add(self, who: TxnReply, partitions: Sequence[TopicPartition] = (T0,), name: str = "id") -> ErrorCode:
         pair = who.producer_id, who.producer_epoch
         return (await self.transactions.add_partitions(name, *pair, partitions, 0, "client")).error
 
-    async def end(self, who: Reply, committed: bool = True, version: int = 0, name: str = "id") -> Reply:
+    async def end(self, who: TxnReply, committed: bool = True, version: int = 0, name: str = "id") -> TxnReply:
         pair = who.producer_id, who.producer_epoch
         return await self.transactions.end(name, *pair, committed, version, "client")
 

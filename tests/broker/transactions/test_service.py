@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.transactions.service import HostedTransaction
-from barnabas_broker.transactions.transaction import Decision, Reply, Transaction
+from barnabas_broker.transactions.transaction import Decision, Transaction, TxnReply
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -65,7 +65,7 @@ async def test_requests_that_cannot_be_right(coordinator: Coordinator) -> None:
     assert (await coordinator.init("x" * 40_000)).error is E.INVALID_REQUEST
     for timeout in (0, -1, 900_001):
         assert (await coordinator.init(timeout_ms=timeout)).error is E.INVALID_TRANSACTION_TIMEOUT
-    nobody = Reply(E.NONE, 1, 1)
+    nobody = TxnReply(E.NONE, 1, 1)
     assert await coordinator.add(nobody, name="") is E.INVALID_REQUEST
     assert await coordinator.add(nobody) is E.INVALID_PRODUCER_ID_MAPPING
     assert (await coordinator.end(nobody, name="")).error is E.INVALID_REQUEST
@@ -364,7 +364,7 @@ async def test_adding_waits_for_the_markers_of_the_last_transaction(coordinator:
     coordinator.brokers.release.set()
 
 
-async def ended(coordinator: Coordinator) -> Reply:
+async def ended(coordinator: Coordinator) -> TxnReply:
     """A producer whose transaction is committed, but has no markers yet."""
     who = await coordinator.init()
     await coordinator.add(who)

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas_broker.coordinators.result import IllegalTransition
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.records import (
     read_transaction_value,
@@ -22,13 +23,12 @@ from barnabas_broker.transactions.transaction import (
     Decision,
     Ended,
     Event,
-    IllegalTransition,
     Metadata,
-    Refused,
-    Reply,
+    RefusedStep,
     SendMarkers,
     Transaction,
     TransactionState,
+    TxnReply,
     fresh_metadata,
 )
 from barnabas_explain.transactions import Cause
@@ -69,7 +69,7 @@ def appended(machine: Transaction, decision: Decision) -> Decision:
     return decision
 
 
-def reply(decision: Decision) -> Reply:
+def reply(decision: Decision) -> TxnReply:
     assert decision.response is not None
     return decision.response
 
@@ -159,7 +159,7 @@ def test_each_state_answers_each_request(
     if isinstance(wanted, ErrorCode):
         assert code(decision) is wanted
         assert (machine.state, machine.ending) == (state, False)
-        refused = any(isinstance(event, Refused) for event in decision.events)
+        refused = any(isinstance(event, RefusedStep) for event in decision.events)
         assert refused is (wanted is E.INVALID_TXN_STATE), "what the state does not allow is logged"
     else:
         assert code(decision) is None, "the answer waits for the log"
@@ -182,9 +182,9 @@ def test_while_markers_are_written_clients_must_wait(request_: str, state: Trans
 def test_a_first_producer_gets_epoch_0_and_the_next_one_epoch_1() -> None:
     machine = Transaction("id", fresh_metadata(7, 1000, 1))
     first = reply(appended(machine, machine.init_producer_id(1000, None, NONE, 2)))
-    assert first == Reply(E.NONE, 7, 0)
+    assert first == TxnReply(E.NONE, 7, 0)
     second = reply(appended(machine, machine.init_producer_id(2000, None, NONE, 3)))
-    assert second == Reply(E.NONE, 7, 1)
+    assert second == TxnReply(E.NONE, 7, 1)
     assert machine.timeout_ms == 2000
 
 
@@ -224,7 +224,7 @@ def test_the_timeout_aborts_and_fences() -> None:
 def test_in_version_2_each_transaction_has_its_own_epoch() -> None:
     machine = at(S.ONGOING)
     answer = reply(after := appended(machine, machine.end(PID, EPOCH, True, 2, NONE, 200)))
-    assert answer == Reply(E.NONE, PID, EPOCH + 1)
+    assert answer == TxnReply(E.NONE, PID, EPOCH + 1)
     assert after.events[-1] == SendMarkers(PID, EPOCH + 1, True, frozenset([T0]), 2)
     # The next transaction, with the next epoch, waits for the markers.
     assert code(machine.add_partitions(PID, EPOCH + 1, [T1], 2, 210)) is E.CONCURRENT_TRANSACTIONS
@@ -239,13 +239,13 @@ def test_in_version_2_each_transaction_has_its_own_epoch() -> None:
 def test_a_repeated_end_gets_the_same_epoch() -> None:
     machine = at(S.ONGOING)
     finished(machine, machine.end(PID, EPOCH, True, 2, NONE, 200))
-    assert reply(machine.end(PID, EPOCH, True, 2, NONE, 300)) == Reply(E.NONE, PID, EPOCH + 1)
+    assert reply(machine.end(PID, EPOCH, True, 2, NONE, 300)) == TxnReply(E.NONE, PID, EPOCH + 1)
 
 
 def test_an_abort_without_partitions_gives_the_next_epoch_in_version_2() -> None:
     machine = at(S.EMPTY)
     after = appended(machine, machine.end(PID, EPOCH, False, 2, NONE, 200))
-    assert reply(after) == Reply(E.NONE, PID, EPOCH + 1)
+    assert reply(after) == TxnReply(E.NONE, PID, EPOCH + 1)
     assert after.events == (SendMarkers(PID, EPOCH + 1, False, frozenset(), 2),), "nothing has ended"
     assert appended(machine, machine.markers_written((), 300)).events == (Completed(),)
     assert (machine.state, machine.metadata.start_ms) == (S.COMPLETE_ABORT, 200)
@@ -256,12 +256,12 @@ def test_init_takes_a_new_producer_id_when_the_epochs_are_exhausted(expected: tu
     machine = at(S.EMPTY, producer_epoch=MAX_EPOCH - 1)
     assert machine.init_producer_id(1000, expected, NONE, 2) is NEED_PRODUCER_ID
     answer = reply(appended(machine, machine.init_producer_id(1000, expected, 2000, 2)))
-    assert answer == Reply(E.NONE, 2000, 0)
+    assert answer == TxnReply(E.NONE, 2000, 0)
     again = machine.init_producer_id(1000, (PID, MAX_EPOCH - 1), 3000, 2)
     if expected is None:
         assert code(again) is E.PRODUCER_FENCED
     else:
-        assert reply(appended(machine, again)) == Reply(E.NONE, 2000, 0), "a repeated request"
+        assert reply(appended(machine, again)) == TxnReply(E.NONE, 2000, 0), "a repeated request"
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.EMPTY])
@@ -271,13 +271,13 @@ def test_the_end_of_a_transaction_takes_a_new_producer_id_when_the_epochs_are_ex
     machine = at(state, producer_epoch=MAX_EPOCH - 1)
     assert machine.end(PID, MAX_EPOCH - 1, False, 2, NONE, 200) is NEED_PRODUCER_ID
     after = appended(machine, machine.end(PID, MAX_EPOCH - 1, False, 2, 2000, 200))
-    assert reply(after) == Reply(E.NONE, 2000, 0)
+    assert reply(after) == TxnReply(E.NONE, 2000, 0)
     assert (machine.metadata.producer_id, machine.metadata.producer_epoch) == (PID, MAX_EPOCH)
     partitions = frozenset([T0]) if state is S.ONGOING else frozenset()
     assert after.events[-1] == SendMarkers(PID, MAX_EPOCH, False, partitions, 2)
     appended(machine, machine.markers_written(partitions, 300))
     assert (machine.metadata.producer_id, machine.metadata.producer_epoch) == (2000, 0)
-    assert reply(machine.end(PID, MAX_EPOCH - 1, False, 2, NONE, 400)) == Reply(E.NONE, 2000, 0)
+    assert reply(machine.end(PID, MAX_EPOCH - 1, False, 2, NONE, 400)) == TxnReply(E.NONE, 2000, 0)
 
 
 def test_a_fence_takes_a_new_producer_id_when_the_epochs_are_exhausted() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from barnabas.console.command import _bound, serving
 from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import Login
+from barnabas_broker.http.login import HttpLogin
 
 TOKEN = "the-token-of-the-test"
 
@@ -51,6 +51,6 @@ async def console(
         listener,
         TOKEN if changes else None,
         AllowedHosts((), None),
-        Login(login),
+        HttpLogin(login),
     ):
         yield port

@@ -11,9 +11,9 @@ from barnabas_broker.cluster.controller.acls import create_acls, delete_acls
 from barnabas_broker.cluster.controller.isr import IsrChange, alter_isr
 from barnabas_broker.cluster.controller.leaders import (
     ElectionType,
+    LeaderRecovery,
     LogEnd,
     MinIsrRule,
-    Recovery,
     UncleanRule,
     broker_fenced,
     elect_leaders,
@@ -48,7 +48,7 @@ __all__ = [
     "LogEnd",
     "MinIsrRule",
     "QuotaAlteration",
-    "Recovery",
+    "LeaderRecovery",
     "TopicNames",
     "UncleanRule",
     "Upsertion",

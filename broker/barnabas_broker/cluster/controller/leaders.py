@@ -144,7 +144,7 @@ def _best(partition: PartitionInfo, live: Mapping[int, BrokerInfo], *, late: boo
     return min(reported, key=lambda each: (-each.epoch, -each.end, each.damaged, order(each.node_id))).node_id
 
 
-class Recovery(NamedTuple):
+class LeaderRecovery(NamedTuple):
     """Event that a partition without a leader waits for.
 
     Attributes:
@@ -160,7 +160,7 @@ class Recovery(NamedTuple):
     replaced: bool
 
 
-def recovery_of(image: Image, partition: PartitionInfo) -> Recovery | None:
+def recovery_of(image: Image, partition: PartitionInfo) -> LeaderRecovery | None:
     """The event that a partition waits for; None if it has a leader.
 
     It waits without end for a replica in `isr` or `elr` that was stopped: it has all committed records. It waits
@@ -174,10 +174,10 @@ def recovery_of(image: Image, partition: PartitionInfo) -> Recovery | None:
     silent = [each.node_id for each in present if each.end < 0] if len(partition.last_known) > 1 else []
     stopped = any(node in image.fenced and image.fenced[node].stopped for node in eligible)
     replaced = not eligible and not silent and all(node in image.brokers for node in absent)
-    return Recovery(tuple(sorted({*eligible, *absent, *silent})), bool(present) and not stopped, replaced)
+    return LeaderRecovery(tuple(sorted({*eligible, *absent, *silent})), bool(present) and not stopped, replaced)
 
 
-def recovering(image: Image) -> Iterable[tuple[TopicInfo, int, PartitionInfo, Recovery]]:
+def recovering(image: Image) -> Iterable[tuple[TopicInfo, int, PartitionInfo, LeaderRecovery]]:
     """Every partition without a leader, and what it waits for."""
     for topic, index, partition in _partitions(image):
         recovery = recovery_of(image, partition)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from barnabas_broker.coordinators.result import APPEND_ERRORS
+from barnabas_broker.coordinators.result import APPEND_ERRORS, IllegalTransition
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
-from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
+from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, join_error, sync_error
 from barnabas_broker.steps import Steps

@@ -64,7 +64,3 @@ TRANSITIONS: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
     ClassicGroupState.STABLE: frozenset((ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.DEAD)),
     ClassicGroupState.DEAD: frozenset(),
 }
-
-
-class IllegalTransition(Exception):
-    """A transition that :data:`TRANSITIONS` does not allow: a bug of the state machine, never caused by a client."""

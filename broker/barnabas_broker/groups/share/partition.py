@@ -7,7 +7,7 @@ long as the states differ and not as long as there are records.
 
 State that must survive a change of leaders is written: :meth:`SharePartition.begin_write` collects everything that is
 not written yet, and :meth:`SharePartition.end_write` takes it over, or back if the write has failed. There is one write
-at a time. What a member acknowledges or releases (:class:`Change`) counts only when it is written: until then its
+at a time. What a member acknowledges or releases (:class:`StateChange`) counts only when it is written: until then its
 records stay acquired, cannot be acknowledged again, and their locks do not expire. Being acquired is not written: after
 a change of leaders such records are available with the delivery count that they had before.
 
@@ -66,7 +66,7 @@ class Reason(IntEnum):
     DELIVERY_LIMIT = 2
 
 
-class Offsets(NamedTuple):
+class OffsetRange(NamedTuple):
     """A range of offsets, both ends included: a record batch of the log, for instance."""
 
     first: int
@@ -129,7 +129,7 @@ class Undeliverable(NamedTuple):
 
 
 @dataclass(slots=True)
-class Limits:
+class DeliveryLimits:
     """Bounds of a share partition; the configuration of the group may change them at any time.
 
     Attributes:
@@ -155,7 +155,7 @@ class Totals:
 
 
 @dataclass(eq=False, slots=True)
-class Change:
+class StateChange:
     """A change of states that counts when it is written.
 
     Attributes:
@@ -183,7 +183,7 @@ class Write:
     start_offset: int
     delivery_complete_count: int
     batches: list[StateBatch]
-    changes: list[Change]
+    changes: list[StateChange]
 
 
 @dataclass(eq=False, slots=True)
@@ -205,7 +205,7 @@ class _Range:
     count: int
     member: str = ""
     deadline: float = _NEVER
-    change: Change | None = None
+    change: StateChange | None = None
     after: State = State.AVAILABLE
     ended: bool = False
     unwritten: bool = False
@@ -253,7 +253,7 @@ class _Range:
         self.state, self.member, self.deadline, self.ended = state, "", _NEVER, False
         self.unwritten, self.writing = unwritten, False
 
-    def decide(self, after: State, change: Change) -> None:
+    def decide(self, after: State, change: StateChange) -> None:
         """Take a state over when it is written."""
         self.after, self.change, self.writing = after, change, False
 
@@ -290,7 +290,7 @@ class SharePartition:
         "state_epoch",
     )
 
-    def __init__(self, state: ShareState, start_offset: int, limits: Limits, totals: Totals) -> None:
+    def __init__(self, state: ShareState, start_offset: int, limits: DeliveryLimits, totals: Totals) -> None:
         self.state_epoch = state.state_epoch
         self.start_offset = start_offset if state.start_offset < 0 else state.start_offset
         self.end_offset = self.start_offset - 1
@@ -304,7 +304,7 @@ class SharePartition:
         self._available = self.start_offset
         self._write: Write | None = None
         #: Changes that no write includes yet.
-        self._changes: list[Change] = []
+        self._changes: list[StateChange] = []
         self._start_written = state.start_offset
         for batch in sorted(state.batches, key=lambda each: each.first_offset):
             first = max(batch.first_offset, self.end_offset + 1)
@@ -365,13 +365,13 @@ class SharePartition:
         self,
         member: str,
         offset: int,
-        fetched: Sequence[Offsets],
+        fetched: Sequence[OffsetRange],
         now: float,
         *,
         max_records: int,
         batch_size: int,
         strict: bool = False,
-        aborted: Sequence[Offsets] = (),
+        aborted: Sequence[OffsetRange] = (),
     ) -> list[Acquired]:
         """Acquire records that were read from the log.
 
@@ -457,7 +457,7 @@ class SharePartition:
 
     # Acknowledge
 
-    def acknowledge(self, member: str, batches: Sequence[Acknowledged], now: float) -> Change | None:
+    def acknowledge(self, member: str, batches: Sequence[Acknowledged], now: float) -> StateChange | None:
         """Take what a member says of records that it has acquired: all of it, or nothing.
 
         Offsets below the window are left out: they are acknowledged already, or the log has lost them.
@@ -497,7 +497,7 @@ class SharePartition:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The acknowledge type is unknown.") from None
         if not said:
             return None
-        change = Change()
+        change = StateChange()
         for first, last, kind in said:
             for n in self._between(first, last):
                 self._decide(self._ranges[n], kind, change, now)
@@ -522,7 +522,7 @@ class SharePartition:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
             n += 1
 
-    def _decide(self, each: _Range, kind: Acknowledgement, change: Change, now: float) -> None:
+    def _decide(self, each: _Range, kind: Acknowledgement, change: StateChange, now: float) -> None:
         match kind:
             case Acknowledgement.RENEW:
                 each.deadline = now + self.limits.lock_seconds
@@ -537,19 +537,19 @@ class SharePartition:
                 if each.after is State.AVAILABLE:
                     change.released.append(Returned(each.member, each.first, each.last, each.count))
 
-    def _give_back(self, each: _Range, change: Change) -> None:
+    def _give_back(self, each: _Range, change: StateChange) -> None:
         """Make acquired records available again, or archive them if they were delivered often enough."""
         if each.count < self.limits.delivery_count:
             each.decide(State.AVAILABLE, change)
         else:
             self._end_delivery(each, change, Reason.DELIVERY_LIMIT)
 
-    def _end_delivery(self, each: _Range, change: Change, reason: Reason) -> None:
+    def _end_delivery(self, each: _Range, change: StateChange, reason: Reason) -> None:
         """Archive acquired records."""
         each.decide(State.ARCHIVED, change)
         change.undeliverable.append(Undeliverable(each.first, each.last, each.count, reason, each.member))
 
-    def release(self, member: str) -> Change | None:
+    def release(self, member: str) -> StateChange | None:
         """Give back everything that a member has acquired, because its session has ended.
 
         What the member has said before, and is not written yet, counts as soon as it is. If the write fails, those
@@ -558,7 +558,7 @@ class SharePartition:
         Returns:
             The change, which counts when it is written. None if the member has nothing else.
         """
-        change = Change()
+        change = StateChange()
         found = False
         for each in self._ranges:
             if each.state is not State.ACQUIRED or each.member != member:
@@ -575,7 +575,7 @@ class SharePartition:
 
     # Locks
 
-    def expire(self, now: float) -> tuple[list[Returned], Change | None]:
+    def expire(self, now: float) -> tuple[list[Returned], StateChange | None]:
         """Give back the records whose locks have expired.
 
         Returns:
@@ -584,7 +584,7 @@ class SharePartition:
         """
         expired: list[Returned] = []
         self.deadline = _NEVER
-        change = Change()
+        change = StateChange()
         for each in self._ranges:
             if each.state is not State.ACQUIRED or each.change is not None:
                 continue
@@ -602,7 +602,7 @@ class SharePartition:
         self._changes.append(change)
         return expired, change
 
-    def _end_lock(self, each: _Range, change: Change) -> None:
+    def _end_lock(self, each: _Range, change: StateChange) -> None:
         """Make acquired records available at once. Those that were delivered often enough are archived by `change`."""
         if each.count >= self.limits.delivery_count:
             self._give_back(each, change)
@@ -681,7 +681,7 @@ class SharePartition:
         """
         write, self._write = self._write, None
         assert write is not None
-        again = Change()
+        again = StateChange()
         for each in self._ranges:
             if not each.writing:
                 continue
@@ -839,19 +839,19 @@ def _parts(run: Acquired, ends: Sequence[int], batch_size: int) -> Iterable[Acqu
     yield Acquired(first, run.last, run.delivery_count)
 
 
-def _split_off(runs: list[Acquired], aborted: Sequence[Offsets]) -> tuple[list[Acquired], list[Offsets]]:
+def _split_off(runs: list[Acquired], aborted: Sequence[OffsetRange]) -> tuple[list[Acquired], list[OffsetRange]]:
     """Split acquired records into those to deliver and those of aborted transactions."""
     if not aborted:
         return runs, []
     left: list[Acquired] = []
-    gone: list[Offsets] = []
+    gone: list[OffsetRange] = []
     for first, last, count in runs:
         at = first
         for n in range(bisect_left(aborted, first, key=lambda each: each.last), len(aborted)):
             if aborted[n].first > last:
                 break
             begin, end = max(aborted[n].first, first), min(aborted[n].last, last)
-            gone.append(Offsets(begin, end))
+            gone.append(OffsetRange(begin, end))
             if begin > at:
                 left.append(Acquired(at, begin - 1, count))
             at = end + 1

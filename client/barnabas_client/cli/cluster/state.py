@@ -41,7 +41,7 @@ class Problem(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class SeenPartition:
     """A partition.
 
     Attributes:
@@ -132,7 +132,7 @@ class ClusterState:
         return {node.node_id: node for node in self.description.brokers}
 
     @cached_property
-    def partitions(self) -> dict[TopicPartition, PartitionState]:
+    def partitions(self) -> dict[TopicPartition, SeenPartition]:
         """All partitions, ascending."""
         found = {}
         for topic in sorted(self.topics, key=lambda topic: topic.name):
@@ -140,7 +140,7 @@ class ClusterState:
                 tp = TopicPartition(topic.name, number)
                 leads = info.leader in self.live
                 awaited = () if leads else self._awaited(tp, info)
-                found[tp] = PartitionState(tp, info, self.min_isr.get(topic.name), self.moving.get(tp), leads, awaited)
+                found[tp] = SeenPartition(tp, info, self.min_isr.get(topic.name), self.moving.get(tp), leads, awaited)
         return found
 
     def _awaited(self, tp: TopicPartition, info: PartitionInfo) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ class ClusterState:
             return self.sizes[info.leader, tp]
         return max((self.sizes[node, tp] for node in info.replicas if (node, tp) in self.sizes), default=None)
 
-    def troubled(self) -> Iterator[PartitionState]:
+    def troubled(self) -> Iterator[SeenPartition]:
         """The partitions that have problems, worst first."""
         order = list(Problem)
         found = [one for one in self.partitions.values() if one.problems]

@@ -12,7 +12,7 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import BrokerCondition, BrokerLogDirs, ConfigResource, ConfigSource
 from barnabas_client.cli import clients, live, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.cluster.state import ClusterState, PartitionState, Problem, Stray, look
+from barnabas_client.cli.cluster.state import ClusterState, Problem, SeenPartition, Stray, look
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.live import Lines
@@ -276,7 +276,7 @@ def _broker_cells(data: dict[str, Any]) -> list[object]:
     ]
 
 
-def _partition_cells(one: PartitionState) -> list[object]:
+def _partition_cells(one: SeenPartition) -> list[object]:
     worst = one.problems[0]
     return [
         (worst.value, _STYLES[worst]),

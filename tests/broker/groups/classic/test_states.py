@@ -2,8 +2,9 @@
 
 import pytest
 
+from barnabas_broker.coordinators.result import IllegalTransition
 from barnabas_broker.groups.classic.group import ClassicGroup
-from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState, IllegalTransition
+from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 from tests.lots import in_lots

@@ -8,8 +8,8 @@ from typing import Final
 from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
-    Limits,
-    Offsets,
+    DeliveryLimits,
+    OffsetRange,
     SharePartition,
     State,
     Totals,
@@ -56,7 +56,7 @@ class LogBatch:
 class Naive:
     """The window as a dictionary of records."""
 
-    limits: Limits
+    limits: DeliveryLimits
     start: int
     records: dict[int, Record] = field(default_factory=dict)
 
@@ -206,7 +206,7 @@ class Driver:
 
     def __init__(self, partition: type[SharePartition]) -> None:
         self.kind = partition
-        self.limits = Limits(delivery_count=3, lock_seconds=10.0, record_locks=12)
+        self.limits = DeliveryLimits(delivery_count=3, lock_seconds=10.0, record_locks=12)
         self.now = 0.0
         self.log: list[LogBatch] = []
         self.log_end = 0
@@ -294,12 +294,12 @@ class Driver:
         got = self.real.acquire(
             member,
             offset,
-            [Offsets(each.first, each.last) for each in fetched],
+            [OffsetRange(each.first, each.last) for each in fetched],
             self.now,
             max_records=most,
             batch_size=size,
             strict=strict,
-            aborted=[Offsets(each.first, each.last) for each in fetched if each.aborted] if committed else [],
+            aborted=[OffsetRange(each.first, each.last) for each in fetched if each.aborted] if committed else [],
         )
         expected = self.naive.acquire(member, offset, fetched, self.now, most, strict, committed)
         assert flatten(got) == expected

@@ -5,8 +5,8 @@ import pytest
 from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
-    Limits,
-    Offsets,
+    DeliveryLimits,
+    OffsetRange,
     Part,
     Reason,
     SharePartition,
@@ -19,11 +19,11 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 
 NOTHING = ShareState(7, 0, 0, ())
 #: Two record batches of ten records, and one of five.
-LOG = [Offsets(0, 9), Offsets(10, 19), Offsets(20, 24)]
+LOG = [OffsetRange(0, 9), OffsetRange(10, 19), OffsetRange(20, 24)]
 
 
 def partition(state: ShareState = NOTHING, **limits: int) -> SharePartition:
-    return SharePartition(state, 0, Limits(**limits), Totals())
+    return SharePartition(state, 0, DeliveryLimits(**limits), Totals())
 
 
 def acquire(
@@ -200,7 +200,7 @@ def test_a_change_settles_although_its_records_are_deleted_meanwhile() -> None:
 
 def test_the_window_is_bounded_also_in_ranges_of_one_record() -> None:
     part = partition(record_locks=1000)
-    log = [Offsets(at, at) for at in range(100_000)]
+    log = [OffsetRange(at, at) for at in range(100_000)]
     for _ in range(3):
         part.acquire("ann", part.next_fetch_offset, log[part.next_fetch_offset :], 0.0, max_records=10**6, batch_size=1)
     assert part.end_offset == 999
@@ -213,7 +213,7 @@ def test_the_window_is_bounded_also_in_ranges_of_one_record() -> None:
 
 def test_a_batch_of_a_million_records_is_one_range() -> None:
     part = partition()
-    part.acquire("ann", 0, [Offsets(0, 999_999)], 0.0, max_records=500, batch_size=500)
+    part.acquire("ann", 0, [OffsetRange(0, 999_999)], 0.0, max_records=500, batch_size=500)
     part.acknowledge("ann", [Acknowledged(0, 499_999, [1])], 0.0)
     assert len(part) == 2
 

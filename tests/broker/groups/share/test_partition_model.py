@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.share.partition import Acquired, Change, Offsets, Returned, SharePartition, State, _Range
+from barnabas_broker.groups.share.partition import (
+    Acquired,
+    OffsetRange,
+    Returned,
+    SharePartition,
+    State,
+    StateChange,
+    _Range,
+)
 from tests.broker.groups.share.naive import Driver
 
 
@@ -52,7 +60,7 @@ class IsStuckBehindGaps(SharePartition):
 class DeliversEndlessly(SharePartition):
     """The delivery limit has no effect on what is released."""
 
-    def _give_back(self, each: _Range, change: Change) -> None:
+    def _give_back(self, each: _Range, change: StateChange) -> None:
         each.decide(State.AVAILABLE, change)
 
 
@@ -75,7 +83,7 @@ class NeverFull(SharePartition):
 class ExpiresWhatIsWritten(SharePartition):
     """A lock expires while its record is being acknowledged."""
 
-    def expire(self, now: float) -> tuple[list[Returned], Change | None]:
+    def expire(self, now: float) -> tuple[list[Returned], StateChange | None]:
         for each in self._ranges:
             if each.deadline <= now:
                 each.change = None
@@ -89,13 +97,13 @@ class DeliversAborted(SharePartition):
         self,
         member: str,
         offset: int,
-        fetched: Sequence[Offsets],
+        fetched: Sequence[OffsetRange],
         now: float,
         *,
         max_records: int,
         batch_size: int,
         strict: bool = False,
-        aborted: Sequence[Offsets] = (),
+        aborted: Sequence[OffsetRange] = (),
     ) -> list[Acquired]:
         return super().acquire(
             member, offset, fetched, now, max_records=max_records, batch_size=batch_size, strict=strict
@@ -105,7 +113,7 @@ class DeliversAborted(SharePartition):
 class ReleasesOnce(SharePartition):
     """The end of a session releases one range."""
 
-    def release(self, member: str) -> Change | None:
+    def release(self, member: str) -> StateChange | None:
         ranges, self._ranges = self._ranges, self._ranges[:1]
         try:
             return super().release(member)
