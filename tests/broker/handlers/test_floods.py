@@ -34,7 +34,8 @@ __all__ = ["collector"]
 pytestmark = pytest.mark.broad
 
 PARTITIONS = 500
-#: Requests that each connection sends at once.
+#: Requests that all connections together send at once, and one connection alone.
+REQUESTS_IN_ALL = 1_000
 PIPELINED = 50
 #: Turns of the loop from the arrival of a heartbeat to its answer: the budget of the turn in which it has arrived may
 #: be over, and the next turn begins with it, because no other client sends single requests.
@@ -72,18 +73,15 @@ REQUESTS: dict[str, tuple[Callable[[], Request], int]] = {
 }
 
 
-@pytest.fixture(params=["", STANDARD_AUTHORIZER], ids=["all may do everything", "authorizer"])
-async def broker(start_broker: StartBroker, request: pytest.FixtureRequest) -> BrokerServer:
-    settings = {"authorizer_class_name": request.param, "super_users": "User:ANONYMOUS"} if request.param else {}
-    return await start_broker(**settings)
-
-
-@pytest.fixture
-async def topic(broker: BrokerServer) -> None:
+async def started(start_broker: StartBroker, *, authorizer: bool) -> BrokerServer:
+    """Start a broker, and create the topic that the requests name."""
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"} if authorizer else {}
+    broker = await start_broker(**settings)
     topic = CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[])
     async with await Wire.connect(broker.port) as wire:
         created = await wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7, CreateTopicsResponse)
         assert [each.error_code for each in created.topics] == [0]
+    return broker
 
 
 class Turns:
@@ -158,20 +156,20 @@ async def flood(port: int, frame: bytes, size: int, connections: int, requests: 
             return held()
 
 
-@pytest.mark.parametrize(("name", "connections"), slow_except(
-    [(name, connections) for name in REQUESTS for connections in (1, 20, 100)],
-    ("DescribeConfigs", 20), ("FindCoordinator", 20),
+@pytest.mark.parametrize(("name", "connections", "authorizer"), slow_except(
+    [(name, *crowd) for name in REQUESTS for crowd in ((1, False), (100, False), (100, True))],
+    ("DescribeConfigs", 1, False), ("FindCoordinator", 100, False), ("DescribeConfigs", 100, True),
 ))  # fmt: skip
-@pytest.mark.usefixtures("topic")
 async def test_pipelined_requests_of_many_connections_do_not_hold_the_loop(
-    broker: BrokerServer, name: str, connections: int, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, name: str, connections: int, authorizer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    broker = await started(start_broker, authorizer=authorizer)
     make, version = REQUESTS[name]
     frame = encode_request(make(), version, 1, "test")
     async with await Wire.connect(broker.port) as wire:
         wire.writer.write(frame)
         size = 4 + len(await wire.frame())
-    requests = PIPELINED if connections < 100 else PIPELINED // 2
+    requests = PIPELINED if connections == 1 else REQUESTS_IN_ALL // connections
     holds: list[float] = []
     turns = Turns(monkeypatch)
     while len(holds) < ATTEMPTS and min(holds, default=HELD) >= HELD:
