@@ -20,7 +20,6 @@ from confluent_kafka.schema_registry.avro import (
     AvroDeserializer,
     AvroSerializer,
 )
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -243,6 +242,9 @@ async def test_avro_without_blocking_the_event_loop(broker: Broker, topic: str, 
 
 
 async def test_json_schema(broker: Broker, topic: str, url: str) -> None:
+    # Takes seconds of processor time: it builds the grammar of each kind of URI.
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
     with SchemaRegistryClient({"url": url}) as registry:
         serializer, deserializer = (
             JSONSerializer(ORDER, registry),

@@ -15,7 +15,7 @@ from tests.interop.server import Server, free_port
 from tests.interop.waiting import read
 from tests.sampling import slow
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.together]
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

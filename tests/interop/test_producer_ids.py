@@ -29,7 +29,7 @@ from tests.interop.server import Server, free_port
 from tests.interop.waiting import read
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.together, pytest.mark.timeout(180)]
 
 
 class Secured:

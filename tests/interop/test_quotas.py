@@ -18,7 +18,7 @@ from tests.interop.kafka_server import ApacheKafka
 from tests.interop.server import Server
 from tests.wire import PATIENCE, Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("quotas")]
+pytestmark = [pytest.mark.interop, pytest.mark.together]
 
 ASK = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 NO_ID = bytes(16)

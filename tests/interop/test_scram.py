@@ -23,7 +23,7 @@ from tests.kafka_python import kafka
 
 __all__ = ["kafkajs"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.together, pytest.mark.timeout(180)]
 
 #: Seconds that a program may take.
 LIMIT: Final = 90

@@ -35,7 +35,7 @@ from tests.kafka_python import kafka
 
 __all__ = ["kafkajs"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.together, pytest.mark.timeout(180)]
 
 #: Seconds that a client may take.
 LIMIT: Final = 60

@@ -29,6 +29,8 @@ PACKAGES: Final = {
 }
 WORKFLOW: Final = ROOT / ".github" / "workflows" / "checks.yml"
 
+pytestmark = pytest.mark.together
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

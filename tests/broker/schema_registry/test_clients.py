@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -51,6 +50,9 @@ def test_avro_with_a_reference(client: Any, other: Any) -> None:
 
 
 def test_json_schema(client: Any, other: Any) -> None:
+    # Takes seconds of processor time: it builds the grammar of each kind of URI.
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+
     data = JSONSerializer(json.dumps(JSON), client)({"number": 7}, CONTEXT)
     assert JSONDeserializer(None, schema_registry_client=other)(data, CONTEXT) == {"number": 7}
 

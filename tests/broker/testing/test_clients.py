@@ -12,7 +12,7 @@ from barnabas_broker.testing import Broker, Faults
 from barnabas_client import Consumer, Producer
 from tests.kafka_python import kafka
 
-pytestmark = pytest.mark.programs
+pytestmark = [pytest.mark.programs, pytest.mark.together]
 
 #: Seconds after which nothing is coming any more.
 PATIENCE = 60.0

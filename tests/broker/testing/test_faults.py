@@ -26,7 +26,7 @@ from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas_protocol.records import build_batch
 from tests.wire import PATIENCE, Wire
 
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.broad, pytest.mark.together]
 
 
 @pytest.fixture

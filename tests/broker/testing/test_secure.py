@@ -16,7 +16,7 @@ from tests.interop.round_trips import by_aiokafka
 from tests.kafka_python import kafka
 from tests.sampling import slow_except
 
-pytestmark = pytest.mark.programs
+pytestmark = [pytest.mark.programs, pytest.mark.together]
 
 LIMIT: Final = 30
 LINES: Final = [f"line {number}".encode() for number in range(50)]
