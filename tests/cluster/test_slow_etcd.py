@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_client import Producer
+from barnabas_client import Admin, Producer
 from barnabas_protocol.errors import ErrorCode
 from tests.cluster.harness import PATIENCE, Brokers, Etcd, create, eventually, leaders, new_prefix
 
@@ -93,6 +93,13 @@ def lost(cluster: Brokers) -> int:
     return cluster.logs().count("lease has expired")
 
 
+async def is_named(bootstrap: str, *, slow: bool) -> bool:
+    """Whether `barnabas cluster status` and /readyz show, for each broker, that etcd is slow, or that it is not."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        found = await admin.describe_conditions()
+    return len(found) == 3 and all(("metadata_slow" in [each.name for each in one.conditions]) == slow for one in found)
+
+
 @pytest.mark.parametrize("latency", [0.5, 1.0, 1.5])
 async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: SlowLink, latency: float) -> None:
     cluster = slow_cluster
@@ -111,6 +118,7 @@ async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, lin
             sent += 1
             await asyncio.sleep(0.02)
         print(f"{sent} records were acknowledged in {6 * SESSION:.0f} s")
+        await eventually("each broker says that etcd is slow", lambda: is_named(bootstrap, slow=True))
         # As many as with a fast etcd, apart from the moment when answers become slow.
         assert await create(cluster[2], "while-slow", 1, 3) == ErrorCode.NONE
     assert lost(cluster) == 0, cluster.logs()
@@ -121,3 +129,6 @@ async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, lin
         return await create(cluster[3], "after", 1, 3) in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
     await eventually("a topic is created", answers_fast)
+    await eventually("no broker says that etcd is slow", lambda: is_named(bootstrap, slow=False))
+    for line in ("metadata cannot be changed as usual", "metadata can be changed as usual again"):
+        assert cluster.logs().count(line) >= 3, cluster.logs()
