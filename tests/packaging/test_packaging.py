@@ -101,7 +101,7 @@ def test_the_first_example_is_found() -> None:
 
 
 def test_the_notes_of_the_release_can_be_read() -> None:
-    """They are grouped by what users do, on three pages; single changes stand below Unreleased until a release."""
+    """Grouped by what users do, on three pages; later changes stand below Unreleased until the next release."""
     text = notes((ROOT / "CHANGELOG.md").read_text("utf-8"), PROJECT["version"])
     assert text.count("### ") >= 5
     assert len(text.splitlines()) < 150
