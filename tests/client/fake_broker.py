@@ -135,6 +135,9 @@ class FakeBroker(FakeCoordinator):
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return [record.value for record in self.topics[topic][partition].records()]
 
+    def batches(self, topic: str, partition: int = 0) -> list[bytes]:
+        return [batch for _, _, batch in self.topics[topic][partition].batches]
+
     def once(self, key: ApiKey, *actions: Action) -> None:
         """Script the next requests of an API."""
         self._script[key].extend(actions)

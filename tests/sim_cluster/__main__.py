@@ -10,9 +10,9 @@ from multiprocessing import Pool
 from typing import Any
 
 from tests.sim_cluster.bugs import BUGS
-from tests.sim_cluster.loop import LIFE
 from tests.sim_cluster.scenario import Scenario, run_seed
-from tests.sim_cluster.world import Violation
+from tests.world.loop import LIFE
+from tests.world.world import Violation
 
 
 def _one(task: tuple[int, str | None]) -> tuple[int, str | None]:

@@ -20,8 +20,8 @@ from barnabas_broker.replication.leadership import Leadership
 from barnabas_protocol.errors import KafkaError
 from tests.sim_cluster.broker import TOPIC, Node
 from tests.sim_cluster.etcd import ETCD, Etcd, SimKv
-from tests.sim_cluster.network import Network
-from tests.sim_cluster.world import World
+from tests.world.network import Network
+from tests.world.world import World
 
 #: How often an opportunity for a fault is used.
 _ADMISSIONS: Final = 0.3

@@ -5,9 +5,9 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from barnabas_broker.cluster.controller import IsrChange, LogEnd, Withdrawal, alter_isr, report_log_ends, withdraw
 from barnabas_broker.cluster.image import Event, Image
@@ -30,16 +30,15 @@ from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
 from barnabas_broker.slicer import Slicer
-from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition
+from barnabas_broker.storage import LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.registry import ApiKey
 from tests.sim_cluster.etcd import Etcd, SimKv
-from tests.sim_cluster.loop import Life
-from tests.sim_cluster.network import Network
-from tests.sim_cluster.world import World
-
-T = TypeVar("T")
+from tests.world.disk import Background
+from tests.world.loop import Life
+from tests.world.network import Network
+from tests.world.world import World
 
 PREFIX: Final = "/sim/"
 CLUSTER_ID: Final = "simulation-of-brokers"
@@ -70,39 +69,6 @@ class _NoGroups:
     """The group coordinator of a broker without groups: it does not keep which clients fetch."""
 
     def fetched(self, client_id: str, host: str) -> None: ...
-
-
-class _Background:
-    """Runs background work of storage in virtual time."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._coming: deque[Callable[[], None]] = deque()
-
-    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        def do() -> None:
-            self._coming.remove(do)
-            try:
-                result: T | Exception = work()
-            except Exception as error:
-                result = error
-            done(result)
-
-        def due() -> None:
-            if do in self._coming:
-                do()
-
-        self._coming.append(do)
-        world = self._world
-        world.loop.call_later(world.between(0.5, 2.0) if world.happens(0.02) else world.between(0.001, 0.02), due)
-
-    def run_all(self, work: Iterable[Callable[[], object]]) -> None:
-        Inline().run_all(work)
-
-    def close(self) -> None:
-        """Run all pending work."""
-        while self._coming:
-            self._coming[0]()
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -287,7 +253,7 @@ class Running:
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: AlterPartitionManager | None = None
         self._retreat: Retreat | None = None
-        self._background = _Background(node.world)
+        self._background = Background(node.world)
 
     async def start(self) -> None:
         """What ``Broker.start`` does."""
@@ -394,7 +360,7 @@ class Running:
             audit=nothing,
         )
         dispatch = Dispatch(services, _HANDLERS)
-        node.network.listening[node.name] = self.life, lambda: _Connection(dispatch)
+        node.network.listening[node.name] = self.life, lambda end: end.connected(_Connection(dispatch))
         self._maintain()
 
         def check_lease() -> None:

@@ -25,8 +25,8 @@ from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
 from tests.sim_cluster.etcd import Etcd
-from tests.sim_cluster.loop import LIFE, Life
-from tests.sim_cluster.world import World
+from tests.world.loop import LIFE, Life
+from tests.world.world import World
 
 _CHUNK: Final = 1 << 20
 

@@ -19,8 +19,8 @@ from barnabas_protocol.records.builder import build_batch
 from barnabas_protocol.schema import Request
 from tests.sim_cluster.broker import LISTENER, Node
 from tests.sim_cluster.checker import Checker
-from tests.sim_cluster.loop import Life
-from tests.sim_cluster.world import World
+from tests.world.loop import Life
+from tests.world.world import World
 
 _PRODUCE: Final = 9
 _FETCH: Final = 12

@@ -21,7 +21,7 @@ from barnabas_protocol.records.batches import HEADER_SIZE
 from tests.sim_cluster.adversary import Adversary
 from tests.sim_cluster.broker import ROOT, TOPIC, Node
 from tests.sim_cluster.checker import Checker
-from tests.sim_cluster.world import World
+from tests.world.world import World
 
 #: Of so many seeds one has damage.
 ONE_OF: Final = 3

@@ -18,9 +18,9 @@ from barnabas_broker.cluster.kv import (
     TxnOutcome,
 )
 from tests.sim.etcd_model import EtcdModel
-from tests.sim_cluster.loop import Life
-from tests.sim_cluster.network import Channel, Network
-from tests.sim_cluster.world import World
+from tests.world.loop import Life
+from tests.world.network import Channel, Network
+from tests.world.world import World
 
 T = TypeVar("T")
 

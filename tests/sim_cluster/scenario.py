@@ -13,8 +13,8 @@ from tests.sim_cluster.checker import Checker
 from tests.sim_cluster.clients import Consumer, Producer
 from tests.sim_cluster.damage import ONE_OF, Damage
 from tests.sim_cluster.etcd import ETCD, Etcd
-from tests.sim_cluster.network import Network
-from tests.sim_cluster.world import World
+from tests.world.network import Network
+from tests.world.world import World
 
 BROKERS: Final = 3
 #: Seconds in which the cluster must recover after the last fault.

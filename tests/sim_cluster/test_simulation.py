@@ -4,8 +4,8 @@ import pytest
 
 from tests.sim_cluster.bugs import BUGS
 from tests.sim_cluster.scenario import run_seed
-from tests.sim_cluster.world import Violation
 from tests.witnesses import each_planted_bug, find_planted_bug
+from tests.world.world import Violation
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

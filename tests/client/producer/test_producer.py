@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,39 +22,36 @@ from barnabas_client.producer.partitioner import positive_hash
 from barnabas_client.structs import RecordMetadata
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas_protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.produce import (
-    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
 )
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Request
-from tests.client.fake_answers import Answer, default, produce_refused, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.client.fake_answers import produce_refused, silence
+from tests.client.fake_broker import FakeBroker
 from tests.client.producers import T0, batches, numbered, producer
-
-pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
+from tests.world.programs import Machine, Simulation, simulated
 
 # Sending.
 
 
-async def test_where_a_record_was_written(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_where_a_record_was_written(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         first = await sender.send_and_wait("t", b"v", key=b"k", timestamp_ms=1234, headers=[("h", b"1"), ("n", None)])
         second = await sender.send_and_wait("t", None)
-    assert first == RecordMetadata("t", 0, T0, 0, 1234, 0, -1)
+    assert first == RecordMetadata("t", 0, T0, 0, 1234, 0, 0)
     assert second.offset == 1
-    one, other = broker.topics["t"][0].records()
+    one, other = broker.records("t")
     assert (one.key, one.value, one.timestamp, one.headers) == (b"k", b"v", 1234, (("h", b"1"), ("n", None)))
     assert (other.key, other.value) == (None, None)
     assert other.timestamp > 1_700_000_000_000
 
 
-async def test_many_records_in_order_in_batches(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_many_records_in_order_in_batches(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, batch_size=500) as sender:
         receipts = [await sender.send("t", value) for value in numbered(300)]
         await sender.flush()
@@ -67,82 +63,90 @@ async def test_many_records_in_order_in_batches(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-async def test_compression(broker: FakeBroker, compression: str | None) -> None:
-    broker.create("t")
+@simulated
+async def test_compression(broker: Machine, compression: str | None) -> None:
+    await broker.create("t")
     async with producer(broker, compression_type=compression, linger_ms=5) as sender:
         for _ in range(20):
             await sender.send("t", b"x" * 100)
     assert broker.values("t") == [b"x" * 100] * 20
-    assert len(broker.topics["t"][0].batches) == 1
+    assert len(broker.batches("t")) == 1
 
 
-async def test_lingering_fills_a_batch(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_lingering_fills_a_batch(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=20) as sender:
         for value in numbered(3):
             await sender.send("t", value)
             await asyncio.sleep(0)
-        await until(lambda: bool(broker.topics["t"][0].batches))
+        await asyncio.sleep(0.1)
     assert batches(broker) == [(0, 3)]
 
 
-async def test_flushing_does_not_linger(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_flushing_does_not_linger(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=60_000) as sender:
         receipt = await sender.send("t", b"v")
         await sender.flush()
         assert receipt.done()
 
 
-async def test_stop_sends_pending_records(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_stop_sends_pending_records(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=60_000) as sender:
         receipt = await sender.send("t", b"v")
     assert receipt.result().offset == 0
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_other_acks(broker: FakeBroker, acks: int) -> None:
-    broker.create("t")
+@simulated
+async def test_other_acks(broker: Machine, acks: int) -> None:
+    await broker.create("t")
     async with producer(broker, acks=acks) as sender:
         written = [await sender.send_and_wait("t", value) for value in numbered(3)]
-        await until(lambda: broker.values("t") == numbered(3))
+        await asyncio.sleep(0.1)
+        assert broker.values("t") == numbered(3)
     assert [one.offset for one in written] == ([-1, -1, -1] if acks == 0 else [0, 1, 2])
-    assert {request.acks for request in broker.asked(ProduceRequest)} == {acks}
-    assert not broker.asked(InitProducerIdRequest)
+    assert {request.acks for request in broker.script.asked(ProduceRequest)} == {acks}
+    assert not broker.script.asked(InitProducerIdRequest)
 
 
-async def test_the_broker_sets_the_time(broker: FakeBroker) -> None:
-    broker.create("t")
-    answer = PartitionProduceResponse(index=0, error_code=0, base_offset=9, log_append_time_ms=77, log_start_offset=3)
-    topic = TopicProduceResponse(name="t", partition_responses=[answer])
-    broker.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[topic]))
+@simulated
+async def test_the_broker_sets_the_time(broker: Machine) -> None:
+    await broker.create("t", message_timestamp_type="LogAppendTime")
     async with producer(broker) as sender:
         written = await sender.send_and_wait("t", b"v", timestamp_ms=5)
-    assert written == RecordMetadata("t", 0, T0, 9, 77, 1, 3)
+    assert written.timestamp_type == 1
+    assert written.timestamp == broker.records("t")[0].timestamp > 1_700_000_000_000
 
 
-async def test_serializers(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_serializers(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, key_serializer=str.encode, value_serializer=lambda v: json.dumps(v).encode()) as sender:
         await sender.send_and_wait("t", {"a": 1}, key="k")
         await sender.send_and_wait("t", None, key=None)
-    assert [(one.key, one.value) for one in broker.topics["t"][0].records()] == [(b"k", b'{"a": 1}'), (None, None)]
+    assert [(one.key, one.value) for one in broker.records("t")] == [(b"k", b'{"a": 1}'), (None, None)]
 
 
 # Partitions.
 
 
-async def test_keys_choose_partitions_as_in_java(broker: FakeBroker) -> None:
-    broker.create("t", 7)
+@simulated
+async def test_keys_choose_partitions_as_in_java(broker: Machine) -> None:
+    await broker.create("t", 7)
     async with producer(broker) as sender:
-        for value in numbered(100):
+        for value in numbered(20):
             written = await sender.send("t", value, key=value)
             assert (await written).partition == positive_hash(value) % 7
 
 
-async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -> None:
-    broker.create("t", 3)
+@simulated
+async def test_records_without_a_key_are_spread_by_batches(broker: Machine) -> None:
+    await broker.create("t", 3)
     async with producer(broker, batch_size=1_000) as sender:
         for _ in range(600):
             await sender.send("t", b"x" * 50)
@@ -151,8 +155,9 @@ async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -
     assert min(counts) > 100
 
 
-async def test_a_given_partition(broker: FakeBroker) -> None:
-    broker.create("t", 3)
+@simulated
+async def test_a_given_partition(broker: Machine) -> None:
+    await broker.create("t", 3)
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v", partition=2)).partition == 2
         with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3, only 3"):
@@ -160,8 +165,9 @@ async def test_a_given_partition(broker: FakeBroker) -> None:
         assert await sender.partitions_for("t") == frozenset({0, 1, 2})
 
 
-async def test_a_custom_partitioner(broker: FakeBroker) -> None:
-    broker.create("t", 4)
+@simulated
+async def test_a_custom_partitioner(broker: Machine) -> None:
+    await broker.create("t", 4)
     asked = []
 
     def mine(key: bytes | None, everything: Any, available: Any) -> int:
@@ -181,36 +187,24 @@ async def test_partitions_without_a_leader_are_left_out(broker: FakeBroker) -> N
             assert (await sender.send_and_wait("t", b"v")).partition == 1
 
 
-async def test_a_metadata_request_creates_the_topic(broker: FakeBroker) -> None:
-    def create(request: Request) -> Answer:
-        assert isinstance(request, MetadataRequest)
-        assert request.allow_auto_topic_creation
-        if request.topics:
-            broker.create("new")
-        return None
-
+@simulated
+async def test_a_metadata_request_creates_the_topic(broker: Machine) -> None:
     async with producer(broker) as sender:
-        broker.once(ApiKey.METADATA, default, create)
         assert (await sender.send_and_wait("new", b"v")).offset == 0
+    assert any(request.allow_auto_topic_creation for request in broker.script.asked(MetadataRequest))
 
 
-async def test_a_topic_that_is_never_created(broker: FakeBroker) -> None:
-    # Time enough for the broker's answer, which the error names.
-    async with producer(broker, max_block_ms=1000) as sender:
+@simulated
+async def test_a_topic_that_is_never_created(world: Simulation) -> None:
+    broker = await world.machine(auto_create_topics_enable="false")
+    async with producer(broker, max_block_ms=1000, retry_backoff_max_ms=500) as sender:
         with pytest.raises(KafkaTimeoutError, match=r"nowhere.*max_block_ms \(1000 ms\).*UNKNOWN_TOPIC_OR_PARTITION"):
             await sender.send("nowhere", b"v")
 
 
-async def test_a_topic_that_is_not_valid(broker: FakeBroker) -> None:
-    def invalid(request: Request) -> Answer:
-        response = broker._metadata(MetadataRequest(topics=[]))
-        assert isinstance(response, MetadataResponse)
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION
-        response.topics = [MetadataResponseTopic(error_code=code, name="a b", partitions=[])]
-        return response
-
+@simulated
+async def test_a_topic_that_is_not_valid(broker: Machine) -> None:
     async with producer(broker) as sender:
-        broker.always(ApiKey.METADATA, invalid)
         with pytest.raises(InvalidTopicError, match="a b: INVALID_TOPIC_EXCEPTION"):
             await sender.send("a b", b"v")
 
@@ -218,34 +212,29 @@ async def test_a_topic_that_is_not_valid(broker: FakeBroker) -> None:
 # Bounds.
 
 
-async def test_records_that_are_not_acknowledged_in_time(
-    broker: FakeBroker, passing_time: Callable[[float], None]
-) -> None:
-    broker.create("t")
-    refused = produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-
-    def late(request: Request) -> Answer:
-        passing_time(90)
-        return refused(request)
-
-    broker.always(ApiKey.PRODUCE, late)
-    async with producer(broker, delivery_timeout_ms=60_000) as sender:
+@simulated
+async def test_records_that_are_not_acknowledged_in_time(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    async with producer(broker, delivery_timeout_ms=60_000, retry_backoff_max_ms=5_000) as sender:
         with pytest.raises(DeliveryTimeoutError, match=r"send to t-0: .*delivery_timeout_ms \(60000 ms, records: 1,"):
             await sender.send_and_wait("t", b"v")
-        broker.always(ApiKey.PRODUCE, None)
+        broker.script.always(ApiKey.PRODUCE, None)
         assert (await sender.send_and_wait("t", b"w")).offset == 0
     assert broker.values("t") == [b"w"]
 
 
-async def test_a_broker_that_stops_answering(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.PRODUCE, silence)
+@simulated
+async def test_a_broker_that_stops_answering(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.PRODUCE, silence)
     async with producer(broker, request_timeout_ms=500) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
 
-async def test_send_waits_while_buffer_memory_is_full(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_send_waits_while_buffer_memory_is_full(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, buffer_memory=2_000, batch_size=500, linger_ms=60_000) as sender:
         for _ in range(100):
             await sender.send("t", b"x" * 100)
@@ -253,9 +242,10 @@ async def test_send_waits_while_buffer_memory_is_full(broker: FakeBroker) -> Non
     assert len(broker.values("t")) == 100
 
 
-async def test_send_fails_if_buffer_memory_stays_full(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+@simulated
+async def test_send_fails_if_buffer_memory_stays_full(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     sender = producer(broker, buffer_memory=500, max_block_ms=20)
     await sender.start()
     await sender.send("t", b"x" * 300)
@@ -264,21 +254,23 @@ async def test_send_fails_if_buffer_memory_stays_full(broker: FakeBroker) -> Non
     await sender.stop(timeout_ms=0)
 
 
-async def test_a_record_that_is_too_large(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_record_that_is_too_large(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, max_request_size=1_000) as sender:
         with pytest.raises(RecordTooLargeError, match="max_request_size 1000"):
             await sender.send("t", b"x" * 1_000)
 
 
-async def test_requests_are_not_larger_than_max_request_size(broker: FakeBroker) -> None:
-    broker.create("t", 4)
+@simulated
+async def test_requests_are_not_larger_than_max_request_size(broker: Machine) -> None:
+    await broker.create("t", 4)
     async with producer(broker, max_request_size=1_000, batch_size=400, linger_ms=5) as sender:
         for at in range(80):
             await sender.send("t", b"x" * 100, partition=at % 4)
     sizes = [
         sum(len(one.records or b"") for topic in request.topic_data for one in topic.partition_data)
-        for request in broker.asked(ProduceRequest)
+        for request in broker.script.asked(ProduceRequest)
     ]
     assert max(sizes) <= 1_000
     assert sum(len(broker.values("t", number)) for number in range(4)) == 80
@@ -287,9 +279,10 @@ async def test_requests_are_not_larger_than_max_request_size(broker: FakeBroker)
 # The end, and what is refused.
 
 
-async def test_stop_has_a_timeout(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, silence)
+@simulated
+async def test_stop_has_a_timeout(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, silence)
     sender = producer(broker)
     await sender.start()
     receipt = await sender.send("t", b"v")
@@ -300,8 +293,9 @@ async def test_stop_has_a_timeout(broker: FakeBroker) -> None:
     await sender.stop()
 
 
-async def test_calls_that_are_not_valid(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_calls_that_are_not_valid(broker: Machine) -> None:
+    await broker.create("t")
     sender = producer(broker)
     for call in (sender.send("t", b"v"), sender.send_and_wait("t", b"v"), sender.flush(), sender.partitions_for("t")):
         with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
@@ -327,7 +321,8 @@ async def test_no_broker_listens() -> None:
         await sender.start()
 
 
-async def test_a_producer_that_is_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
+@simulated
+async def test_a_producer_that_is_never_stopped_causes_a_warning(broker: Machine) -> None:
     sender = producer(broker)
     await sender.start()
     inside, network = sender._sender, sender._network
@@ -337,8 +332,9 @@ async def test_a_producer_that_is_never_stopped_causes_a_warning(broker: FakeBro
     await network.close()
 
 
-async def test_cancelling_a_future_does_not_take_the_record_back(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_cancelling_a_future_does_not_take_the_record_back(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=20) as sender:
         first, second = await sender.send("t", b"a"), await sender.send("t", b"b")
         first.cancel()

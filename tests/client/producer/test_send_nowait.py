@@ -13,25 +13,25 @@ from barnabas_client.errors import (
     UnknownTopicOrPartitionError,
 )
 from barnabas_client.structs import RecordMetadata
-from tests.client.fake_broker import FakeBroker
 from tests.client.producers import T0, batches, numbered, producer
+from tests.world.programs import Machine, simulated
 
-pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
 
-
-async def test_where_a_record_was_written(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_where_a_record_was_written(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         await sender.partitions_for("t")
         receipt = sender.send_nowait("t", b"v", b"k", 0, 1234, [("h", b"1")])
         assert not receipt.done()
-        assert await receipt == RecordMetadata("t", 0, T0, 0, 1234, 0, -1)
-    (one,) = broker.topics["t"][0].records()
+        assert await receipt == RecordMetadata("t", 0, T0, 0, 1234, 0, 0)
+    (one,) = broker.records("t")
     assert (one.key, one.value, one.timestamp, one.headers) == (b"k", b"v", 1234, (("h", b"1"),))
 
 
-async def test_callbacks_of_the_event_loop(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_callbacks_of_the_event_loop(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         await sender.partitions_for("t")
         for value in numbered(20):
@@ -40,8 +40,9 @@ async def test_callbacks_of_the_event_loop(broker: FakeBroker) -> None:
     assert broker.values("t") == numbered(20)
 
 
-async def test_it_shares_batches_and_order_with_send(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_it_shares_batches_and_order_with_send(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=60_000) as sender:
         await sender.send("t", b"0")
         sender.send_nowait("t", b"1")
@@ -53,8 +54,9 @@ async def test_it_shares_batches_and_order_with_send(broker: FakeBroker) -> None
     assert broker.values("t") == numbered(4)
 
 
-async def test_no_room(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_no_room(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, buffer_memory=500, linger_ms=60_000) as sender:
         await sender.partitions_for("t")
         sender.send_nowait("t", b"x" * 300)
@@ -65,8 +67,9 @@ async def test_no_room(broker: FakeBroker) -> None:
     assert broker.values("t") == [b"x" * 300, b"z" * 300]
 
 
-async def test_what_is_refused(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_what_is_refused(broker: Machine) -> None:
+    await broker.create("t")
     sender = producer(broker, max_request_size=1_000)
     with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
         sender.send_nowait("t", b"v")
@@ -88,8 +91,9 @@ async def test_what_is_refused(broker: FakeBroker) -> None:
     assert broker.values("t") == []
 
 
-async def test_a_transaction(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_transaction(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, transactional_id="x") as sender:
         await sender.partitions_for("t")
         with pytest.raises(IllegalStateError, match="begin"):

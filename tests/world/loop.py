@@ -8,10 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, TypeVarTuple, Unpack
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
+_T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 #: The process whose step is running.
@@ -28,6 +30,7 @@ class Life:
     Attributes:
         alive: whether it has not been killed.
         frozen: whether it has been stopped (SIGSTOP).
+        threads: what ends with it.
     """
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
@@ -37,6 +40,7 @@ class Life:
         self.context = copy_context()
         self.context.run(LIFE.set, self)
         self.parked: list[asyncio.Handle] = []
+        self.threads: list[Life] = []
         self._loop = loop
 
     def call(self, step: Callable[..., object], *args: Any) -> None:
@@ -64,6 +68,8 @@ class Life:
         for handle in self.parked:
             _drop(handle)
         self.parked.clear()
+        for thread in self.threads:
+            thread.kill()
 
 
 class _Handle(asyncio.Handle):
@@ -84,9 +90,13 @@ def _drop(handle: Any) -> None:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop with virtual time; see the module."""
+    """An event loop with virtual time; see the module.
 
-    def __init__(self) -> None:
+    Args:
+        start: its first time, in seconds.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
         super().__init__()
         self.ready: deque[asyncio.Handle] = deque()
         self.steps = 0
@@ -94,7 +104,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.uncaught: Callable[[dict[str, Any]], None] = lambda context: None
         #: How to open a connection.
         self.connector: Callable[[Any, str], Any] | None = None
-        self._now = 0.0
+        #: Seconds that work takes which a thread does.
+        self.working: Callable[[], float] = lambda: 0.0
+        self._readers: dict[Any, Callable[[], object]] = {}
+        self._now = start
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._order = count()
         self._kept: list[asyncio.Task[Any]] = []
@@ -141,6 +154,43 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         assert self.connector is not None
         return await self.connector(protocol_factory, host)
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
+        protocol = protocol_factory()
+        sock.connected(protocol)
+        return sock, protocol
+
+    def add_reader(self, fd: Any, callback: Callable[[Unpack[_Ts]], Any], *args: *_Ts) -> None:
+        self._readers[fd] = partial(callback, *args)
+        self.call_soon(self.readable, fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    def readable(self, fd: Any) -> None:
+        """A connection has arrived at a socket that listens."""
+        if fd in self._readers:
+            self._readers[fd]()
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> "asyncio.Future[_T]":
+        """Do the work of a thread in virtual time, in this thread."""
+        future: asyncio.Future[_T] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(self.working(), work)
+        return future
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
         """Keep a reference to a task, so that it is not collected during the run after a kill of its process."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Final
 
-from tests.sim_cluster.loop import LIFE, VirtualLoop
+from tests.world.loop import LIFE, VirtualLoop
 
 #: Lines of the trace that a violation shows.
 TRACE: Final = 120
@@ -21,11 +21,12 @@ class World:
 
     Args:
         seed: of all chance there is.
+        start: the first time of the clock.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, start: float = 0.0) -> None:
         self.seed = seed
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop(start)
         self.loop.uncaught = self._uncaught
         self.chance = random.Random(seed)
         #: Whether faults are allowed.
@@ -37,7 +38,7 @@ class World:
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """The time, in seconds."""
         return self.loop.time()
 
     def after(self, delay: float, step: Callable[..., object], *args: Any) -> Any:

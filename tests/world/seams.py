@@ -1,0 +1,121 @@
+"""All that broker and client take from the machine, replaced while a world runs.
+
+Their code has no option for any of it: it reads the clock, draws random numbers, binds sockets and starts threads as it
+always does. uvloop is not used, and executors need no seam: the loop does their work itself.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from barnabas_broker.server import listeners
+from barnabas_broker.storage import LogDirectory
+from barnabas_broker.storage.files import Files
+from barnabas_client.consumer import consumer
+from barnabas_client.membership import membership
+from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
+from barnabas_client.network import retries
+from tests.world.disk import Background
+from tests.world.loop import LIFE, Life, VirtualLoop
+from tests.world.network import Listener, Network
+from tests.world.world import World
+
+#: The time of day at the time 0 of a world.
+EPOCH: Final = 1_700_000_000
+
+
+def _life() -> Life:
+    life = LIFE.get()
+    assert life is not None
+    return life
+
+
+@contextmanager
+def seams(world: World, network: Network, files: Callable[[str], Files]) -> Iterator[None]:
+    """Replace clocks, random numbers, sockets, files and threads.
+
+    Args:
+        world: the time and the random numbers.
+        network: the sockets.
+        files: those of a machine, by the name of its process.
+    """
+    now, loop = world.loop.time, world.loop
+    opened = LogDirectory.open
+
+    def open_directory(path: Path, *args: Any, **kwargs: Any) -> LogDirectory:
+        kwargs |= {"files": files(_life().name), "background": Background(world)}
+        return opened(path, *args, random_bytes=world.chance.randbytes, **kwargs)
+
+    state = random.getstate()
+    random.seed(world.seed)
+    retries.RANDOM.seed(world.seed)
+    with (
+        patch.multiple(
+            time,
+            monotonic=now,
+            perf_counter=now,
+            thread_time=now,
+            clock_gettime=lambda clock: now(),
+            time=lambda: EPOCH + now(),
+            time_ns=lambda: int((EPOCH + now()) * 1e9),
+        ),
+        patch.object(os, "urandom", world.chance.randbytes),
+        patch.object(random, "_urandom", world.chance.randbytes),
+        patch.object(os, "getpid", lambda: 1),
+        patch.object(consumer, "_members", count(1)),
+        patch.object(asyncio, "new_event_loop", lambda: _ThreadLoop(loop)),
+        patch.object(membership, "MemberThread", _MemberThread),
+        patch.object(listeners, "bind", lambda host, port: Listener(network, _life(), port)),
+        patch.object(LogDirectory, "open", open_directory),
+    ):
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
+class _ThreadLoop:
+    """The loop of a thread: a process of its own, which ends with its program's."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        program = _life()
+        self.life = Life(loop, f"{program.name}/group")
+        program.threads.append(self.life)
+        self._loop = loop
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call in the thread."""
+        self.life.call(callback, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class _MemberThread(MemberThread):
+    """The thread of a membership, as a process in the world's loop."""
+
+    def __init__(
+        self, config: Any, assignors: Any, network: Any, owner: MemberThreadOwner, notify: Callable[..., None]
+    ) -> None:
+        super().__init__(config, assignors, network, owner, partial(_life().context.run, notify))
+
+    def start(self) -> None:
+        loop: Any = self._loop
+        loop.life.spawn(self._outlive(), "member")
+
+    async def _outlive(self) -> None:
+        try:
+            await self._live()
+        finally:
+            self._notify_program(self._owner.ended)
+
+    def join(self, timeout: float) -> bool:
+        return True

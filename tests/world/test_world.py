@@ -1,0 +1,199 @@
+"""The world: time, processes, connections and disks are as on real machines, and a seed repeats its run."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas import Consumer, Producer
+from barnabas_client.errors import KafkaConnectionError
+from tests.world.network import WINDOW
+from tests.world.programs import Machine, Simulation, simulated
+from tests.world.world import Violation
+
+
+async def _write(machine: Machine, *values: bytes) -> None:
+    async with Producer(bootstrap_servers=machine.address) as producer:
+        for value in values:
+            await producer.send_and_wait("t", value)
+
+
+async def _read(machine: Machine, count: int) -> list[bytes | None]:
+    async with Consumer("t", bootstrap_servers=machine.address, auto_offset_reset="earliest") as consumer:
+        return [(await consumer.getone()).value for _ in range(count)]
+
+
+@simulated
+async def test_records_are_sent_and_read(world: Simulation) -> None:
+    machine = await world.machine()
+    await _write(machine, b"a", b"b")
+    assert await _read(machine, 2) == [b"a", b"b"]
+
+
+@simulated
+async def test_time_passes_at_once(world: Simulation) -> None:
+    began, steps = world.now, world.loop.steps
+    await world.machine()
+    await asyncio.sleep(30)
+    assert world.now - began >= 30
+    assert world.loop.steps - steps < 1000
+
+
+@simulated
+async def test_a_broker_that_is_killed_has_its_records_when_it_returns(world: Simulation) -> None:
+    machine = await world.machine()
+    await _write(machine, b"a")
+    machine.kill()
+    with pytest.raises(KafkaConnectionError):
+        await _write(machine, b"b")
+    await machine.start()
+    assert await _read(machine, 1) == [b"a"]
+
+
+@simulated
+async def test_a_broker_is_stopped_and_started(world: Simulation) -> None:
+    machine = await world.machine()
+    await _write(machine, b"a")
+    await machine.stop()
+    await machine.start()
+    assert await _read(machine, 1) == [b"a"]
+
+
+def _run(seed: int) -> list[str]:
+    """The history of a run with pieces, delays and a lost answer."""
+    world = Simulation(seed)
+    world.network.torn = world.network.jitter = 0.2
+
+    async def main() -> None:
+        machine = await world.machine()
+        machine.rules.add("drop", "Produce", executed=True)
+        await _write(machine, b"a", b"b")
+        async with Consumer("t", group_id="g", bootstrap_servers=machine.address) as consumer:
+            await consumer.getmany(timeout_ms=5000)
+
+    world.play(main)
+    return [f"{at} {text % args}" for at, text, args in world.trace]
+
+
+def test_a_seed_repeats_its_run() -> None:
+    history = _run(1)
+    assert history == _run(1)
+    assert history != _run(2)
+
+
+def test_an_exception_that_is_not_caught_fails_with_the_history() -> None:
+    world = Simulation(7)
+
+    async def main() -> None:
+        await world.machine()
+        world.loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(1)
+
+    with pytest.raises(Violation, match=r"(?s)^seed 7, .*uncaught ZeroDivisionError.*broker-0 starts"):
+        world.play(main)
+
+
+class _Peer(asyncio.BufferedProtocol):
+    """Keeps what happens to it."""
+
+    def __init__(self, *, keeps_open: bool = False) -> None:
+        self.transport: Any = None
+        self.events: list[str] = []
+        self.received = bytearray()
+        self.pieces = 0
+        self._keeps_open = keeps_open
+        self._room = bytearray(1 << 20)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.pieces += 1
+        self.received += self._room[:nbytes]
+
+    def eof_received(self) -> bool:
+        self.events.append("end")
+        return self._keeps_open
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.events.append("lost" if error is None else "reset")
+
+
+async def _connected(world: Simulation, server: _Peer) -> _Peer:
+    world.network.listening["server"] = world.program("server"), lambda end: end.connected(server)
+    _, client = await world.loop.create_connection(_Peer, "server", 1)
+    assert isinstance(client, _Peer)
+    return client
+
+
+@simulated
+async def test_a_transport_pauses_its_protocol_while_the_peer_does_not_read(world: Simulation) -> None:
+    server = _Peer()
+    client = await _connected(world, server)
+    server.transport.pause_reading()
+    client.transport.set_write_buffer_limits(high=1000)
+    client.transport.write(bytes(WINDOW + 1000))
+    assert client.events == []
+    client.transport.write(b"x")
+    assert client.events == ["pause"]
+    client.transport.close()
+    await asyncio.sleep(1)
+    assert (client.events, server.events) == (["pause"], [])
+    server.transport.resume_reading()
+    await asyncio.sleep(1)
+    assert len(server.received) == WINDOW + 1001
+    assert (client.events, server.events) == (["pause", "resume", "lost"], ["end", "lost"])
+
+
+@simulated
+async def test_a_connection_that_is_half_closed_still_receives(world: Simulation) -> None:
+    server = _Peer(keeps_open=True)
+    client = await _connected(world, server)
+    client.transport.write_eof()
+    await asyncio.sleep(1)
+    server.transport.write(b"late")
+    server.transport.close()
+    await asyncio.sleep(1)
+    assert (bytes(client.received), client.events, server.events) == (b"late", ["end", "lost"], ["end", "lost"])
+
+
+@simulated
+async def test_bytes_arrive_in_pieces(world: Simulation) -> None:
+    world.network.torn = 0.9
+    server = _Peer()
+    client = await _connected(world, server)
+    client.transport.write(b"0123456789" * 10)
+    await asyncio.sleep(1)
+    assert (bytes(server.received), server.pieces > 1) == (b"0123456789" * 10, True)
+
+
+@simulated
+async def test_an_abort_resets_the_peer(world: Simulation) -> None:
+    server = _Peer()
+    client = await _connected(world, server)
+    client.transport.abort()
+    await asyncio.sleep(1)
+    assert (client.events, server.events) == (["lost"], ["reset"])
+
+
+@simulated
+async def test_a_process_that_is_frozen_goes_on_later(world: Simulation) -> None:
+    server = _Peer()
+    client = await _connected(world, server)
+    life = world.network.listening["server"][0]
+    life.freeze()
+    client.transport.write(b"x")
+    await asyncio.sleep(10)
+    assert not server.received
+    life.thaw()
+    await asyncio.sleep(0)
+    assert server.received == b"x"
