@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all test-compiled again again-cluster test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all times test-compiled again again-cluster test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -83,6 +83,12 @@ test: install ## all tests except those of test-all, test-cluster and interop: f
 test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
 	$(PYTEST) -m "not kafka and not cluster and not compose"
 
+# What `make times` runs, for example TESTS="tests/broker -k handlers".
+TESTS ?= tests
+
+times: install ## run the tests of test-all, or TESTS, and print their processor time: by folder, and of the most expensive 40
+	$(PYTEST) -p tests.times -m "not kafka and not cluster and not compose" $(TESTS)
+
 test-compiled: install ## tests of the protocol and of the client with the modules that compiled wheels have; needs a C compiler
 	rm -rf build/compiled
 	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --outdir build/compiled
@@ -91,8 +97,10 @@ test-compiled: install ## tests of the protocol and of the client with the modul
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) -m "not kafka and not cluster and not compose and not slow" tests/protocol tests/client
 
 AGAIN := --last-failed --last-failed-no-failures none -r fEp
-# test-cluster remembers what failed in a folder of its own, because other tests may run beside it.
-CLUSTER := $(BIN)/python -m pytest -o cache_dir=.pytest_cache/cluster -m cluster
+# The files with the marker: importing all others takes a quarter of a minute. What failed is remembered in a folder of its own,
+# because other tests may run at the same time.
+CLUSTER = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/cluster -m cluster \
+	$(shell grep -rlw mark.cluster tests --include="test_*.py")
 
 again: install ## run the tests that failed last once more, one at a time, and name those that pass now
 	$(BIN)/python -m pytest $(AGAIN)
