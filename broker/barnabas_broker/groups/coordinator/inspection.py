@@ -4,8 +4,8 @@ Source: ``GroupMetadataManager.describeGroups`` and ``listGroups``; KIP-518 (sta
 KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -31,6 +31,8 @@ from barnabas_protocol.messages.share_group_describe import (
     DescribedShareTopicPartitions,
     ShareMember,
 )
+
+D = TypeVar("D", DescribedConsumerGroup, DescribedShareGroup)
 
 #: The types of groups (KIP-848).
 CLASSIC: Final = "classic"
@@ -150,18 +152,26 @@ def describe_consumer_group(
     return described
 
 
-def failed_consumer_group(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
-    """A group that ConsumerGroupDescribe cannot describe."""
-    return DescribedConsumerGroup(
-        error_code=error.code,
-        error_message=error.message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
+def _failed(described: type[D]) -> Callable[[str, KafkaError], D]:
+    """A function that makes a group which cannot be described, of its id and the error."""
+
+    def failed(group_id: str, error: KafkaError) -> D:
+        return described(
+            error_code=error.code,
+            error_message=error.message or None,
+            group_id=group_id,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=[],
+        )
+
+    return failed
+
+
+failed_consumer_group: Final = _failed(DescribedConsumerGroup)
+failed_share_group: Final = _failed(DescribedShareGroup)
 
 
 def describe_share_group(group: ShareGroup, catalog: TopicCatalog, operations: bool) -> Steps[DescribedShareGroup]:
@@ -199,20 +209,6 @@ def describe_share_group(group: ShareGroup, catalog: TopicCatalog, operations: b
         if number % _MEMBERS_PER_STEP == 0:
             yield
     return described
-
-
-def failed_share_group(group_id: str, error: KafkaError) -> DescribedShareGroup:
-    """A group that ShareGroupDescribe cannot describe."""
-    return DescribedShareGroup(
-        error_code=error.code,
-        error_message=error.message or None,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 def _named(partitions: Mapping[bytes, Iterable[int]], catalog: TopicCatalog) -> Iterator[tuple[bytes, str, list[int]]]:

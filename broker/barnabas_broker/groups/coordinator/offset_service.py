@@ -5,7 +5,7 @@ A shell around :mod:`groups.offsets`.
 
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -59,7 +59,7 @@ from barnabas_protocol.messages.txn_offset_commit import (
 )
 from barnabas_protocol.subscriptions import CONSUMER
 
-#: Groups that one step of the expiry checks.
+#: Groups that one step of the expiry checks, or of the removal of a topic's offsets.
 _GROUPS_PER_STEP: Final = 200
 #: Partitions that are fetched in one iteration of the loop, once the commits before have ended.
 _STEPS: Final = 500
@@ -712,12 +712,24 @@ class OffsetService:
         hosted_groups.append_tombstones(hosted, keys, done)
         return future
 
-    def topics_deleted(self, names: set[str]) -> None:
-        """Remove the offsets of deleted topics, and report that to the groups that have some, or subscribe to them."""
-        for hosted in list(self._hosted_groups.by_id.values()):
-            keys = [key for key in hosted.offsets.all_keys() if key[0] in names] if hosted.offsets else []
+    def topics_deleted(self, names: Set[str]) -> None:
+        """Remove the offsets of deleted topics, and report that to the groups that have some, or subscribe to them.
+
+        It takes some groups per iteration of the loop. Offsets that are committed meanwhile stay: they are those of a
+        later topic of the same name.
+        """
+        hosted_groups = self._hosted_groups
+        hosted_groups.runtime.gradually(self._forget_topics(sorted(names), hosted_groups.last_sequence))
+
+    def _forget_topics(self, names: Sequence[str], until: int) -> Iterator[None]:
+        deleted = set(names)
+        for hosted in self._some_per_step():
+            if hosted is None:
+                yield
+                continue
+            keys = hosted.offsets.keys_of(deleted, until) if hosted.offsets else []
             offsets = Counter(topic for topic, _ in keys)
-            for topic in sorted(names):
+            for topic in names:
                 if offsets[topic] or hosted.subscribes_to(topic):
                     event = TopicDeleted(generation=hosted.group.generation, topic=topic, offsets=offsets[topic])
                     self._hosted_groups.publish(hosted.name, event)
@@ -731,13 +743,21 @@ class OffsetService:
             until: a position in the order of appends. What was appended up to it has a result. A group with a later
                 commit is left to the next expiry: the commit may renew what looks expired.
         """
+        for hosted in self._some_per_step():
+            if hosted is None:
+                yield
+            elif hosted.last_commit <= until:
+                self._expire_group(hosted)
+
+    def _some_per_step(self) -> Iterator[HostedGroup | None]:
+        """The groups that are still here, and None where a step ends."""
         by_id = self._hosted_groups.by_id
         for at, group_id in enumerate(list(by_id)):
             if at % _GROUPS_PER_STEP == _GROUPS_PER_STEP - 1:
-                yield
+                yield None
             hosted = by_id.get(group_id)
-            if hosted is not None and hosted.last_commit <= until:
-                self._expire_group(hosted)
+            if hosted is not None:
+                yield hosted
 
     def _expire_group(self, hosted: HostedGroup) -> None:
         hosted_groups, group = self._hosted_groups, hosted.group

@@ -12,7 +12,7 @@ that aborts drops them. A tombstone drops what was pending before it.
 Source: Kafka's ``OffsetMetadataManager``; KIP-211 (expiry by group state).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
@@ -91,6 +91,24 @@ class GroupOffsets:
     def all_keys(self) -> list[tuple[str, int]]:
         """Every partition with a committed or a pending offset: what a deletion has to remove."""
         return [*self, *(key for key in self._pending if self.find(*key) is None)]
+
+    def keys_of(self, topics: Set[str], until: int) -> list[tuple[str, int]]:
+        """Partitions of some topics with a committed or a pending offset; without those that have a later one.
+
+        Args:
+            topics: names of the topics.
+            until: a position in the order of appends.
+        """
+        latest = {
+            (topic, partition): committed.sequence
+            for topic in self.topics.keys() & topics
+            for partition, committed in self.topics[topic].items()
+        }
+        for transaction in self._transactions.values():
+            for key, committed in transaction.offsets.items():
+                if key[0] in topics:
+                    latest[key] = max(latest.get(key, 0), committed.sequence)
+        return [key for key, sequence in latest.items() if sequence <= until]
 
     def sum(self, most: int) -> int | None:
         """The sum of the committed offsets; None if there are more than `most`."""

@@ -238,6 +238,21 @@ async def test_deleting_a_topic_deletes_its_offsets(service: Service) -> None:
     assert [(event.topic, event.offsets) for event in service.events_of(TopicDeleted)] == [("t", 1)]
 
 
+async def test_offsets_of_a_deleted_topic_are_deleted_a_step_at_a_time(service: Service) -> None:
+    groups = [f"g-{number}" for number in range(450)]
+    for group in groups:
+        await service.ask(service.commit(1, group=group), 8)
+    service.groups.topics_deleted(["t"])
+    assert len(service.events_of(TopicDeleted)) == 199
+    # The topic is created again, and a group that is still to come commits.
+    await service.ask(service.commit(2, group=groups[-1]), 8)
+    for _ in range(3):
+        await turn()
+    assert len(service.events_of(TopicDeleted)) == 449
+    left = {name: hosted.offsets.find("t", 0) for name, hosted in service.groups.groups.items()}
+    assert [(name, offset.offset) for name, offset in left.items() if offset is not None] == [(groups[-1], 2)]
+
+
 async def test_offsets_expire_and_the_group_with_them() -> None:
     service = await Service(offsets_retention_minutes="1").loaded()
     await service.ask(service.commit(1), 8)
