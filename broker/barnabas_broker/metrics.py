@@ -5,7 +5,7 @@ Plain numbers in plain objects. They are always counted, which takes a fraction 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -100,10 +100,25 @@ class ApiMetrics:
         latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         latency.total += seconds
         if response is not None:
-            if self._own and (code := response.error_code):
-                self.errors[code] = self.errors.get(code, 0) + 1
-            for tally in self._nested:
-                tally(response, self.errors)
+            self._tally(response, self.errors)
+
+    def errors_of(self, response: Any) -> dict[int, int]:
+        """The number of each error code in a response. It takes long for a long one; a thread may call it."""
+        errors: dict[int, int] = {}
+        self._tally(response, errors)
+        return errors
+
+    def answered_with(self, errors: Mapping[int, int], seconds: float) -> None:
+        """Count a response by its error codes, as :meth:`errors_of` returns them, and its latency."""
+        self.latency.observe(seconds)
+        for code, count in errors.items():
+            self.errors[code] = self.errors.get(code, 0) + count
+
+    def _tally(self, response: Any, errors: dict[int, int]) -> None:
+        if self._own and (code := response.error_code):
+            errors[code] = errors.get(code, 0) + 1
+        for tally in self._nested:
+            tally(response, errors)
 
     def failed(self, code: int, seconds: float) -> None:
         """Count a request whose handler failed."""

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.stepwise import Handled
-from barnabas_broker.handlers.weight import exceeds
+from barnabas_broker.handlers.weight import elements, exceeds, release
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
@@ -163,7 +163,7 @@ class Dispatch:
             decoding = partial(decode_long, request_class, header, frame)
             work = self._slicer.start(self._decode_and_handle(route, decoding, context, charge), peer)
             peer.hold(work)
-            return self._deferred(_handled(work), route, header, peer, metrics, started, charge)
+            return self._deferred(self._handled(work, peer), route, header, peer, metrics, started, charge)
         try:
             handled = route.handler(context, request)
             if charge is not None:
@@ -216,35 +216,53 @@ class Dispatch:
         decoding: Callable[[], Any],
         context: RequestContext,
         charge: Charge | None,
-    ) -> Handled:
+    ) -> "_Begun":
         """Decode a large request in the thread, and call its handler."""
         loop = asyncio.get_running_loop()
-        decoded = await loop.run_in_executor(self._thread, decoding)
+        decoded, parts = await loop.run_in_executor(self._thread, _with_elements, decoding)
         began = self._now()
         handled = route.handler(context, decoded)
         if charge is not None:
             charge.handled(self._now() - began, exempt=_exempt(route, decoded))
-        return handled
+        return _Begun(handled, parts)
+
+    async def _handled(self, work: "asyncio.Future[_Begun]", peer: Peer) -> Response | None:
+        """Wait for the response to a large request, whose elements are freed afterwards, a slice at a time."""
+        handled, parts = await work
+        del work
+        try:
+            return handled if isinstance(handled, Response | None) else await handled
+        finally:
+            self._slicer.enqueue(release(parts), peer)
 
     async def _encoded(
         self,
         handled: Awaitable[Response | None],
         route: Route,
         header: RequestHeader,
+        peer: Peer,
+        metrics: ApiMetrics,
         charge: Charge | None,
     ) -> "_Encoded":
-        """Wait for a response, and encode it: in the thread if it is long."""
+        """Wait for a response, and encode it: in the thread if it is long. It is freed a slice at a time then."""
         response = await handled
+        del handled
         if charge is not None:
             response = charge.answer(response)
         if response is None:
-            return _Encoded(None, ())
+            return _Encoded((), {})
         version, correlation_id = header.api_version, header.correlation_id
         if not exceeds(response, self._long):
-            return _Encoded(response, route.encode(response, version, correlation_id))
+            return _Encoded(route.encode(response, version, correlation_id), metrics.errors_of(response))
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._thread, route.encode, response, version, correlation_id)
-        return _Encoded(response, answer)
+
+        def encode_long() -> tuple[_Encoded, list[Any]]:
+            answer = route.encode(response, version, correlation_id)
+            return _Encoded(answer, metrics.errors_of(response)), elements(response)
+
+        encoded, parts = await loop.run_in_executor(self._thread, encode_long)
+        self._slicer.enqueue(release(parts), peer)
+        return encoded
 
     def _deferred(
         self,
@@ -263,14 +281,14 @@ class Dispatch:
         def done(finished: "asyncio.Future[Response | None] | asyncio.Future[_Encoded]") -> None:
             try:
                 result = finished.result()
-                response: Response | None
                 answer: Answer
                 if isinstance(result, _Encoded):
-                    response, answer = result
+                    answer, errors = result
+                    metrics.answered_with(errors, self._now() - started)
                 else:
                     response = result if charge is None else charge.answer(result)
                     answer = () if response is None else route.encode(response, version, header.correlation_id)
-                metrics.answered(response, self._now() - started)
+                    metrics.answered(response, self._now() - started)
             except asyncio.CancelledError:
                 deferred.refuse("the broker is shutting down")
             except (CloseConnection, DecodeError) as error:
@@ -293,7 +311,7 @@ class Dispatch:
         if isinstance(handled, asyncio.Future):
             pending = handled
         else:
-            pending = self._slicer.start(self._encoded(handled, route, header, charge), peer)
+            pending = self._slicer.start(self._encoded(handled, route, header, peer, metrics, charge), peer)
             self._tasks.add(pending)
             pending.add_done_callback(self._tasks.discard)
         pending.add_done_callback(done)
@@ -324,20 +342,28 @@ class Dispatch:
         raise CloseConnection(f"{key.name} failed")
 
 
-class _Encoded(NamedTuple):
-    """A response, and its bytes; None and nothing if the client asked for none."""
+class _Begun(NamedTuple):
+    """What the handler of a large request has returned, and the elements of the request."""
 
-    response: Response | None
+    handled: Handled
+    parts: list[Any]
+
+
+class _Encoded(NamedTuple):
+    """The bytes of a response, none if the client asked for none, and the number of each error code in it."""
+
     answer: Answer
+    errors: Mapping[int, int]
+
+
+def _with_elements(decoding: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """Decode a request, and collect its elements."""
+    decoded = decoding()
+    return decoded, elements(decoded) if isinstance(decoded, Request) else []
 
 
 def _exempt(route: Route, request: Any) -> bool:
     return route.exempt is not None and route.exempt(request)
-
-
-async def _handled(work: "asyncio.Future[Handled]") -> Response | None:
-    handled = await work
-    return handled if isinstance(handled, Response | None) else await handled
 
 
 def _unsupported_api_versions(route: Route, correlation_id: int) -> Answer:

@@ -4,15 +4,17 @@ import asyncio
 import random
 import threading
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Route, encode
-from barnabas_broker.handlers.weight import exceeds
+from barnabas_broker.handlers.weight import elements as elements_of
+from barnabas_broker.handlers.weight import exceeds, release
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
-from barnabas_broker.slicer import Slicer
+from barnabas_broker.slicer import Slicer, SlicerClient, Work
+from barnabas_broker.steps import Steps
 from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.metadata import (
@@ -24,6 +26,8 @@ from barnabas_protocol.messages.metadata import (
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import Struct
 from tests.protocol.support import some
+
+T = TypeVar("T")
 
 
 def metadata(topics: int, partitions: int) -> MetadataResponse:
@@ -61,21 +65,36 @@ def test_the_elements_of_responses_of_all_apis(key: int) -> None:
         count = elements(message)
         assert not exceeds(message, count)
         assert exceeds(message, count - 1)
+        assert len(elements_of(message)) == count
+
+
+def test_elements_are_freed_some_per_step() -> None:
+    parts = elements_of(metadata(100, 100))
+    assert [len(parts) for _ in release(parts)] == [*range(29_100, 0, -1_000), 0]
 
 
 @pytest.mark.parametrize(("topics", "in_thread"), [(3, False), (4, True)])
 async def test_a_response_of_many_elements_is_encoded_in_a_thread(topics: int, in_thread: bool) -> None:
     threads: list[bool] = []
+    freed: list[Steps[Any]] = []
+
+    class Recorded(Slicer):
+        def enqueue(self, steps: Steps[T], client: SlicerClient) -> Work[T]:
+            freed.append(steps)
+            return super().enqueue(steps, client)
 
     async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        return metadata(topics, 0)
+        response = metadata(topics, 0)
+        for topic in response.topics:
+            topic.error_code = 3
+        return response
 
     def seen(response: MetadataResponse, version: int, correlation_id: int) -> Answer:
         threads.append(threading.current_thread() is not threading.main_thread())
         return encode(response, version, correlation_id)
 
     services = cast(
-        Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None, slicer=Slicer(lambda: 0.0))
+        Any, SimpleNamespace(quotas=SimpleNamespace(active=False), authorizer=None, slicer=Recorded(lambda: 0.0))
     )
     route = Route(ApiKey.METADATA, handle, (), encode=seen)
     dispatch = Dispatch(services, {ApiKey.METADATA: route}, lambda: 0.0, long=3)
@@ -88,3 +107,5 @@ async def test_a_response_of_many_elements_is_encoded_in_a_thread(topics: int, i
     dispatch.close()
     assert deferred.answer
     assert threads == [in_thread]
+    assert len(freed) == in_thread
+    assert dispatch.metrics.of(ApiKey.METADATA).errors == {3: topics}
