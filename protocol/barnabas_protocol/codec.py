@@ -6,6 +6,7 @@ that encode a frame write the size. A few messages have a faster way: see :mod:`
 """
 
 import struct
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -13,8 +14,8 @@ from construct import ConstructError
 
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.registry import ApiKey
-from barnabas_protocol.schema import Message, Request, Response
-from barnabas_protocol.structures import codec_for, parse_tags
+from barnabas_protocol.schema import Message, Request, Response, Struct
+from barnabas_protocol.structures import codec_for, element_builder, parse_tags
 from barnabas_protocol.wire import Buffer, Reader, WireError
 
 M = TypeVar("M", bound=Message)
@@ -121,6 +122,27 @@ def encode(message: Message, version: int) -> bytes:
         EncodeError: a value does not fit its field, or the version cannot express it.
     """
     return _encode(message, version, b"").getvalue()
+
+
+def encode_elements(elements: Sequence[Struct], message: type[Message], version: int) -> bytes:
+    """Encode some elements of an array, without their number, for :class:`barnabas_protocol.wire.Encoded`.
+
+    Args:
+        elements: of one class; at least one.
+        message: the message that has the array.
+        version: of the message.
+
+    Raises:
+        EncodeError: a value does not fit its field, or the version cannot express it.
+    """
+    out = BytesIO()
+    build = element_builder(type(elements[0]), version, message)
+    try:
+        for element in elements:
+            build(element, out, None)
+    except _UNBUILDABLE as error:
+        raise EncodeError(f"{message.__name__} v{version}: {error}") from error
+    return out.getvalue()
 
 
 def encode_request(message: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:

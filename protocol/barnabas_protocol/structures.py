@@ -340,3 +340,10 @@ def codec_for(cls: type[Message], version: int) -> MessageCodec:
 def tagged_fields(cls: type[Struct], version: int, message: type[Message]) -> dict[int, tuple[Field, Construct]]:
     """The tagged fields of `cls`, a part of `message`, in a flexible version: by tag, for :func:`parse_tags`."""
     return _Structure(cls, version, True, message.FLEXIBLE).tagged
+
+
+@cache
+def element_builder(cls: type[Struct], version: int, message: type[Message]) -> Callable[[Any, io.BytesIO, None], Any]:
+    """A function that writes one `cls`, an element of an array in `message`, as :attr:`MessageCodec.buildfunc`."""
+    element = _Structure(cls, version, version in message.FLEXIBLE, message.FLEXIBLE)
+    return compile_construct(element, f"{cls.__name__} v{version}").build

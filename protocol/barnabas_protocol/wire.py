@@ -13,11 +13,13 @@ Sources: Kafka's protocol guide and KIP-482 (flexible versions).
 import io
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from construct import Construct, Float64b, Int8sb, Int16sb, Int16ub, Int32sb, Int32ub, Int64sb
 
 from barnabas_protocol.codegen import Source
+
+T = TypeVar("T")
 
 #: Array elements that a message may have in all. Kafka has no such limit; without it, a 100 MB frame of empty elements
 #: becomes gigabytes of objects.
@@ -331,6 +333,24 @@ COMPACT_BYTES = Primitive(read_compact_bytes, write_compact_bytes, 1)
 COMPACT_NULLABLE_BYTES = Primitive(read_compact_nullable_bytes, write_compact_nullable_bytes, 1)
 
 
+class Encoded(list[T]):
+    """Elements of an array that are encoded already, for a field that is declared as their list.
+
+    As a list it is empty. A message that has it can be encoded in the version of its content only.
+
+    Args:
+        size: number of elements.
+        content: results of :func:`barnabas_protocol.codec.encode_elements`, one after another.
+    """
+
+    __slots__ = ("content", "size")
+
+    def __init__(self, size: int, content: Buffer) -> None:
+        super().__init__()
+        self.size = size
+        self.content = content
+
+
 class Array(Construct):
     """A counted array, compact or not, nullable or not: it parses to a list, None for null."""
 
@@ -352,6 +372,10 @@ class Array(Construct):
             if not self.nullable:
                 raise WireError("an array must not be null")
             write(stream, -1)
+            return obj
+        if type(obj) is Encoded:
+            write(stream, obj.size)
+            stream.write(obj.content)
             return obj
         write(stream, len(obj))
         for element in obj:
@@ -378,13 +402,17 @@ class Array(Construct):
         name = f"build_array_{source.allocateId()}"
         write: Callable[[io.BytesIO, int], None] = write_compact_count if self.compact else write_count
         count, error = source.bind(write.__name__, write), source.bind("WireError", WireError)
+        encoded = source.bind("Encoded", Encoded)
         null = f"return {count}(io, -1)" if self.nullable else f"raise {error}('an array must not be null')"
         source.append(
             f"""
             def {name}(array, io, this):
-                if array is None: {null}
-                {count}(io, len(array))
-                for obj in array: {self.subcon._compilebuild(source)}
+                if array:
+                    {count}(io, len(array))
+                    for obj in array: {self.subcon._compilebuild(source)}
+                elif array is None: {null}
+                elif type(array) is {encoded}: {count}(io, array.size); io.write(array.content)
+                else: {count}(io, 0)
             """
         )
         return f"{name}(obj, io, this)"

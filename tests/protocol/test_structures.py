@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from barnabas_protocol import codec, structures
+from barnabas_protocol.errors import EncodeError
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse, ResponseCursor
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas_protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas_protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from barnabas_protocol.structures import MessageCodec
-from barnabas_protocol.wire import Reader, WireError
+from barnabas_protocol.wire import Encoded, Reader, WireError
 from tests.protocol.support import slow_encode
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=7, member_id="m", group_instance_id=None)
@@ -93,3 +94,36 @@ def test_a_structure_that_may_be_null_is_compiled(cursor: ResponseCursor | None)
     assert parse(made, out.getvalue()) == message
     with pytest.raises(WireError, match="structure mark 2"):
         parse(made, bytes(4) + b"\x01\x02")
+
+
+def partition(number: int) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0,
+        partition_index=number,
+        leader_id=1,
+        leader_epoch=number,
+        replica_nodes=[1, 2],
+        isr_nodes=[2],
+        offline_replicas=[1],
+    )
+
+
+@pytest.mark.parametrize("version", list(MetadataResponse.VERSIONS))
+def test_elements_that_are_encoded_already(version: int) -> None:
+    partitions = [partition(number) for number in range(200)]
+
+    def shown(listed: list[MetadataResponsePartition]) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[], topics=[MetadataResponseTopic(error_code=0, name="t", partitions=listed), *others]
+        )
+
+    others = [MetadataResponseTopic(error_code=0, name="u", partitions=[partition(7)])]
+    parts = [codec.encode_elements(partitions[n : n + 70], MetadataResponse, version) for n in range(0, 200, 70)]
+    encoded: Encoded[MetadataResponsePartition] = Encoded(200, b"".join(parts))
+    expected = codec.encode(shown(partitions), version)
+    assert codec.encode(shown(encoded), version) == slow_encode(shown(encoded), version) == expected
+
+
+def test_elements_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(EncodeError, match="MetadataResponse v9"):
+        codec.encode_elements([partition(0), partition(2**31)], MetadataResponse, 9)

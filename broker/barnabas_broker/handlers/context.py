@@ -9,6 +9,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.handlers.partition_lists import PartitionLists
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.manager import ReplicaManager
@@ -62,6 +63,7 @@ class Services:
         certificates: those of the listeners that speak TLS; None without any.
         limits: reads the limits of connections; None without listeners.
         conditions: what the broker cannot do now.
+        partition_lists: the encoded partitions of large topics, for Metadata.
     """
 
     config: Config
@@ -90,6 +92,7 @@ class Services:
     certificates: Certificates | None = None
     limits: Limits | None = None
     conditions: Conditions = field(default_factory=Conditions)
+    partition_lists: PartitionLists = field(default_factory=PartitionLists)
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from barnabas_broker.steps import Steps
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.transaction_index import InOffsetOrder
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import chain, encode_aborted, encode_fetch_response, encoded_transactions
+from barnabas_protocol.hot import chain, encode_aborted, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -41,6 +41,7 @@ from barnabas_protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.wire import Encoded
 
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
@@ -257,7 +258,7 @@ class _Reading:
             encoded += encode_aborted(some, version)
             yield
         self._in_memory += len(encoded)
-        return encoded_transactions(len(aborted), encoded)
+        return Encoded(len(aborted), encoded)
 
     def _record_position(self, replica: Replica, wanted: CachedPartition) -> None:
         """Record the fetch position of a follower, once per fetch."""

@@ -44,13 +44,15 @@ from barnabas_protocol.messages.metadata import (
 )
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from barnabas_protocol.wire import Buffer
+from barnabas_protocol.wire import Buffer, Encoded
 
 _NO_ID = bytes(16)
 #: The first version that requests topics by id.
 _BY_ID: Final = 12
 #: The first version whose clients know LISTENER_NOT_FOUND.
 _LISTENERS: Final = 6
+#: Partitions that are shown in one step. Lists of more are kept, encoded.
+_PARTITIONS_PER_STEP: Final = 100
 
 _Reachable = dict[int, tuple[BrokerInfo, str, int]]
 
@@ -133,7 +135,7 @@ def _answer(
         hidden = yield from split(context, image.topics, acls.DESCRIBE, audit=False)
         for topic in image.topics.values():
             if topic.name not in hidden:
-                topics.append(_topic(context, image, reachable, topic, request))
+                topics.append((yield from _topic(context, image, reachable, topic, request)))
             yield
     else:
         once, _ = yield from by_key(asked, lambda one: (one.name, one.topic_id))
@@ -146,7 +148,7 @@ def _answer(
                 # The same whether it exists or not, except by id, which tells nothing.
                 topics.append(_unknown(one.name, one.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             elif known is not None:
-                topics.append(_topic(context, image, reachable, known, request))
+                topics.append((yield from _topic(context, image, reachable, known, request)))
             elif one.topic_id != _NO_ID:
                 topics.append(_unknown(None, one.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
@@ -196,7 +198,53 @@ def _unknown(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResp
 
 def _topic(
     context: RequestContext, image: Image, reachable: _Reachable, topic: TopicInfo, request: MetadataRequest
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
+    short = len(topic.partitions) <= _PARTITIONS_PER_STEP
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=(
+            _partitions(context, image, reachable, topic, 0)
+            if short
+            else (yield from _long_list(context, image, reachable, topic))
+        ),
+        topic_authorized_operations=(
+            operations.TOPIC if request.include_topic_authorized_operations else operations.NOT_ASKED
+        ),
+    )
+
+
+def _long_list(
+    context: RequestContext, image: Image, reachable: _Reachable, topic: TopicInfo
+) -> Steps[list[MetadataResponsePartition]]:
+    """The partitions of a large topic, some per step; encoded for further requests if all of them have a leader."""
+    lists, listener, version = context.services.partition_lists, context.listener, context.version
+    kept = lists.find(image, topic, listener, version)
+    if kept is not None:
+        return kept
+    partitions: list[MetadataResponsePartition] = []
+    content, failed = bytearray(), False
+    for first in range(0, len(topic.partitions), _PARTITIONS_PER_STEP):
+        some = _partitions(context, image, reachable, topic, first)
+        partitions += some
+        failed = failed or any(each.error_code for each in some)
+        if not failed:
+            content += codec.encode_elements(some, MetadataResponse, version)
+        yield
+    if failed:
+        return partitions  # metrics count their errors
+    encoded: Encoded[MetadataResponsePartition] = Encoded(len(partitions), bytes(content))
+    lists.keep(image, topic, listener, version, encoded)
+    return encoded
+
+
+def _partitions(
+    context: RequestContext, image: Image, reachable: _Reachable, topic: TopicInfo, first: int
+) -> list[MetadataResponsePartition]:
+    """Partitions of a topic, as many as a step has, from `first` on."""
+
     def state(leader: int) -> ErrorCode:
         if leader in reachable:
             return ErrorCode.NONE
@@ -204,27 +252,18 @@ def _topic(
             return ErrorCode.LISTENER_NOT_FOUND
         return ErrorCode.LEADER_NOT_AVAILABLE
 
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=state(p.leader),
-                partition_index=index,
-                leader_id=p.leader,
-                leader_epoch=p.leader_epoch,
-                replica_nodes=list(p.replicas),
-                isr_nodes=list(p.isr),
-                offline_replicas=[r for r in p.replicas if r not in reachable],
-            )
-            for index, p in enumerate(topic.partitions)
-        ],
-        topic_authorized_operations=(
-            operations.TOPIC if request.include_topic_authorized_operations else operations.NOT_ASKED
-        ),
-    )
+    return [
+        MetadataResponsePartition(
+            error_code=state(p.leader),
+            partition_index=index,
+            leader_id=p.leader,
+            leader_epoch=p.leader_epoch,
+            replica_nodes=list(p.replicas),
+            isr_nodes=list(p.isr),
+            offline_replicas=[r for r in p.replicas if r not in reachable],
+        )
+        for index, p in enumerate(topic.partitions[first : first + _PARTITIONS_PER_STEP], first)
+    ]
 
 
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:

@@ -19,7 +19,6 @@ from barnabas_protocol.hot.fetch import (
     decode_fetch_response,
     encode_aborted,
     encode_fetch_response,
-    encoded_transactions,
 )
 from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.hot.produce import (
@@ -43,5 +42,4 @@ __all__ = [
     "encode_fetch_response",
     "encode_offset_commit",
     "encode_produce_response",
-    "encoded_transactions",
 ]

@@ -27,7 +27,7 @@ from barnabas_protocol.hot.primitives import (
     spend,
 )
 from barnabas_protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
-from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, WireError, uvarint
+from barnabas_protocol.wire import MAX_ELEMENTS, Buffer, Encoded, WireError, uvarint
 
 _THROTTLE_ERROR_SESSION: Final = struct.Struct(">ihi")
 #: Index, error, high watermark, last stable offset, and from version 5 on log start offset.
@@ -67,18 +67,10 @@ def chain(parts: Sequence[Buffer | Unread]) -> Buffer:
     return cast(Buffer, parts)
 
 
-class _EncodedTransactions:
-    """See :func:`encoded_transactions`."""
-
-    __slots__ = ("content", "count")
-
-    def __init__(self, count: int, content: Buffer) -> None:
-        self.count = count
-        self.content = content
-
-
 def encode_aborted(transactions: Iterable[tuple[int, int]], version: int) -> bytes:
-    """Encode some aborted transactions of a partition, for :func:`encoded_transactions`.
+    """Encode some aborted transactions of a partition, for :class:`barnabas_protocol.wire.Encoded`.
+
+    A fetch may overlap hundreds of thousands, which are encoded a few at a time.
 
     Args:
         transactions: producer ids and first offsets.
@@ -86,19 +78,6 @@ def encode_aborted(transactions: Iterable[tuple[int, int]], version: int) -> byt
     """
     pack = (_ABORTED_TAGGED if version >= 12 else INT64X2).pack
     return b"".join([pack(producer_id, first) for producer_id, first in transactions])
-
-
-def encoded_transactions(count: int, content: Buffer) -> list[AbortedTransaction]:
-    """Aborted transactions of a partition that are encoded already, for a field that is declared as their list.
-
-    A fetch may overlap hundreds of thousands, which are encoded a few at a time. Only :func:`encode_fetch_response`
-    writes them; the schema refuses them.
-
-    Args:
-        count: how many.
-        content: results of :func:`encode_aborted` for the response's version, one after another.
-    """
-    return cast(list[AbortedTransaction], _EncodedTransactions(count, content)) if count else []
 
 
 def encode_fetch_response(response: FetchResponse, version: int, correlation_id: int) -> list[Buffer | Unread]:
@@ -161,8 +140,8 @@ def _fetch_buffers(response: FetchResponse, version: int, correlation_id: int) -
             else:
                 out += _PARTITION_4.pack(p.partition_index, p.error_code, p.high_watermark, p.last_stable_offset)
             aborted: Any = p.aborted_transactions
-            if type(aborted) is _EncodedTransactions:
-                out += count_of(aborted.count)
+            if type(aborted) is Encoded:
+                out += count_of(aborted.size)
                 out += aborted.content
             elif not aborted:
                 out += null if aborted is None else empty
