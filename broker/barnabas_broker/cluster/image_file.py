@@ -120,17 +120,31 @@ def read_image(path: Path) -> SavedImage:
 
 
 def write_image(path: Path, saved: SavedImage) -> None:
+    """Replace the file of an image, as :func:`replace_file` does."""
+    replace_file(path, format_image(saved), _MODE)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write to a file descriptor.
+
+    Raises:
+        OSError: the disk failed, after some of the bytes.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def replace_file(path: Path, data: bytes, mode: int) -> None:
     """Replace a file atomically, also across a crash.
 
     Raises:
-        OSError: the disk failed.
+        OSError: the disk failed. A file with the suffix ``.tmp`` may be left.
     """
     temporary = path.with_name(path.name + ".tmp")
-    data = memoryview(format_image(saved))
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        while data:
-            data = data[os.write(file, data) :]
+        write_all(file, data)
         os.fsync(file)
     finally:
         os.close(file)

@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.image_file import replace_file, write_all
 from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
 from barnabas_broker.logs import logger
 from barnabas_broker.shortages import is_shortage
@@ -113,28 +114,13 @@ class LocalStore:
         try:
             # The journal is the newer one after a crash between the two, and either has the same content.
             for path in both:
-                self._rewrite(path, snapshot)
+                replace_file(path, _lines(snapshot), self._mode)
         except OSError as error:
             for path in both:
                 path.with_name(path.name + ".tmp").unlink(missing_ok=True)
             if not equal:
                 raise
             log.warning("metadata journal could not be compacted", file=str(self.path), reason=error.strerror)
-
-    def _rewrite(self, path: Path, events: Sequence[Event]) -> None:
-        temporary = path.with_name(path.name + ".tmp")
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
-        try:
-            _write_all(file, _lines(events))
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.rename(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
     async def append(self, events: Sequence[Event], expected: int, *, as_controller: bool = False) -> bool:
         """Store events on the disk; a thread writes them.
@@ -170,7 +156,7 @@ class LocalStore:
         sizes = [os.fstat(file).st_size for file in files]
         for file in files:
             try:
-                _write_all(file, data)
+                write_all(file, data)
             except OSError as error:
                 if not is_shortage(error):
                     raise
@@ -213,9 +199,3 @@ def _lines(events: Sequence[Event]) -> bytes:
         text = event_to_json(event).encode()
         out += b"%08x %s\n" % (crc32c(text), text)
     return bytes(out)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]

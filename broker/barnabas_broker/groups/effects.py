@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import GroupEvent
-from barnabas_protocol.coordinator_records import CoordinatorRecord, GroupMetadataValue
+from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
@@ -41,32 +41,23 @@ class Reply(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """Append the group's record, then report with ``ClassicGroup.persisted(ticket, ...)``.
+    """Append records of a group, all or none, then report with ``persisted(ticket, ...)``.
 
-    The machine does not know the time of day. The shell sets `value.current_state_timestamp` from `state_since`, the
-    time at which the group entered its state: seconds on the clock of `now`, None if unknown.
-
-    `before` are records that are appended with it, all or none, in front of it. If there is a `batch`, it has been made
-    of all of them beforehand: they are many. `caller` is the client that causes it, if what follows depends on it.
-    """
-
-    ticket: int
-    value: GroupMetadataValue
-    state_since: float | None
-    before: Sequence[CoordinatorRecord] = ()
-    batch: bytearray | None = None
-    caller: Caller | None = None
-
-
-class PersistRecords(NamedTuple):
-    """Append records of a group of the consumer protocol, all or none, then report with ``persisted(ticket, ...)``.
-
-    If there is a `batch`, it has been made of the records beforehand: they are many.
+    Attributes:
+        ticket: of the append.
+        records: what to append, in their order.
+        state_since: when the group entered its state, in seconds on the clock of `now`; None if that is unknown, or not
+            in the records. A machine does not know the time of day: the shell sets ``current_state_timestamp`` of the
+            last record from it.
+        caller: the client that causes it, if what follows depends on it.
+        batch: made of the records beforehand, if they are many.
     """
 
     ticket: int
     records: Sequence[CoordinatorRecord]
+    state_since: float | None = None
+    caller: Caller | None = None
     batch: bytearray | None = None
 
 
-Effect = Reply | Persist | PersistRecords | GroupEvent
+Effect = Reply | Persist | GroupEvent

@@ -66,7 +66,7 @@ from barnabas_broker.groups.consumer.group import (
     changes_instance,
     is_full,
 )
-from barnabas_broker.groups.consumer.members import ConsumerGroupMember
+from barnabas_broker.groups.consumer.members import ConsumerGroupMember, Description
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import GroupDowngraded, GroupUpgraded
@@ -225,11 +225,17 @@ def _upgraded(
             " assignor before re-attempting the upgrade.",
         )
     member = ConsumerGroupMember(classic.member_id, now)
-    member.instance_id, member.rack_id = classic.instance_id, subscription.rack_id
-    member.client_id, member.client_host = classic.client_id, classic.client_host
-    member.rebalance_timeout_ms = round(classic.rebalance_timeout * 1000)
-    member.topics = subscription.topics
-    member.classic = ClassicMetadata(round(classic.session_timeout * 1000), classic.protocols)
+    member.describe(
+        Description(
+            classic.instance_id,
+            subscription.rack_id,
+            classic.client_id,
+            classic.client_host,
+            subscription.topics,
+            rebalance_timeout_ms=round(classic.rebalance_timeout * 1000),
+            classic=ClassicMetadata(round(classic.session_timeout * 1000), classic.protocols),
+        )
+    )
     member.epoch = member.previous_epoch = group.generation
     owned: dict[bytes, dict[int, int]] = {}
     for name, partitions in (_claimed(group, classic, read) or assigned).items():

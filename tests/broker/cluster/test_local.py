@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.cluster import local
+from barnabas_broker.cluster import image_file, local
 from barnabas_broker.cluster.image import Event, PartitionInfo, ProducerIdsAllocated, TopicCreated, TopicDeleted
 from barnabas_broker.cluster.local import COPY, NAME, LocalStore
 from barnabas_broker.cluster.store import StoreError
@@ -137,14 +137,14 @@ def test_a_full_disk_keeps_the_journal_as_it_is(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas_broker.cluster.local._write_all", full)
+        patch.setattr("barnabas_broker.cluster.image_file.write_all", full)
         assert kept(tmp_path) == [ProducerIdsAllocated(2000)]
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {NAME: whole, COPY: whole}
     keep(tmp_path, ProducerIdsAllocated(3000))
     assert kept(tmp_path) == [ProducerIdsAllocated(3000)]
     files[1].unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas_broker.cluster.local._write_all", full)
+        patch.setattr("barnabas_broker.cluster.image_file.write_all", full)
         with pytest.raises(StoreError, match="No space left"):
             kept(tmp_path)
 
@@ -153,7 +153,7 @@ async def test_events_for_which_there_is_no_space_may_be_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of them in the journal, or all of them there and half in the copy: nothing of them is left."""
-    write, writes = local._write_all, 0
+    write, writes = image_file.write_all, 0
 
     def full(file: int, data: bytes) -> None:
         nonlocal writes
@@ -165,7 +165,7 @@ async def test_events_for_which_there_is_no_space_may_be_stored_later(
 
     store = LocalStore(tmp_path)
     await store.load()
-    monkeypatch.setattr(local, "_write_all", full)
+    monkeypatch.setattr(local, "write_all", full)
     sequence = await store.newest()
     for _ in range(2):
         with pytest.raises(StoreError, match="No space left"):

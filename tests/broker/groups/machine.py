@@ -8,12 +8,20 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.effects import Caller, Persist, Reply
 from barnabas_explain.catalog import GroupEvent
+from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import MemberIdentity
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 RANGE = (("range", b"topics"),)
+
+
+def value_of(persist: Persist) -> GroupMetadataValue:
+    """The record of the group itself, which comes after those that delete the group that it was."""
+    _, value = persist.records[-1]
+    assert isinstance(value, GroupMetadataValue)
+    return value
 
 
 @dataclass

@@ -147,7 +147,7 @@ def test_generations_are_rebuilt_as_the_coordinator_had_them(steps: list[tuple[s
         while machine.persists:
             persist: Persist = machine.persists[0]
             at = round((machine.now - start) * 1000) + 1
-            value = persist.value
+            value = classic.value_of(persist)
             since = machine.now if persist.state_since is None else persist.state_since
             value.current_state_timestamp = NOON + round((since - start) * 1000)
             key, encoded = group_record((GroupMetadataKey(group="g"), None))[0], group_value(value)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas_broker.cluster.controller.leaders import ENOUGH, led_by
+from barnabas_broker.cluster.controller.leaders import ENOUGH, find_partition, led_by, registered
 from barnabas_broker.cluster.controller.reassignment import completed
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import ErrorCode
 
 
 class IsrChange(NamedTuple):
@@ -54,9 +54,7 @@ def alter_isr(
     Raises:
         KafkaError: STALE_BROKER_EPOCH if the leader is not registered with this epoch.
     """
-    me = image.brokers.get(node_id)
-    if me is None or me.epoch != broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {broker_epoch}")
+    registered(image, node_id, broker_epoch)
     events: list[Event] = []
     outcomes: list[PartitionInfo | ErrorCode] = []
     for change in changes:
@@ -70,10 +68,9 @@ def alter_isr(
 
 
 def _alter(image: Image, node_id: int, change: IsrChange) -> PartitionInfo | ErrorCode:
-    topic = image.topics.get(change.topic)
-    if topic is None or topic.topic_id != change.topic_id or not 0 <= change.partition < len(topic.partitions):
+    partition = find_partition(image, change.topic, change.topic_id, change.partition)
+    if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    partition = topic.partitions[change.partition]
     if change.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if partition.leader != node_id or change.leader_epoch > partition.leader_epoch:

@@ -226,6 +226,26 @@ class LogEnd(NamedTuple):
     damaged: bool = False
 
 
+def registered(image: Image, node_id: int, broker_epoch: int) -> BrokerInfo:
+    """The broker that asks for a change.
+
+    Raises:
+        KafkaError: STALE_BROKER_EPOCH if it is not registered with this epoch.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {broker_epoch}")
+    return broker
+
+
+def find_partition(image: Image, topic: str, topic_id: bytes, index: int) -> PartitionInfo | None:
+    """A partition of a topic with this name and id; None if there is none."""
+    found = image.topics.get(topic)
+    if found is None or found.topic_id != topic_id or not 0 <= index < len(found.partitions):
+        return None
+    return found.partitions[index]
+
+
 def report_log_ends(image: Image, node_id: int, broker_epoch: int, ends: Sequence[LogEnd]) -> list[Event]:
     """Note the ends of the logs of last known replicas, and elect leaders if all are known.
 
@@ -238,15 +258,12 @@ def report_log_ends(image: Image, node_id: int, broker_epoch: int, ends: Sequenc
     Raises:
         KafkaError: STALE_BROKER_EPOCH if the broker is not registered with this epoch.
     """
-    me = image.brokers.get(node_id)
-    if me is None or me.epoch != broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {broker_epoch}")
+    me = registered(image, node_id, broker_epoch)
     events: list[Event] = []
     for each in ends:
-        topic = image.topics.get(each.topic)
-        if topic is None or topic.topic_id != each.topic_id or not 0 <= each.partition < len(topic.partitions):
+        partition = find_partition(image, each.topic, each.topic_id, each.partition)
+        if partition is None:
             continue
-        partition = topic.partitions[each.partition]
         reported = tuple(
             known._replace(epoch=each.epoch, end=each.end, damaged=each.damaged)
             if known.node_id == node_id and known.directory in ("", me.directory)

@@ -9,9 +9,8 @@ directory fails reports the directory (KIP-858).
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas_broker.cluster.controller.leaders import ENOUGH, STEP, choose, led_by, without
+from barnabas_broker.cluster.controller.leaders import ENOUGH, STEP, choose, find_partition, led_by, registered, without
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionChanged, PartitionInfo
-from barnabas_protocol.errors import ErrorCode, KafkaError
 
 
 class Withdrawal(NamedTuple):
@@ -53,16 +52,11 @@ def withdraw(image: Image, node_id: int, broker_epoch: int, withdrawals: Sequenc
     Raises:
         KafkaError: STALE_BROKER_EPOCH if the broker is not registered with this epoch.
     """
-    me = image.brokers.get(node_id)
-    if me is None or me.epoch != broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {broker_epoch}")
+    me = registered(image, node_id, broker_epoch)
     events: list[Event] = []
     for each in withdrawals:
-        topic = image.topics.get(each.topic)
-        if topic is None or topic.topic_id != each.topic_id or not 0 <= each.partition < len(topic.partitions):
-            continue
-        before = topic.partitions[each.partition]
-        after = _withdrawn(before, me, image.brokers, each)
+        before = find_partition(image, each.topic, each.topic_id, each.partition)
+        after = None if before is None else _withdrawn(before, me, image.brokers, each)
         if after is not None:
             events.append(PartitionChanged(each.topic, each.partition, after))
             if len(events) == STEP:

@@ -1101,8 +1101,8 @@ class ClassicGroup:
         self._last_ticket += 1
         self._tickets[self._last_ticket] = pending
         self.recorded = True
-        value = self._record(assignments, returning)
-        return Persist(self._last_ticket, value, self.state_since, self._preceding, caller=caller)
+        own: CoordinatorRecord = GroupMetadataKey(group=self.group_id), self._record(assignments, returning)
+        return Persist(self._last_ticket, (*self._preceding, own), self.state_since, caller)
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
         """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""

@@ -78,7 +78,7 @@ from barnabas_broker.groups.consumer.regex import (
 )
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
-from barnabas_broker.groups.effects import Caller, Effect, PersistRecords, Reply, Token
+from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.steps import Steps, finish
 from barnabas_explain.catalog import (
@@ -616,7 +616,7 @@ class ConsumerGroup:
         if member is not None and (member.member_id != member_id or member.epoch == LEAVE_STATIC_EPOCH):
             replaced = member.member_id
             member = self._bring_back(member, member_id)
-        known = Description() if member is None else member.description()
+        known = Description() if member is None else member.description
         preferred = self.assignor if said.assignor not in (None, known.assignor) else None
         described = Description(
             known.instance_id if said.instance_id is None else said.instance_id,
@@ -802,7 +802,7 @@ class ConsumerGroup:
         back = member.current()._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         old_id = member.member_id
         if old_id != member_id:
-            description, target = member.description(), self.targets.get(old_id)
+            description, target = member.description, self.targets.get(old_id)
             revoking_since, warn_at = member.revoking_since, member.warn_at
             for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
                 self._put(record_type, old_id, None)
@@ -1745,7 +1745,7 @@ class ConsumerGroup:
         group.apply(records.TARGET_EPOCH, "", (epoch, 0))
         for number, member in enumerate(members, 1):
             target = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
-            group.apply(records.MEMBER, member.member_id, member.description())
+            group.apply(records.MEMBER, member.member_id, member.description)
             group.apply(records.TARGET, member.member_id, target)
             group.apply(records.CURRENT, member.member_id, member.current())
             group._begin_session(member.member_id, now)
@@ -1776,7 +1776,7 @@ class ConsumerGroup:
         """The records that make a classic group this one, if they are not being appended yet."""
         return [record for _, record in self._migrated]
 
-    def migration_appended(self, batch: bytearray) -> PersistRecords:
+    def migration_appended(self, batch: bytearray) -> Persist:
         """Append :attr:`migration` on its own, before what the group says next.
 
         Args:
@@ -1785,7 +1785,7 @@ class ConsumerGroup:
         self._last_ticket += 1
         self._appends[self._last_ticket] = _Append([key for key, _ in self._migrated])
         migrated, self._migrated = self.migration, []
-        return PersistRecords(self._last_ticket, migrated, batch)
+        return Persist(self._last_ticket, migrated, batch=batch)
 
     def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
         """Send responses when everything that has been appended so far is in the log."""
@@ -2043,7 +2043,7 @@ class ConsumerGroup:
         if member is None:
             member = self.members[member_id] = ConsumerGroupMember(member_id, -inf)
             self._update_lag(member)
-        before = member.description()
+        before = member.description
         after = Description() if description is None else description
         if after.topics is not before.topics:
             after = after._replace(topics=self._same(after.topics))
@@ -2088,7 +2088,7 @@ class ConsumerGroup:
                 self._last_ticket += 1
                 self._appends[self._last_ticket] = _Append([key for key, _ in migrated] + some)
                 appended = [record for _, record in migrated] + [self._record(*key) for key in some]
-                out.append(PersistRecords(self._last_ticket, appended))
+                out.append(Persist(self._last_ticket, appended))
                 migrated = []
         if not self._appends:
             out += replies
@@ -2117,7 +2117,7 @@ class ConsumerGroup:
         return [part for part in parts if part]
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[ConsumerEffect]:
-        """The result of a :class:`~barnabas_broker.groups.effects.PersistRecords`. Stale tickets are ignored."""
+        """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
         out: _Out = []
         append = self._appends.pop(ticket, None)
         if append is None:

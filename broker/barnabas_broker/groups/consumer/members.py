@@ -61,6 +61,7 @@ class ConsumerGroupMember:
     """One member.
 
     Attributes:
+        description: the content of its record of type 5, which the fields repeat for those that are read often.
         member_id: its id, which it generated itself (KIP-1082), or got from the coordinator.
         instance_id: its ``group.instance.id``; None for a dynamic member.
         rack_id: its rack; None if unknown.
@@ -92,6 +93,7 @@ class ConsumerGroupMember:
         "classic",
         "client_host",
         "client_id",
+        "description",
         "epoch",
         "fenced",
         "instance_id",
@@ -126,6 +128,7 @@ class ConsumerGroupMember:
 
     def describe(self, description: Description) -> None:
         """Take over what a record says of the member."""
+        self.description = description
         self.instance_id: str | None = description.instance_id
         self.rack_id: str | None = description.rack_id
         self.client_id: str = description.client_id
@@ -135,20 +138,6 @@ class ConsumerGroupMember:
         self.rebalance_timeout_ms: int = description.rebalance_timeout_ms
         self.assignor: str | None = description.assignor
         self.classic: ClassicMetadata | None = description.classic
-
-    def description(self) -> Description:
-        """The content of its record of type 5."""
-        return Description(
-            self.instance_id,
-            self.rack_id,
-            self.client_id,
-            self.client_host,
-            self.topics,
-            self.regex,
-            self.rebalance_timeout_ms,
-            self.assignor,
-            self.classic,
-        )
 
     def current(self) -> CurrentAssignment:
         """The content of its record of type 8."""

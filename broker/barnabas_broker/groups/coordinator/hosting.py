@@ -6,7 +6,7 @@
 import logging
 from asyncio import Future, Task
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
@@ -21,7 +21,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized, in_parts
-from barnabas_broker.groups.effects import Caller, Effect, Persist, PersistRecords, Reply
+from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
@@ -41,7 +41,7 @@ from barnabas_protocol.coordinator_records import (
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     CoordinatorRecord,
-    GroupMetadataKey,
+    GroupMetadataValue,
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.group_records import group_record, offset_key, offset_key_head
@@ -595,7 +595,7 @@ class HostedGroups:
                     work += 1
             elif isinstance(effect, GroupEvent):
                 self.publish(hosted.name, effect)
-            elif isinstance(effect, Persist | PersistRecords):
+            elif isinstance(effect, Persist):
                 work += self._persist(hosted, effect)
             elif isinstance(effect, Assign):
                 self._assign(hosted, effect)
@@ -621,9 +621,9 @@ class HostedGroups:
 
     def _make_batch(self, hosted: HostedGroup, effect: ConsumerEffect) -> None:
         """Make the batch of the first effect of the backlog, which has many records; then go on with the backlog."""
-        assert isinstance(effect, Persist | PersistRecords)
+        assert isinstance(effect, Persist)
         backlog = hosted.backlog
-        steps = self.batch_of(self._records_of(hosted.name, effect))
+        steps = self.batch_of(self._records_of(effect))
 
         def go_on() -> None:
             if hosted.backlog is not backlog or not backlog or backlog[0] is not effect:
@@ -658,15 +658,13 @@ class HostedGroups:
                 yield
         return (yield from make_batch(encoded, self.wall_ms()))
 
-    def _records_of(self, group_id: str, effect: Persist | PersistRecords) -> Iterable[CoordinatorRecord]:
-        """The records that an effect appends, in their order."""
-        if isinstance(effect, PersistRecords):
-            return effect.records
-        value = effect.value
+    def _records_of(self, effect: Persist) -> Sequence[CoordinatorRecord]:
+        """The records that an effect appends, with the time of day."""
         if effect.state_since is not None:
+            _, value = effect.records[-1]
+            assert isinstance(value, GroupMetadataValue)
             value.current_state_timestamp = self.wall_ms() - int((self.now() - effect.state_since) * 1000)
-        own: CoordinatorRecord = GroupMetadataKey(group=group_id), value
-        return chain(effect.before, (own,))
+        return effect.records
 
     def _downgrade(self, hosted: HostedGroup, effect: Downgrade) -> None:
         """A group of the consumer protocol becomes classic."""
@@ -677,9 +675,7 @@ class HostedGroups:
             group, effects = yield from downgrade(before, effect, self.settings, self.now())
             for number, persist in enumerate(effects):
                 if isinstance(persist, Persist) and is_large(persist):
-                    effects[number] = persist._replace(
-                        batch=(yield from self.batch_of(self._records_of(group.group_id, persist)))
-                    )
+                    effects[number] = persist._replace(batch=(yield from self.batch_of(self._records_of(persist))))
             return group, effects
 
         def over(result: Any) -> None:
@@ -781,20 +777,19 @@ class HostedGroups:
         """Make all records appended from now on newer than those replayed up to `offset`."""
         self.last_sequence = max(self.last_sequence, offset)
 
-    def _persist(self, hosted: HostedGroup, effect: Persist | PersistRecords) -> int:
+    def _persist(self, hosted: HostedGroup, effect: Persist) -> int:
         """Append records; returns how many have been encoded, and a large one counts as several."""
         group = hosted.group
-        if isinstance(effect, PersistRecords) and group.is_dead:
+        if group.is_dead:
             return 0
 
         # Not a function that refers to itself: that is a reference cycle for each append.
-        caller = effect.caller if isinstance(effect, Persist) else None
-        done = partial(self._persisted, hosted, group, effect.ticket, caller)
+        done = partial(self._persisted, hosted, group, effect.ticket, effect.caller)
         if effect.batch is not None:
             self.runtime.writer.add_batch(hosted.home.index, effect.batch, done)
             return 0
         try:
-            records = [group_record(each) for each in self._records_of(group.group_id, effect)]
+            records = [group_record(each) for each in self._records_of(effect)]
         except EncodeError as error:
             self.lines.add(log.warning, "group records cannot be encoded", group.group_id, reason=str(error))
             # Not now: the machine is in the middle of a call.
@@ -869,9 +864,7 @@ class HostedGroups:
 
 def is_large(effect: ConsumerEffect) -> bool:
     """Whether an effect appends so many records, or topics in them, that later iterations of the loop encode them."""
-    if isinstance(effect, Persist):
-        return effect.batch is None and len(effect.before) > MOST_AT_ONCE
-    if not isinstance(effect, PersistRecords) or effect.batch is not None:
+    if not isinstance(effect, Persist) or effect.batch is not None:
         return False
     return sum(_weight(value) for _, value in effect.records) > MOST_AT_ONCE
 

@@ -4,7 +4,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_protocol.coordinator_records import GroupMetadataValue
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.machine import RANGE, Machine
+from tests.broker.groups.machine import RANGE, Machine, value_of
 
 EMPTY = ClassicGroupState.EMPTY
 STABLE = ClassicGroupState.STABLE
@@ -34,7 +34,7 @@ def test_a_restored_group_continues_without_a_rebalance() -> None:
     machine.persists.clear()
     machine.after(6)
     machine.sync("sync a", first, assignments={first: b"1", second: b"2"})
-    value: GroupMetadataValue = machine.persists[-1].value
+    value: GroupMetadataValue = value_of(machine.persists[-1])
     machine.group = ClassicGroup.restore("g", machine.settings, value, machine.now, machine.now)
     machine.hold = False
     assert machine.state is STABLE
@@ -62,7 +62,7 @@ def test_the_record_of_an_empty_group_is_appended_until_it_is_in_the_log() -> No
         assert machine.persists == []
         machine.after(0.25)
         assert len(machine.persists) == 1
-    assert (machine.persists[0].value.generation, machine.persists[0].value.members) == (2, [])
+    assert (value_of(machine.persists[0]).generation, value_of(machine.persists[0]).members) == (2, [])
     machine.persisted(ErrorCode.NONE)
     assert machine.state is EMPTY
     assert machine.group.next_deadline() == float("inf")

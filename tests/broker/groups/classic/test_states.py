@@ -6,7 +6,7 @@ from barnabas_broker.coordinators.result import IllegalTransition
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.machine import Machine
+from tests.broker.groups.machine import Machine, value_of
 from tests.lots import in_lots
 
 EMPTY = ClassicGroupState.EMPTY
@@ -33,9 +33,9 @@ def test_when_the_last_member_leaves_the_group_is_empty_in_a_new_generation() ->
     machine.leave(first)
     assert machine.state is EMPTY
     assert machine.group.generation == 2
-    assert machine.persists[0].value.members == []
-    assert machine.persists[0].value.generation == 2
-    assert machine.persists[0].value.protocol_type == "consumer"
+    assert value_of(machine.persists[0]).members == []
+    assert value_of(machine.persists[0]).generation == 2
+    assert value_of(machine.persists[0]).protocol_type == "consumer"
 
 
 def test_an_empty_group_can_start_again_with_another_protocol_type() -> None:

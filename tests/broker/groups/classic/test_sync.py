@@ -5,7 +5,7 @@ import pytest
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_explain.catalog import PersistFailed
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.machine import Machine
+from tests.broker.groups.machine import Machine, value_of
 
 PREPARING = ClassicGroupState.PREPARING_REBALANCE
 COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
@@ -34,7 +34,7 @@ def test_sync_group_is_deferred_until_the_assignment_is_in_the_log() -> None:
     assert machine.state is COMPLETING
     assert "sync a" not in machine.answers
     assert "sync b" not in machine.answers
-    assert [each.assignment for each in machine.persists[0].value.members] == [b"1", b"2"]
+    assert [each.assignment for each in value_of(machine.persists[0]).members] == [b"1", b"2"]
     machine.persisted()
     assert machine.answers["sync b"].assignment == b"2"
     assert machine.state is STABLE

@@ -12,7 +12,7 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSe
 from barnabas_broker.groups.consumer.regex import Resolve
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
-from barnabas_broker.groups.effects import Caller, PersistRecords, Reply
+from barnabas_broker.groups.effects import Caller, Persist, Reply
 from barnabas_broker.regexes import Regex
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupEvent
@@ -89,7 +89,7 @@ class Machine:
     now: float = 100.0
     wall_ms: int = 1_000_000
     answers: dict[str, Any] = field(default_factory=dict)
-    appends: deque[PersistRecords] = field(default_factory=deque)
+    appends: deque[Persist] = field(default_factory=deque)
     computations: list[Assign] = field(default_factory=list)
     resolutions: list[Resolve] = field(default_factory=list)
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -280,7 +280,7 @@ class Machine:
             if isinstance(effect, Reply):
                 assert effect.token not in self.answers, "two responses"
                 self.answers[str(effect.token)] = effect.response
-            elif isinstance(effect, PersistRecords):
+            elif isinstance(effect, Persist):
                 self.appends.append(effect)
                 if not self.hold:
                     self.persisted()

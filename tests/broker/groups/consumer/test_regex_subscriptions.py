@@ -9,7 +9,7 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.regex import MAX_REGEXES, NAMES_PER_CALL, in_parts
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.effects import Caller, PersistRecords
+from barnabas_broker.groups.effects import Caller, Persist
 from barnabas_explain.catalog import EpochBumped, RegexFailed, RegexResolved, SubscriptionChanged
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupMemberMetadataValue,
@@ -385,7 +385,7 @@ def test_large_results_are_appended_one_by_one() -> None:
     sizes = [
         sum(isinstance(key, ConsumerGroupRegularExpressionKey) for key, _ in append.records)
         for append in machine.appends
-        if isinstance(append, PersistRecords)
+        if isinstance(append, Persist)
     ]
     assert max(sizes) == 1 and sum(sizes) == 2
 

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
-from barnabas_broker.groups.effects import Caller, PersistRecords
+from barnabas_broker.groups.effects import Caller, Persist
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import EpochBumped, MemberExpired, MemberLeft, TopicChanged, TopicDeleted
 from barnabas_explain.members import Position
@@ -504,7 +504,7 @@ async def test_an_append_leaves_nothing_to_the_collector() -> None:
     try:
         for member in ("a", "b", "c"):
             assert (await join(service, member)).error_code == ErrorCode.NONE
-        assert not [each for each in gc.get_objects() if isinstance(each, PersistRecords)]
+        assert not [each for each in gc.get_objects() if isinstance(each, Persist)]
     finally:
         gc.enable()
 
