@@ -110,7 +110,7 @@ FIELDS: Final = {
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
     "topic": "the name of the topic",
     "partition": "the number of the partition",
-    "owner": "the member that had the records",
+    "owner": "the member that has the instance id, or had the records",
     "first_offset": "the first of the records; other records may be between it and the last one",
     "last_offset": "the last of the records",
     "deliveries": "how often one of the records was delivered, at most",
@@ -125,6 +125,10 @@ FIELDS: Final = {
     "client_id": "the client that asked for it",
     "host": "the address of that client",
     "principal": "the user of that client",
+    "log_start": "the first offset of the log",
+    "log_end": "the end of the log",
+    "position": "the offset that the client was told when it then asked for the beginning or the end of the partition",
+    "reset": "earliest or latest: what it asked for",
     "producer_id": "the producer whose transaction it is",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits",
@@ -758,6 +762,40 @@ class MemberFenced(MemberEvent):
             f"{self.name} came with member epoch {self.member_epoch} instead of {self.known_epoch}, and had to join"
             " again."
         )
+
+
+@event("instance_in_use")
+class InstanceInUse(MemberEvent):
+    """A member may not join, because another one has its instance id; recorded once while that one has it."""
+
+    of_epochs = True
+
+    owner: Member
+    connection: str | None = None
+    closed_ago_ms: float | None = None
+
+    def sentence(self) -> Told:
+        refused, owner = (each._replace(instance_id=None).name for each in (self.member, self.owner))
+        who = refused if refused != owner else f"another {refused}"
+        if self.connection == "closed":
+            ago = "" if self.closed_ago_ms is None else f" {words.ms(self.closed_ago_ms)} before"
+            return Told(
+                f"{words.capital(who) if who != refused else who} may not join with the group.instance.id {self.name}"
+                f" yet: {owner} has it, closed its connection"
+                f"{ago} without leaving, and its session is not over. It was probably killed and restarted.",
+                "A static member that closes its consumer may come back at once. After a kill it waits for the rest of"
+                " its session (group.consumer.session.timeout.ms, or consumer.session.timeout.ms of the group).",
+            )
+        probably = "" if self.connection is None else ", and its connection is open"
+        return Told(
+            f"Two programs probably use the group.instance.id {self.name}: {who} may not join with it, because {owner}"
+            f" has it{probably}.",
+            "Give each program a group.instance.id of its own: the one that is refused usually ends.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.member.client_id, "owner": self.owner.client_id}
+        return self._line("warning", "another member has this instance id", instance_id=self.name, **pairs)
 
 
 @event("static_member_away")
@@ -1513,6 +1551,103 @@ def _changed_offset(change: OffsetChange) -> str:
     if before == after:
         return f"{name} to {after}, as before"
     return f"{name} {'back' if after < before else 'forward'} from {before} to {after}"
+
+
+@event("commits_went_back")
+class CommitsWentBack(MemberEvent):
+    """A member committed offsets below those that were committed before; recorded once in 10 s of a member."""
+
+    changes: tuple[OffsetChange, ...] | None = None
+    #: Whether the member had to go back: what it was to read next was not in the log.
+    was_reset: bool | None = _not_recorded()
+
+    def with_later(self, later: "CommitsWentBack") -> Self:
+        """This event, and a later one of the same member, as one: the furthest way back of each partition."""
+        changes = {(each.topic, each.partition): each for each in self.changes or ()}
+        for each in later.changes or ():
+            known = changes.setdefault((each.topic, each.partition), each)
+            if (each.after or 0) < (known.after or 0):
+                changes[each.topic, each.partition] = known._replace(after=each.after)
+        return self.changed(changes=tuple(changes.values()))
+
+    def sentence(self) -> Told:
+        changes = self.changes or ()
+        done = [_changed_offset(each) for each in changes[:MAX_NAMED]]
+        if len(changes) > len(done):
+            done.append(f"{len(changes) - len(done)} more")
+        text = f"{self.name} committed {', '.join(done)}" if done else f"{self.name} committed earlier offsets"
+        if self.was_reset:
+            return Told(f"{text}: its position had been reset.")
+        return Told(
+            f"{text}: either it went back (seek), or its commits came out of order.",
+            "If it went back, it reads again what it has read, as it should. If not: commit offsets in their order. An"
+            " asynchronous commit that is sent again after an error may be older than the newest one.",
+        )
+
+    def line(self, reason: str) -> Line:
+        offsets = ", ".join(map(_changed_offset, (self.changes or ())[:MAX_NAMED]))
+        return self._line("info", "a member committed earlier offsets", member=self.name, offsets=offsets)
+
+
+@event("fetch_out_of_range")
+class FetchOutOfRange(MemberEvent):
+    """A member fetched an offset that is not in the log; recorded again when it asks where to go on."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start: int
+    log_end: int
+    position: int | None = None
+    reset: str | None = None
+    #: The other partitions of the topic of which the same is said, each with its newest event.
+    more: "tuple[FetchOutOfRange, ...] | None" = _not_recorded()
+
+    def with_later(self, later: "FetchOutOfRange") -> "FetchOutOfRange":
+        """This event, and a later one of the same member and topic, as one: the newest of each partition."""
+        places = {each.partition: each for each in (self.changed(more=None), *(self.more or ()))}
+        places[later.partition] = later
+        first, *more = places.values()
+        return first.changed(time=self.time, more=tuple(more) or None)
+
+    def sentence(self) -> Told:
+        places = [self, *(self.more or ())]
+        named = [f"{each.topic}-{each.partition} {each._where()}" for each in places[:MAX_NAMED]]
+        if len(places) > len(named):
+            named.append(words.count(len(places) - len(named), "more partition"))
+        text = f"{self.name} fetched offsets that are not in the log: {'; '.join(named)}."
+        latest = any(each.reset == "latest" for each in places)
+        skips = " auto.offset.reset=latest skips what is in the log; earliest reads it." if latest else ""
+        if all(each.offset < each.log_start for each in places):
+            return Told(
+                text,
+                "The group was too far behind, and its records were deleted: look at retention.ms and retention.bytes"
+                f" of the topic, and at DeleteRecords.{skips}",
+            )
+        return Told(
+            text,
+            "Look whether the topic was created again, whether its end was lost, and whether a program has set the"
+            f" offsets.{skips}",
+        )
+
+    def _where(self) -> str:
+        if self.offset < self.log_start:
+            text = f"at {self.offset}, and the log begins at {self.log_start}"
+        else:
+            text = f"at {self.offset}, and the log ends at {self.log_end}"
+        if self.reset is None or self.position is None:
+            return text
+        asked = "end" if self.reset == "latest" else "beginning"
+        text += f"; it asked for the {asked}, {self.position}, and probably goes on there"
+        first = max(self.offset, self.log_start)
+        if self.reset == "latest" and first < self.position:
+            text += f", so that it does not read {first} to {self.position - 1}"
+        return text
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "partition": f"{self.topic}-{self.partition}", "offset": self.offset}
+        log = {"log_start": self.log_start, "log_end": self.log_end, "reset": self.reset}
+        return self._line("warning", "a member fetches an offset that is not in the log", **pairs, **log)
 
 
 @event("commits_refused")

@@ -50,6 +50,11 @@ OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
 #: A partition is hot if there are so many records that are not consumed, and it has this part of them.
 _MANY_RECORDS: Final = 1_000
 _NEARLY_ALL: Final = 0.9
+#: What to do about a transaction that has been open for long.
+END_TRANSACTION: Final = (
+    "Start its producer again: with the same transactional.id it ends the transaction at once. Otherwise it is aborted"
+    " after its transaction.timeout.ms. Members that are not read_committed do not wait."
+)
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
 
@@ -168,11 +173,7 @@ def _of_present(present: Present) -> list[Diagnosis]:
     behind = sum(present.lags.values())
     diagnoses += _outside(present)
     for wait in present.waits[:_MOST]:
-        remedy = (
-            "Start its producer again: with the same transactional.id it ends the transaction at once. Otherwise it is"
-        )
-        remedy += " aborted after its transaction.timeout.ms. Members that are not read_committed do not wait."
-        diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=remedy))
+        diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=END_TRANSACTION))
     if not readers:
         if behind and present.state == "Empty":
             text = f"{group} has no members, and {words.count(behind, 'record')} to read."

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import inf
 from typing import Any, Final, TypeVar
 
 from barnabas_explain import words
@@ -20,8 +21,10 @@ from barnabas_explain.catalog import (
     AssignorFailed,
     Caused,
     CommitsRefused,
+    CommitsWentBack,
     Departure,
     EpochBumped,
+    FetchOutOfRange,
     GroupDeleted,
     GroupDowngraded,
     GroupEmpty,
@@ -75,7 +78,7 @@ from barnabas_explain.findings import (
     find,
     is_default,
 )
-from barnabas_explain.members import MOST_MEMBERS, Member
+from barnabas_explain.members import MOST_MEMBERS, LateMember, Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
@@ -86,7 +89,9 @@ _SLOW_MS: Final = 1_000
 _LOOK_BACK: Final = 1_000
 #: A member that joins so long after its coordinator has moved has another reason.
 _AFTER_LOAD_MS: Final = 120_000
-#: Ms between two events of the records of a share group that become one explanation.
+#: A member commits within so many milliseconds after its position was reset.
+_AFTER_RESET_MS: Final = 60_000
+#: Ms between two events of the same kind that become one explanation.
 _TOGETHER_MS: Final = 90_000
 
 E = TypeVar("E", bound=GroupEvent)
@@ -174,7 +179,7 @@ def explain(
         each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
     everything = list(events)
-    everything = [*_together(everything)]
+    everything = _together(everything)
     names = colliding(everything)
     given = everything
     if names:
@@ -228,20 +233,34 @@ def explain(
 _LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
 
 
-def _together(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
-    """The events, with those about offsets that one client has set or deleted one after the other as one of them."""
-    last: OffsetsAltered | None = None
+def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
+    """The events, with several about offsets as one of them: what a client has set or deleted one after the other, the
+    partitions of a topic that a member had to go on elsewhere in, and its commits that went back."""
+    together: list[GroupEvent] = []
+    #: Where the newest event is that a member may have had more of, by its type, member and topic.
+    places: dict[tuple[object, ...], int] = {}
+    #: When a fetch position was last reset, by topic and partition.
+    resets: dict[tuple[str, int], int] = {}
     for event in events:
-        if last is not None and isinstance(event, OffsetsAltered) and event.follows(last):
-            last = last.with_later(event)
+        last = together[-1] if together else None
+        if isinstance(event, OffsetsAltered) and isinstance(last, OffsetsAltered) and event.follows(last):
+            together[-1] = last.with_later(event)
             continue
-        if last is not None:
-            yield last
-        last = event if isinstance(event, OffsetsAltered) else None
-        if last is None:
-            yield event
-    if last is not None:
-        yield last
+        if isinstance(event, FetchOutOfRange | CommitsWentBack):
+            if isinstance(event, FetchOutOfRange):
+                resets[event.topic, event.partition] = event.time
+            elif event.changes and all(
+                event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in event.changes
+            ):
+                event = event.changed(was_reset=True)
+            key = event.type, event.member, getattr(event, "topic", None), getattr(event, "was_reset", None)
+            before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
+            if before is not None and event.time - before.time <= _TOGETHER_MS:
+                together[places[key]] = before.with_later(event)
+                continue
+            places[key] = len(together)
+        together.append(event)
+    return together
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -478,7 +497,7 @@ def _explain_epochs(
             explanations.append(current)
         elif alone is not None:
             # It may come before the first epoch.
-            explanations.append(Explanation(event.time, event.generation, alone.text, events=[event]))
+            explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
         elif current is not None:
             current.events.append(event)
             current.details += event.progress()
@@ -607,13 +626,13 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 
 
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
+#: Events about offsets, each of which is told by itself, in a storm, too.
+_ABOUT_OFFSETS: Final = (CommitsRefused, CommitsWentBack, FetchOutOfRange, OffsetsAltered, OffsetsExpired)
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
     MemberDisconnected,
-    CommitsRefused,
-    OffsetsAltered,
-    OffsetsExpired,
+    *_ABOUT_OFFSETS,
     OffsetsUnstable,
     OffsetsStable,
     OffsetsCommitted,
@@ -638,7 +657,7 @@ _IN_STORMS: Final = (
     MemberSlow,
     MemberDisconnected,
     RebalanceStorm,
-    OffsetsExpired,
+    *_ABOUT_OFFSETS,
     OffsetsCommitted,
     TopicChanged,
     TopicDeleted,
@@ -725,6 +744,7 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         parts = list(zip(rebalances, causes, strict=True))
         others = [rebalance for rebalance, cause in parts if cause is not None and cause not in repeated]
         rebalances = [rebalance for rebalance, cause in parts if cause is None or cause in repeated]
+    others += [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ABOUT_OFFSETS)]
     events = [event for rebalance in rebalances for event in rebalance.events]
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
     told = _of_findings(rebalances, findings)
@@ -880,6 +900,9 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     if started is None:
         return explanations
     text, remedy = _why(rebalance, started, findings)
+    late = _late(rebalance)
+    if late is not None:
+        text += f"; it took {ms(late.after_ms)} because {late.member.name} rejoined late"
     over = rebalance.of(RebalanceOver, GroupEmpty)
     reached = over[-1].generation if over else None
     if reached is not None and reached < 0:
@@ -1052,6 +1075,15 @@ def _unclaimed(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     )
 
 
+def _late(rebalance: _Rebalance) -> LateMember | None:
+    """The member that a rebalance that is over waited for; None if it waited for none."""
+    if not rebalance.of(RebalanceOver):
+        return None
+    last = next((each for event in rebalance.of(JoinPhaseOver) for each in event.joined_after or ()), None)
+    new = {event.member.member_id for event in rebalance.of(MemberJoined)}
+    return None if last is None or last.after_ms <= _SLOW_MS or last.member.member_id in new else last
+
+
 def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """How long the rebalance took, and the member that it waited for."""
     if not rebalance.of(RebalanceOver):
@@ -1064,10 +1096,9 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     took = [f"{phase} {ms(duration)}" for phase, duration in phases if duration is not None]
     out = [f"{words.capital(', '.join(took))}; {count(members, 'member')}." if took else f"{count(members, 'member')}."]
     remedy = None
-    slow = [late for event in rebalance.of(JoinPhaseOver) for late in event.joined_after or ()]
-    new = {event.member.member_id for event in rebalance.of(MemberJoined)}
-    if slow and slow[0].after_ms > _SLOW_MS and slow[0].member.member_id not in new:
-        name, after = slow[0].member.name, ms(slow[0].after_ms)
+    late = _late(rebalance)
+    if late is not None:
+        name, after = late.member.name, ms(late.after_ms)
         remedy = "A member rejoins at its next poll, when its rebalance listener has revoked its partitions: reduce the"
         remedy += " work between two polls (max.poll.records), and in the listener"
         if members == 1:

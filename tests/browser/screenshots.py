@@ -28,6 +28,8 @@ from tests.wire import Wire
 _PAUSE = 1.2
 #: Widths of the window: of a laptop, and of half of one.
 _WIDTHS = (1280, 600)
+#: Widths of the window for the list of groups, from a telephone to a large screen.
+_LIST_WIDTHS = (360, 768, 1_024, 1_400, 2_560)
 _ACLS = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super_users": "User:ANONYMOUS",
@@ -199,8 +201,19 @@ async def _shoot(page: Any, folder: Path, port: int, suffix: str) -> None:
         )
 
 
+async def _lists(browser: Any, folder: Path, port: int) -> None:
+    """The list of groups at the widths where its columns change."""
+    for width in _LIST_WIDTHS:
+        context = await browser.new_context(viewport={"width": width, "height": 700})
+        page = await context.new_page()
+        await page.goto(f"http://127.0.0.1:{port}/")
+        await page.wait_for_selector("td.name .why")
+        await page.screenshot(path=folder / f"groups-list-{width}.png")
+        await context.close()
+
+
 async def write(folder: Path) -> None:
-    """Write the screenshots into a folder: each page in light and dark, in two widths."""
+    """Write the screenshots into a folder: each page in light and dark, in two widths, and the list in more."""
     began = time.monotonic()
     async with _story() as broker, browsing() as browser:
         assert broker.http_port is not None
@@ -214,6 +227,7 @@ async def write(folder: Path) -> None:
                 suffix = theme if width == _WIDTHS[0] else f"{theme}-{width}"
                 await _shoot(page, folder, broker.http_port, suffix)
                 await context.close()
+        await _lists(browser, folder, broker.http_port)
         await _console(browser, f"127.0.0.1:{broker.port}", folder)
     print(f"screenshots in {folder}, after {time.monotonic() - began:.0f} s")
 

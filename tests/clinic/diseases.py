@@ -10,7 +10,7 @@ from barnabas import NewTopic, TopicPartition
 from barnabas.explain import GroupStory
 from barnabas.sync import Admin
 from barnabas_explain.catalog import MemberExpired
-from tests.clinic.ward import Ward
+from tests.clinic.ward import JAVA, Ward
 from tests.interop.waiting import ask_until
 
 #: Each library with the protocols that it speaks.
@@ -19,6 +19,7 @@ CLIENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "aiokafka": ("classic",),
     "kafka-python": ("classic",),
     "barnabas": ("classic", "consumer"),
+    JAVA: ("classic", "consumer"),
 }
 #: The grades. A fourth one, wrong, is a test that fails.
 RIGHT: Final = "right"
@@ -45,6 +46,7 @@ class Disease:
         grades: the grade of clients that are not always right: what is said about them is as good, or better.
         without: clients that cannot have it.
         poll_ms: max.poll.interval.ms of the members.
+        reset: auto.offset.reset of the members.
         session_ms: their session timeout. It expires in some diseases; in the others it must not, however slow the
             machine is.
     """
@@ -58,6 +60,7 @@ class Disease:
     grades: Mapping[Case, str] = field(default_factory=dict)
     without: tuple[Case, ...] = ()
     poll_ms: int = 60_000
+    reset: str = "earliest"
     session_ms: int = 45_000
 
     def grade(self, case: Case) -> str:
@@ -193,6 +196,36 @@ def _offsets_reset(ward: Ward) -> None:
     ward.admit("sick")
 
 
+def _committed_back(ward: Ward) -> None:
+    """A member commits an older offset after a newer one, as an asynchronous commit that is sent again does."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.order("sick", "commit 1 7")
+
+
+def _deleted_records(ward: Ward) -> None:
+    """Records are deleted before a member reads them, and it goes on at the end."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.discharge("sick")
+    ward.produce(10)
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.delete_records({TopicPartition(ward.topic, 1): 15})
+    ward.admit("sick")
+
+
+def _slow_revoke(ward: Ward) -> None:
+    """The rebalance listener of a member takes long when another one joins."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.order("sick", "slow_revoke 7")
+    ward.admit("healthy")
+
+
 def _regex_matches(ward: Ward) -> None:
     for name in ("sick", "healthy"):
         ward.admit(name, topics=[f"^{ward.topic}.*"])
@@ -265,8 +298,8 @@ DISEASES: Final = (
         says=("sick", "probably blocked or paused"),
         remedy=("session.timeout.ms",),
         never=("polled too slowly", *_RESTARTS),
-        # The threads of librdkafka need no interpreter lock.
-        without=(("confluent-kafka", "classic"), ("confluent-kafka", "consumer")),
+        # The threads of librdkafka need no interpreter lock, and Java has none.
+        without=tuple((library, protocol) for library in ("confluent-kafka", JAVA) for protocol in CLIENTS[library]),
     ),
     Disease(
         "process paused for longer than the session, and thawed",
@@ -311,8 +344,6 @@ DISEASES: Final = (
         says=("programs probably use the group.instance.id one",),
         remedy=("group.instance.id of its own",),
         never=("polled too slowly", "it was restarted"),
-        # The second member is refused (UNRELEASED_INSTANCE_ID), and a refusal is not an event.
-        grades={("confluent-kafka", "consumer"): SILENT, ("barnabas", "consumer"): SILENT},
     ),
     Disease(
         "a program that crashes at each start",
@@ -358,6 +389,29 @@ DISEASES: Final = (
         says=("The client nightly-job (127.0.0.1, ", "not a member, set 1 committed offset", "-1 back from 10 to 3"),
         remedy=("read again what they have read", "--to-offset 10"),
         never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "a member commits an older offset after a newer one",
+        _committed_back,
+        says=("sick", "-1 back from 10 to 7", "either it went back (seek), or its commits came out of order"),
+        remedy=("commit offsets in their order",),
+        never=("crashed", "killed", "polled too slowly", "blocked", "not a member"),
+    ),
+    Disease(
+        "records are deleted before a member reads them, and its position falls back to latest",
+        _deleted_records,
+        reset="latest",
+        says=("sick", "-1 at 10, and the log begins at 15", "the end, 20", "does not read 15 to 19"),
+        remedy=("retention.ms", "auto.offset.reset=latest skips"),
+        never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "rebalance listener that takes long",
+        _slow_revoke,
+        says=("healthy", "because sick", "rejoined late"),
+        remedy=("in the listener",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+        grades={(library, "consumer"): SILENT for library in CLIENTS},
     ),
     Disease(
         "a regular expression begins to match a topic (healthy)",

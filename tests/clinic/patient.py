@@ -8,14 +8,18 @@ it ill, between two polls:
 - ``busy SECONDS``: processes for so long; the client's own threads or tasks go on where it has any
 - ``block SECONDS``: the same, while nothing else of the process runs: the event loop is blocked, the interpreter
   lock held
+- ``slow_revoke SECONDS``: its rebalance listener takes so long to give up partitions, once
 - ``resubscribe``: unsubscribes and subscribes again
 - ``subscribe TOPIC``: subscribes to another topic
+- ``commit PARTITION OFFSET``: commits that offset of the ward's topic
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
 
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
 when it has got that record, and one of another partition.
+
+`Patient.java` is the same program with the Java client.
 """
 
 import asyncio
@@ -26,11 +30,237 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 #: What standard input asks for; None when it has ended.
 Orders = queue.SimpleQueue[str | None]
+#: Topic, partition and offset of a record.
+Place = tuple[str, int, int]
+
+
+class Patient(Protocol):
+    """A consumer of one of the libraries."""
+
+    async def subscribe(self, topics: list[str]) -> None:
+        """Subscribe to these topics, or to an expression that begins with ^; and start."""
+
+    def unsubscribe(self) -> None: ...
+
+    async def poll(self) -> list[Place]:
+        """Poll for 0.1 s."""
+
+    async def commit(self, topic: str, partition: int, offset: int) -> None: ...
+
+    def owned(self) -> Iterable[tuple[str, int]]: ...
+
+    async def close(self) -> None: ...
+
+
+class Revoking:
+    """A rebalance listener that takes long, once, when `seconds` is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def take(self) -> float:
+        """The seconds to wait for now."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
+def matcher(topics: list[str]) -> str | None:
+    """The expression that a member subscribes to; None if it subscribes to names."""
+    return topics[0] if topics[0].startswith("^") else None
+
+
+def names(settings: dict[str, Any], client_id: str, instance_id: str) -> dict[str, Any]:
+    """The names of a member, under the keys of its library; it has none where the settings have none."""
+    named = {client_id: settings["client_id"], instance_id: settings["instance_id"]}
+    return {key: value for key, value in named.items() if value}
+
+
+class ConfluentKafka:
+    def __init__(self, settings: dict[str, Any], revoking: Revoking) -> None:
+        from confluent_kafka import Consumer
+
+        config: dict[str, Any] = {
+            "bootstrap.servers": settings["bootstrap"],
+            "group.id": settings["group"],
+            "auto.offset.reset": settings["reset"],
+            "topic.metadata.refresh.interval.ms": 1000,
+            "auto.commit.interval.ms": settings["commit_ms"],
+            "max.poll.interval.ms": settings["poll_ms"],
+            "group.protocol": settings["protocol"],
+            "enable.auto.commit": settings["poison"] is None,
+            **names(settings, "client.id", "group.instance.id"),
+        }
+        if settings["protocol"] == "classic":
+            config |= {"session.timeout.ms": settings["session_ms"], "heartbeat.interval.ms": 500}
+        self._revoking = revoking
+        self._consumer = Consumer(config)
+
+    async def subscribe(self, topics: list[str]) -> None:
+        self._consumer.subscribe(topics, on_revoke=lambda *_: time.sleep(self._revoking.take()))
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    async def poll(self) -> list[Place]:
+        message = self._consumer.poll(0.1)
+        error = None if message is None else message.error()
+        if error is not None and error.fatal():
+            raise RuntimeError(error.str())
+        if message is None or error is not None:
+            return []
+        return [(str(message.topic()), message.partition() or 0, message.offset() or 0)]
+
+    async def commit(self, topic: str, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+
+    def owned(self) -> Iterable[tuple[str, int]]:
+        return [(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    async def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaPython:
+    def __init__(self, settings: dict[str, Any], revoking: Revoking) -> None:
+        from kafka import ConsumerRebalanceListener, KafkaConsumer
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_revoked(self, revoked: object) -> None:
+                time.sleep(revoking.take())
+
+            def on_partitions_assigned(self, assigned: object) -> None: ...
+
+        longest = max(settings["session_ms"], settings["poll_ms"])
+        self._listener = Listener()
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=settings["bootstrap"],
+            group_id=settings["group"],
+            auto_offset_reset=settings["reset"],
+            auto_commit_interval_ms=settings["commit_ms"],
+            enable_auto_commit=settings["poison"] is None,
+            session_timeout_ms=settings["session_ms"],
+            heartbeat_interval_ms=500,
+            max_poll_interval_ms=settings["poll_ms"],
+            metadata_max_age_ms=1000,
+            request_timeout_ms=longest + 5000,
+            connections_max_idle_ms=longest + 60_000,
+            **names(settings, "client_id", "group_instance_id"),
+        )
+
+    async def subscribe(self, topics: list[str]) -> None:
+        if pattern := matcher(topics):
+            self._consumer.subscribe(pattern=pattern, listener=self._listener)
+        else:
+            self._consumer.subscribe(topics, listener=self._listener)
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    async def poll(self) -> list[Place]:
+        polled = self._consumer.poll(100)
+        return [(each.topic, each.partition, each.offset) for records in polled.values() for each in records]
+
+    async def commit(self, topic: str, partition: int, offset: int) -> None:
+        from kafka import OffsetAndMetadata, TopicPartition
+
+        self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+
+    def owned(self) -> Iterable[tuple[str, int]]:
+        return [(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    async def close(self) -> None:
+        self._consumer.close()
+
+
+class _Async:
+    """aiokafka, and barnabas, whose consumer has the same methods."""
+
+    def __init__(self, consumer: Any, listener: Any, partition: Any) -> None:
+        self._consumer = consumer
+        self._listener = listener
+        self._partition = partition
+        self._started = False
+
+    async def subscribe(self, topics: list[str]) -> None:
+        if pattern := matcher(topics):
+            self._consumer.subscribe(pattern=pattern, listener=self._listener)
+        else:
+            self._consumer.subscribe(topics, listener=self._listener)
+        if not self._started:
+            self._started = True
+            await self._consumer.start()
+
+    def unsubscribe(self) -> None:
+        self._consumer.unsubscribe()
+
+    async def poll(self) -> list[Place]:
+        polled = await self._consumer.getmany(timeout_ms=100)
+        return [(each.topic, each.partition, each.offset) for records in polled.values() for each in records]
+
+    async def commit(self, topic: str, partition: int, offset: int) -> None:
+        await self._consumer.commit({self._partition(topic, partition): offset})
+
+    def owned(self) -> Iterable[tuple[str, int]]:
+        return [(each.topic, each.partition) for each in self._consumer.assignment()]
+
+    async def close(self) -> None:
+        await self._consumer.stop()
+
+
+def _asynchronous(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that aiokafka and barnabas share."""
+    return {
+        "bootstrap_servers": settings["bootstrap"],
+        "group_id": settings["group"],
+        "auto_offset_reset": settings["reset"],
+        "auto_commit_interval_ms": settings["commit_ms"],
+        "enable_auto_commit": settings["poison"] is None,
+        "max_poll_interval_ms": settings["poll_ms"],
+        "metadata_max_age_ms": 1000,
+        **names(settings, "client_id", "group_instance_id"),
+    }
+
+
+def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        async def on_partitions_revoked(self, revoked: object) -> None:
+            await asyncio.sleep(revoking.take())
+
+        def on_partitions_assigned(self, assigned: object) -> None: ...
+
+    config = _asynchronous(settings)
+    config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
+    return _Async(AIOKafkaConsumer(**config), Listener(), TopicPartition)
+
+
+def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
+    from barnabas import Consumer, ConsumerRebalanceListener, TopicPartition
+
+    class Listener(ConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked: object) -> None:
+            await asyncio.sleep(revoking.take())
+
+    config = _asynchronous(settings) | {"group_protocol": settings["protocol"]}
+    if settings["protocol"] == "classic":
+        config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
+    return _Async(Consumer(**config), Listener(), TopicPartition)
+
+
+LIBRARIES: Final[dict[str, Callable[[dict[str, Any], Revoking], Patient]]] = {
+    "confluent-kafka": ConfluentKafka,
+    "kafka-python": KafkaPython,
+    "aiokafka": aiokafka,
+    "barnabas": barnabas,
+}
 
 
 def listen() -> Orders:
@@ -45,19 +275,6 @@ def listen() -> Orders:
     return orders
 
 
-class Owned:
-    """Prints the partitions when they change."""
-
-    def __init__(self) -> None:
-        self._last: list[str] | None = None
-
-    def show(self, partitions: list[str]) -> None:
-        if sorted(partitions) != self._last:
-            self._last = sorted(partitions)
-            sys.stdout.write(json.dumps(self._last) + "\n")
-            sys.stdout.flush()
-
-
 class Poison:
     """Decides which records are handled, and ends the process because of one.
 
@@ -65,7 +282,7 @@ class Poison:
         where: the partition and the offset of that one; None if there is none.
     """
 
-    def __init__(self, where: list[int] | None) -> None:
+    def __init__(self, where: Sequence[int] | None) -> None:
         self._where = where
         self._met = self._others = False
 
@@ -91,209 +308,48 @@ def block(seconds: float) -> None:
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
 
 
-def next_order(orders: Orders, subscribe: Callable[[list[str]], None], topics: list[str]) -> tuple[bool, float]:
-    """Carry out what is asked for.
-
-    Returns:
-        Whether to go on, and the seconds to be busy for.
-    """
-    try:
-        order = orders.get_nowait()
-    except queue.Empty:
-        return True, 0.0
-    if order is None:
-        return False, 0.0
-    what, _, value = order.partition(" ")
+async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[str]) -> None:
+    """Do what is asked for."""
+    what, *values = order.split()
     if what == "busy":
-        return True, float(value)
-    if what == "block":
-        block(float(value))
+        await asyncio.sleep(float(values[0]))
+    elif what == "block":
+        block(float(values[0]))
+    elif what == "slow_revoke":
+        revoking.seconds = float(values[0])
     elif what == "exit":
         os._exit(3)
-    elif what == "resubscribe":
-        subscribe(topics)
-    elif what == "subscribe":
-        subscribe([value])
-    return True, 0.0
+    elif what == "commit":
+        await patient.commit(topics[0], *map(int, values))
+    elif what in ("resubscribe", "subscribe"):
+        patient.unsubscribe()
+        await patient.subscribe(values or topics)
 
 
-def confluent_kafka(settings: dict[str, Any], orders: Orders) -> None:
-    from confluent_kafka import Consumer
-
-    config: dict[str, Any] = {
-        "bootstrap.servers": settings["bootstrap"],
-        "group.id": settings["group"],
-        "auto.offset.reset": "earliest",
-        "topic.metadata.refresh.interval.ms": 1000,
-        "max.poll.interval.ms": settings["poll_ms"],
-        "group.protocol": settings["protocol"],
-        "enable.auto.commit": settings["poison"] is None,
-    }
-    if settings["protocol"] == "classic":
-        config |= {"session.timeout.ms": settings["session_ms"], "heartbeat.interval.ms": 500}
-    for name, key in (("client_id", "client.id"), ("instance_id", "group.instance.id")):
-        if settings[name]:
-            config[key] = settings[name]
-    consumer, owned = Consumer(config), Owned()
-    poison = Poison(settings["poison"])
-
-    def subscribe(topics: list[str]) -> None:
-        consumer.unsubscribe()
-        consumer.subscribe(topics)
-
-    consumer.subscribe(settings["topics"])
-    goes_on = True
-    while goes_on:
-        message = consumer.poll(0.1)
-        error = None if message is None else message.error()
-        if error is not None and error.fatal():
-            raise RuntimeError(error.str())
-        if message is not None and error is None and poison.handles(message.partition() or 0, message.offset() or 0):
-            consumer.commit(message=message, asynchronous=False)
+async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
+    revoking = Revoking()
+    patient, poison = LIBRARIES[library](settings, revoking), Poison(settings["poison"])
+    await patient.subscribe(settings["topics"])
+    shown: list[str] | None = None
+    while True:
+        for topic, partition, offset in await patient.poll():
+            if poison.handles(partition, offset):
+                await patient.commit(topic, partition, offset + 1)
         poison.end()
-        owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
-        goes_on, busy = next_order(orders, subscribe, settings["topics"])
-        time.sleep(busy)
-    consumer.close()
-
-
-def kafka_python(settings: dict[str, Any], orders: Orders) -> None:
-    from kafka import KafkaConsumer, OffsetAndMetadata
-
-    config: dict[str, Any] = {
-        "bootstrap_servers": settings["bootstrap"],
-        "group_id": settings["group"],
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": settings["poison"] is None,
-        "session_timeout_ms": settings["session_ms"],
-        "heartbeat_interval_ms": 500,
-        "max_poll_interval_ms": settings["poll_ms"],
-        "metadata_max_age_ms": 1000,
-        "request_timeout_ms": max(settings["session_ms"], settings["poll_ms"]) + 5000,
-        "connections_max_idle_ms": max(settings["session_ms"], settings["poll_ms"]) + 60_000,
-    }
-    for name, key in (("client_id", "client_id"), ("instance_id", "group_instance_id")):
-        if settings[name]:
-            config[key] = settings[name]
-    consumer, owned = KafkaConsumer(**config), Owned()
-    poison = Poison(settings["poison"])
-
-    def subscribe(topics: list[str]) -> None:
-        consumer.unsubscribe()
-        consumer.subscribe(topics)
-
-    if pattern := matcher(settings["topics"]):
-        consumer.subscribe(pattern=pattern)
-    else:
-        consumer.subscribe(settings["topics"])
-    goes_on = True
-    while goes_on:
-        for where, records in consumer.poll(100).items():
-            for record in records:
-                if poison.handles(record.partition, record.offset):
-                    consumer.commit({where: OffsetAndMetadata(record.offset + 1, "", -1)})
-        poison.end()
-        owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
-        goes_on, busy = next_order(orders, subscribe, settings["topics"])
-        time.sleep(busy)
-    consumer.close()
-
-
-def matcher(topics: list[str]) -> str | None:
-    """The expression that a member subscribes to; None if it subscribes to names."""
-    return topics[0] if topics[0].startswith("^") else None
-
-
-async def aiokafka(settings: dict[str, Any], orders: Orders) -> None:
-    from aiokafka import AIOKafkaConsumer
-
-    config: dict[str, Any] = {
-        "bootstrap_servers": settings["bootstrap"],
-        "group_id": settings["group"],
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": settings["poison"] is None,
-        "session_timeout_ms": settings["session_ms"],
-        "heartbeat_interval_ms": 500,
-        "max_poll_interval_ms": settings["poll_ms"],
-        "metadata_max_age_ms": 1000,
-    }
-    for name, key in (("client_id", "client_id"), ("instance_id", "group_instance_id")):
-        if settings[name]:
-            config[key] = settings[name]
-    consumer, owned = AIOKafkaConsumer(**config), Owned()
-    poison = Poison(settings["poison"])
-
-    def subscribe(topics: list[str]) -> None:
-        consumer.unsubscribe()
-        consumer.subscribe(topics)
-
-    if pattern := matcher(settings["topics"]):
-        consumer.subscribe(pattern=pattern)
-    else:
-        consumer.subscribe(settings["topics"])
-    await consumer.start()
-    goes_on = True
-    while goes_on:
-        for where, records in (await consumer.getmany(timeout_ms=100)).items():
-            for record in records:
-                if poison.handles(record.partition, record.offset):
-                    await consumer.commit({where: record.offset + 1})
-        poison.end()
-        owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
-        goes_on, busy = next_order(orders, subscribe, settings["topics"])
-        await asyncio.sleep(busy)
-    await consumer.stop()
-
-
-async def barnabas(settings: dict[str, Any], orders: Orders) -> None:
-    from barnabas import Consumer
-
-    config: dict[str, Any] = {
-        "bootstrap_servers": settings["bootstrap"],
-        "group_id": settings["group"],
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": settings["poison"] is None,
-        "max_poll_interval_ms": settings["poll_ms"],
-        "metadata_max_age_ms": 1000,
-        "group_protocol": settings["protocol"],
-    }
-    if settings["protocol"] == "classic":
-        config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
-    for name, key in (("client_id", "client_id"), ("instance_id", "group_instance_id")):
-        if settings[name]:
-            config[key] = settings[name]
-    consumer, owned = Consumer(**config), Owned()
-    poison = Poison(settings["poison"])
-
-    def subscribe(topics: list[str]) -> None:
-        consumer.unsubscribe()
-        consumer.subscribe(topics)
-
-    if pattern := matcher(settings["topics"]):
-        consumer.subscribe(pattern=pattern)
-    else:
-        consumer.subscribe(settings["topics"])
-    await consumer.start()
-    goes_on = True
-    while goes_on:
-        for where, records in (await consumer.getmany(timeout_ms=100)).items():
-            for record in records:
-                if poison.handles(record.partition, record.offset):
-                    await consumer.commit({where: record.offset + 1})
-        poison.end()
-        owned.show([f"{each.topic}-{each.partition}" for each in consumer.assignment()])
-        goes_on, busy = next_order(orders, subscribe, settings["topics"])
-        await asyncio.sleep(busy)
-    await consumer.stop()
-
-
-LIBRARIES: Final[dict[str, Callable[[dict[str, Any], Orders], Any]]] = {
-    "confluent-kafka": confluent_kafka,
-    "kafka-python": kafka_python,
-    "aiokafka": lambda settings, orders: asyncio.run(aiokafka(settings, orders)),
-    "barnabas": lambda settings, orders: asyncio.run(barnabas(settings, orders)),
-}
+        owned = sorted(f"{topic}-{partition}" for topic, partition in patient.owned())
+        if owned != shown:
+            shown = owned
+            sys.stdout.write(json.dumps(owned) + "\n")
+            sys.stdout.flush()
+        try:
+            order = orders.get_nowait()
+        except queue.Empty:
+            continue
+        if order is None:
+            break
+        await obey(order, patient, revoking, settings["topics"])
+    await patient.close()
 
 
 if __name__ == "__main__":
-    LIBRARIES[sys.argv[1]](json.loads(sys.argv[2]), listen())
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2]), listen()))

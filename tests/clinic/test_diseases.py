@@ -1,6 +1,7 @@
 """The clinic: programs that have a disease, and what `barnabas groups explain` says about their group."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from barnabas import AlterConfigOp, ConfigResource, NewTopic, ResourceType
 from barnabas.explain import GroupStory
 from barnabas.sync import Admin
 from tests.clinic.diseases import CLIENTS, DISEASES, RIGHT, SHORT_SESSION_MS, SILENT, VAGUE, Case, Disease
-from tests.clinic.ward import Ward
+from tests.clinic.ward import JAVA, JAVA_PROGRAM, Ward
 from tests.interop.barnabas_server import BarnabasBroker
+from tests.interop.kafka_server import compiled
 
 pytestmark = [pytest.mark.programs]
 
@@ -37,6 +39,8 @@ def cases() -> Iterator[Any]:
                 case = library, protocol
                 if case not in disease.without:
                     marks = [] if (disease.name, case) in _QUICK else [pytest.mark.slow]
+                    if library == JAVA:
+                        marks = [pytest.mark.kafka]
                     yield pytest.param(disease, case, id=f"{disease.name}-{library}-{protocol}", marks=marks)
 
 
@@ -44,6 +48,11 @@ def cases() -> Iterator[Any]:
 def broker() -> Iterator[BarnabasBroker]:
     with BarnabasBroker(_HEARTBEATS) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def java_classes(needs_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(JAVA_PROGRAM, tmp_path_factory.mktemp("classes"))
 
 
 def grade_of(disease: Disease, story: GroupStory) -> str:
@@ -66,7 +75,10 @@ def grade_of(disease: Disease, story: GroupStory) -> str:
 
 
 @pytest.mark.parametrize(("disease", "case"), list(cases()))
-def test_what_is_said_about_a_disease(broker: BarnabasBroker, fresh: str, disease: Disease, case: Case) -> None:
+def test_what_is_said_about_a_disease(
+    request: pytest.FixtureRequest, broker: BarnabasBroker, fresh: str, disease: Disease, case: Case
+) -> None:
+    classes = request.getfixturevalue("java_classes") if case[0] == JAVA else None
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(fresh, num_partitions=2)])
         session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
@@ -76,7 +88,17 @@ def test_what_is_said_about_a_disease(broker: BarnabasBroker, fresh: str, diseas
         broker.stop()
         broker.start()
 
-    ward = Ward(broker.bootstrap_servers, fresh, fresh, *case, disease.poll_ms, disease.session_ms, restart=restart)
+    ward = Ward(
+        broker.bootstrap_servers,
+        fresh,
+        fresh,
+        *case,
+        disease.poll_ms,
+        disease.session_ms,
+        classes=classes,
+        reset=disease.reset,
+        restart=restart,
+    )
     try:
         disease.strikes(ward)
         expected = disease.grade(case)

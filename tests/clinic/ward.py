@@ -6,16 +6,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from barnabas.errors import UnknownTopicOrPartitionError
 from barnabas.explain import GroupStory, follow_group
 from barnabas.sync import Admin, Producer
+from tests.interop.kafka_server import tool_command
 from tests.interop.process import end, run, spawn
 
 #: Seconds for what has to happen: sessions of 6 s, on a machine that is busy.
 LIMIT: Final = 90
+#: The library of Apache Kafka.
+JAVA: Final = "kafka-clients (Java)"
+JAVA_PROGRAM: Final = Path(__file__).with_name("Patient.java")
 
 
 class Ward:
@@ -25,10 +30,12 @@ class Ward:
         bootstrap: of the broker.
         group: the group.
         topic: that it reads.
-        library: of its members, one of :data:`tests.clinic.patient.LIBRARIES`.
+        library: of its members, one of :data:`tests.clinic.patient.LIBRARIES`, or :data:`JAVA`.
         protocol: "classic" or "consumer".
         poll_ms: max.poll.interval.ms of its members.
         session_ms: their session timeout, if they use the classic protocol.
+        classes: folder with the class of the Java program; None if no member is one.
+        reset: auto.offset.reset of its members.
         own_names: whether each member has a client id; otherwise the library chooses it.
         restart: restarts the broker.
 
@@ -47,6 +54,8 @@ class Ward:
         protocol: str,
         poll_ms: int,
         session_ms: int,
+        classes: Path | None = None,
+        reset: str = "earliest",
         own_names: bool = True,
         restart: Callable[[], None] | None = None,
     ) -> None:
@@ -54,6 +63,7 @@ class Ward:
         self.topic = topic
         self.group = group
         self._restart = restart
+        self._classes = classes
         self._library = library
         self._own_names = own_names
         self._settings: dict[str, Any] = {
@@ -63,7 +73,10 @@ class Ward:
             "protocol": protocol,
             "session_ms": session_ms,
             "poll_ms": poll_ms,
+            "commit_ms": 1_000,
+            "reset": reset,
         }
+        self._stack = ExitStack()
         self._patients: dict[str, subprocess.Popen[str]] = {}
         self._news = threading.Condition()
         #: The partitions that each member has last said it owns.
@@ -74,6 +87,7 @@ class Ward:
         """End all programs."""
         for name in list(self._patients):
             self.kill(name)
+        self._stack.close()
 
     def admit(
         self,
@@ -96,11 +110,18 @@ class Ward:
             settings["topics"] = list(topics)
         if name in self._patients:
             self.kill(name)  # It has ended by itself.
-        command = [sys.executable, "-m", "tests.clinic.patient", self._library, json.dumps(settings)]
-        patient = self._patients[name] = spawn(command, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL)
+        patient = self._patients[name] = spawn(
+            self._command(settings), subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL
+        )
         self._owned[patient] = []
         self._listeners[patient] = threading.Thread(target=self._listen, args=(patient,))
         self._listeners[patient].start()
+
+    def _command(self, settings: dict[str, Any]) -> list[str]:
+        arguments = json.dumps(settings)
+        if self._library == JAVA:
+            return self._stack.enter_context(tool_command(JAVA_PROGRAM.stem, [arguments], more=self._classes))
+        return [sys.executable, "-m", "tests.clinic.patient", self._library, arguments]
 
     def settle(self, *names: str) -> None:
         """Wait until each of these members owns a partition, as it says."""

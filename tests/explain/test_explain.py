@@ -6,10 +6,13 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsRefused,
+    CommitsWentBack,
+    FetchOutOfRange,
     GroupDeleted,
     GroupEmpty,
     GroupEvent,
     GroupLoaded,
+    InstanceInUse,
     JoinPhaseOver,
     LeaderRejoined,
     MemberExpired,
@@ -162,6 +165,36 @@ def only(events: list[EventRecord]) -> Explanation:
             {**member(1), "error": "UNKNOWN_MEMBER_ID", "commits": 3, "sent": 0},
             "3 commits of c1 (h) in a row were refused (UNKNOWN_MEMBER_ID): it is not a member of the group any more,"
             " and does not know it.",
+        ),
+        (
+            CommitsWentBack,
+            {**member(1), "changes": [changed(0, 20, 7)]},
+            "c1 (h) committed t-0 back from 20 to 7: either it went back (seek), or its commits came out of order.",
+        ),
+        (
+            FetchOutOfRange,
+            {**member(1), "topic": "t", "partition": 0, "offset": 3, "log_start": 15, "log_end": 40},
+            "c1 (h) fetched offsets that are not in the log: t-0 at 3, and the log begins at 15.",
+        ),
+        (
+            FetchOutOfRange,
+            {**member(1), "topic": "t", "partition": 0, "offset": 90, "log_start": 0, "log_end": 40}
+            | {"position": 0, "reset": "earliest"},
+            "c1 (h) fetched offsets that are not in the log: t-0 at 90, and the log ends at 40; it asked for the"
+            " beginning, 0, and probably goes on there.",
+        ),
+        (
+            InstanceInUse,
+            {**member(1), "instance_id": "one", "owner": member(2) | {"instance_id": "one"}, "connection": "open"},
+            "Two programs probably use the group.instance.id one: c1 (h) may not join with it, because c2 (h) has it,"
+            " and its connection is open.",
+        ),
+        (
+            InstanceInUse,
+            {**member(1), "instance_id": "one", "owner": member(2, "c1"), "connection": "closed"}
+            | {"closed_ago_ms": 3_000},
+            "Another c1 (h) may not join with the group.instance.id one yet: c1 (h) has it, closed its connection 3 s"
+            " before without leaving, and its session is not over. It was probably killed and restarted.",
         ),
         (OffsetsAltered, {"offsets": 1}, "A client, which is not a member, set 1 committed offset of the group."),
         (OffsetsExpired, {"offsets": 1, "keys": [["t", 0]]}, "1 offset (t-0) expired."),
@@ -450,6 +483,46 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert "rebalance listener" in found.remedy
     new = ({**member(1), "after_ms": 7_000},)
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
+
+
+def out_of_range(partition: int, at: int, **more: Any) -> EventRecord:
+    place = {"topic": "t", "partition": partition, "offset": 3, "log_start": 15, "log_end": 40}
+    return event(FetchOutOfRange, at=at, **member(1), **place, **more)
+
+
+def test_a_position_that_was_reset_is_one_story_with_its_partitions_and_commits() -> None:
+    reset = {"position": 40, "reset": "latest"}
+    back = event(CommitsWentBack, at=9, **member(1), changes=[changed(0, 50, 40)])
+    events = [out_of_range(0, 1), out_of_range(1, 2), out_of_range(0, 3, **reset), out_of_range(1, 4, **reset), back]
+    lost, committed = explain(read(events))
+    assert lost.text == (
+        "c1 (h) fetched offsets that are not in the log: t-0 at 3, and the log begins at 15; it asked for the end, 40,"
+        " and probably goes on there, so that it does not read 15 to 39; t-1 at 3, and the log begins at 15; it asked"
+        " for the end, 40, and probably goes on there, so that it does not read 15 to 39."
+    )
+    assert "retention.ms" in (lost.remedy or "") and "auto.offset.reset=latest skips" in (lost.remedy or "")
+    assert committed.text == "c1 (h) committed t-0 back from 50 to 40: its position had been reset."
+    assert committed.remedy is None
+
+
+def test_commits_that_go_back_again_and_again_are_one_story() -> None:
+    steps = [(0, 20, 7), (1, 9, 8), (0, 12, 5), (0, 10, 6)]
+    events = [
+        event(CommitsWentBack, at=at, **member(1), changes=[changed(*step)]) for at, step in enumerate(steps, 100_000)
+    ]
+    (told,) = explain(read(events))
+    assert "committed t-0 back from 20 to 5, t-1 back from 9 to 8: either" in told.text
+
+
+def test_a_storm_does_not_hide_what_happened_to_offsets() -> None:
+    events = [
+        record for number in range(STORM_REBALANCES) for record in rebalance(MemberJoined, by=1, at=number * 1_000)
+    ]
+    events[7:7] = [event(OffsetsExpired, at=1_500, offsets=2), out_of_range(0, 1_600)]
+    texts = [each.text for each in explain(read(events))]
+    assert texts[0].startswith("Rebalance storm")
+    assert "2 offsets expired." in texts
+    assert any("fetched offsets that are not in the log" in text for text in texts)
 
 
 def test_a_storm_of_programs_that_come_and_go() -> None:

@@ -166,22 +166,23 @@ def _copy_jars(pom: Path, folder: Path, timeout: float) -> None:
 def _java_command(
     jvm: Sequence[str], main_class: str, args: Sequence[str], log4j: Path, more: Path | None = None
 ) -> list[str]:
-    path = ":".join(f"{jars}/*" for jars in (resolve(), more) if jars is not None)
+    path = ":".join([f"{resolve()}/*", *([] if more is None else [f"{more}", f"{more}/*"])])
     return [java() or "java", *jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", path, main_class, *args]
-
-
-@contextlib.contextmanager
-def _tool_command(
-    main_class: str, args: Sequence[str], jvm: Sequence[str], more: Path | None = None
-) -> Iterator[list[str]]:
-    with tempfile.TemporaryDirectory(prefix="barnabas-kafka-tool-") as folder:
-        log4j = Path(folder) / "log4j2.properties"
-        log4j.write_text(TOOL_LOG4J)
-        yield _java_command(jvm, TOOLS.get(main_class, main_class), args, log4j, more)
 
 
 # C1 only and one collector thread: a short program starts faster, and leaves a core to the server it is pointed at.
 TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@contextlib.contextmanager
+def tool_command(
+    main_class: str, args: Sequence[str], jvm: Sequence[str] = TOOL_JVM, more: Path | None = None
+) -> Iterator[list[str]]:
+    """The command of one of Kafka's programs, see `run_tool`; it can be run until the context ends."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-kafka-tool-") as folder:
+        log4j = Path(folder) / "log4j2.properties"
+        log4j.write_text(TOOL_LOG4J)
+        yield _java_command(jvm, TOOLS.get(main_class, main_class), args, log4j, more)
 
 
 def run_tool(
@@ -191,7 +192,7 @@ def run_tool(
 
     Raises subprocess.TimeoutExpired; the caller checks the exit code. Measurements pass their own `jvm` options.
     """
-    with _tool_command(main_class, args, jvm) as command:
+    with tool_command(main_class, args, jvm) as command:
         return process.run(command, timeout, stdin)
 
 
@@ -201,10 +202,10 @@ def start_tool(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run one of Kafka's programs until the context ends, with pipes to its stdin and from its stdout.
 
-    `more` is a folder with jars that it needs beside those of the server. It inherits our standard error, so that no
-    unread pipe can block it.
+    `more` is a folder with jars or classes that it needs beside those of the server. It inherits our standard error, so
+    that no unread pipe can block it.
     """
-    with _tool_command(main_class, args, jvm, more) as command:
+    with tool_command(main_class, args, jvm, more) as command:
         running = process.spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             yield running
@@ -214,6 +215,14 @@ def start_tool(
                 if stream is not None:
                     with contextlib.suppress(BrokenPipeError):  # the program has ended before it read all input
                         stream.close()
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    """Compile a program of Kafka's classes into a folder, for those that are started often; returns the folder."""
+    path = ":".join(map(str, resolve().glob("*.jar")))
+    done = run_tool("com.sun.tools.javac.Main", "-cp", path, "-d", str(folder), str(source), timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 # ------------------------------------------------------------------------------------------------------- the server

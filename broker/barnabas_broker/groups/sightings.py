@@ -12,7 +12,9 @@ from weakref import WeakValueDictionary
 
 from barnabas_explain.catalog import (
     Departure,
+    FetchOutOfRange,
     GroupEvent,
+    InstanceInUse,
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
@@ -31,6 +33,11 @@ BY_BROKER: Final = "broker"
 #: Members of one connection that are followed after they are gone, and reported when it is closed; and groups to which
 #: it has committed without being a member.
 _MOST_FOLLOWED: Final = 16
+#: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds.
+_MOST_LOST: Final = 64
+_LOST_SECONDS: Final = 60.0
+#: Commits of a member that go back are reported once in so many seconds.
+_BACK_SECONDS: Final = 10.0
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
 
@@ -40,14 +47,26 @@ class SeenClient:
 
     Attributes:
         fetched_at: when it sent its last Fetch, in seconds on the coordinator's clock; None if it has sent none.
-        members: its open connections on which members have sent requests.
+        connections: its open connections on which members have sent requests.
+        lost: the events about Fetches of offsets that are not in their logs, by topic and partition, with their times:
+            of the last :data:`_LOST_SECONDS`, and 64 of these.
     """
 
-    __slots__ = ("__weakref__", "fetched_at", "members")
+    __slots__ = ("__weakref__", "connections", "fetched_at", "lost")
 
     def __init__(self) -> None:
         self.fetched_at: float | None = None
-        self.members = 0
+        self.connections: dict[MemberConnection, None] = {}
+        self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
+
+    def loses(self, topic: str, partition: int, now: float) -> bool:
+        """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while."""
+        while self.lost:
+            first = next(iter(self.lost))
+            if now - self.lost[first][0] <= _LOST_SECONDS:
+                break
+            del self.lost[first]
+        return len(self.lost) < _MOST_LOST and (topic, partition) not in self.lost
 
 
 class Clients:
@@ -62,6 +81,10 @@ class Clients:
         if client is None:
             client = self._clients[client_id, host] = SeenClient()
         return client
+
+    def find(self, client_id: str, host: str) -> Client | None:
+        """The client with this id and host, if it has a connection with a member."""
+        return self._clients.get((client_id, host))
 
     def fetched(self, client_id: str, host: str, now: float) -> None:
         """A client has sent a Fetch; nothing is kept of one without a member."""
@@ -158,7 +181,7 @@ class MemberConnection:
         """A member sends requests on it."""
         if not self._used:
             self._used = True
-            self.client.members += 1
+            self.client.connections[self] = None
         if len(self.members) < _MOST_FOLLOWED:
             self.members[group_id, member_id] = None
 
@@ -166,7 +189,7 @@ class MemberConnection:
         """The connection is closed."""
         self.closed_by, self.closed_error = closed_by, error[:_MOST_CHARACTERS]
         if self._used:
-            self.client.members -= 1
+            self.client.connections.pop(self, None)
             self._closed(self)
 
 
@@ -178,17 +201,19 @@ class Sight:
         connection: on which it sent its last request; None if that is not known.
         joined_at: when it joined, in seconds on the coordinator's clock; None if that was before a restart.
         committed_at: when it committed last; None for never.
+        back_at: when it was last reported that a commit of it went back; None for never.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
         session_ms: its session timeout; None if unknown.
     """
 
-    __slots__ = ("committed_at", "connection", "joined_at", "member", "rebalance_timeout_ms", "session_ms")
+    __slots__ = ("back_at", "committed_at", "connection", "joined_at", "member", "rebalance_timeout_ms", "session_ms")
 
     def __init__(self, member: Member | None, connection: MemberConnection | None, joined_at: float | None) -> None:
         self.member = member
         self.connection = connection
         self.joined_at = joined_at
         self.committed_at: float | None = None
+        self.back_at: float | None = None
         self.rebalance_timeout_ms: float | None = None
         self.session_ms: float | None = None
 
@@ -222,6 +247,14 @@ class Sightings:
         if sight is not None:
             sight.committed_at = now
 
+    def goes_back(self, member_id: str, now: float) -> bool:
+        """A member has committed an offset below the one before; returns whether that is to be reported."""
+        sight = self._members.get(member_id)
+        if sight is None or (sight.back_at is not None and now - sight.back_at < _BACK_SECONDS):
+            return False
+        sight.back_at = now
+        return True
+
     def complete(self, event: GroupEvent, connection: MemberConnection | None, now: float) -> GroupEvent:
         """An event with what has been seen of its member, which joins or goes with it.
 
@@ -244,6 +277,8 @@ class Sightings:
             return self._without_known(event, seen)
         if isinstance(event, MemberSlow):
             return event.changed(**self._connection_of(event.member.member_id or "", now))
+        if isinstance(event, InstanceInUse):
+            return event.changed(**self._connection_of(event.owner.member_id or "", now))
         return event
 
     def _connection_of(self, member_id: str, now: float) -> dict[str, Any]:
@@ -315,7 +350,7 @@ class Sightings:
         if connection is not None:
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
-            if connection.client.members <= 1:
+            if len(connection.client.connections) <= 1:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
             if connection.closed_at is None:
                 fields["connection"] = OPEN

@@ -244,6 +244,15 @@ class _Reading:
             nothing = _nothing(wanted.partition, error.code)
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 nothing.log_start_offset = log.log_start_offset
+                if not follows:
+                    context = self._context
+                    context.services.groups.fetch_out_of_range(
+                        context.client_id,
+                        f"/{context.peer.host}",
+                        (name, wanted.partition),
+                        wanted.fetch_offset,
+                        (log.log_start_offset, end),
+                    )
             return nothing
         return answer
 

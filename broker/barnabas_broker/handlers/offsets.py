@@ -119,6 +119,11 @@ def _list_offset(
         place = _special(replica, asked.timestamp, committed)
         if place is not None:
             _fill(answer, place, context.version, replica, asked)
+            if asked.timestamp in (LATEST, EARLIEST):
+                where, latest = (topic, asked.partition_index), asked.timestamp == LATEST
+                context.services.groups.looked_up(
+                    context.client_id, f"/{context.peer.host}", where, place[1], latest=latest
+                )
         elif replica.log.segments.max_timestamp < max(asked.timestamp, 0):
             _fill(answer, _NOWHERE, context.version, replica, asked)
         else:

@@ -74,10 +74,6 @@ async def _examined(
     return examine(await _present(admin, await look(admin, group)), events, now, since)
 
 
-#: A transaction that has been open for less than this is still at work.
-_LONG_MS: Final = 10_000
-
-
 async def _present(admin: Admin, view: GroupView) -> Present:
     """The group as the doctor sees it."""
     members = view.group.members
@@ -101,7 +97,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         for tp, one in starts.items()
         if one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
-    waits = [f"{each.text}." for each in await waiting(admin, view.rows) if (each.open_ms or 0) > _LONG_MS]
+    waits = [f"{each.text}." for each in await waiting(admin, view.rows) if each.is_long]
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     return Present(
         group=view.group.group_id,

@@ -13,11 +13,14 @@ from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
+from barnabas_client.cli.view import look, waiting
 from barnabas_client.history.located import transaction_events
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_explain import transactions
+from barnabas_explain.doctor import END_TRANSACTION
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_protocol.counts import counted
+from barnabas_protocol.errors import KafkaError
 
 #: Explanations of which --follow remembers what it has printed.
 _MOST_SHOWN: Final = 1_000
@@ -45,9 +48,11 @@ async def explain(arguments: Namespace, output: Output) -> int:
         if events.dropped:
             output.note(f"{events.dropped:,} older events are left out. To do: name a later time with --since")
         explanations = explain_values(events.values(), since=since, generation=arguments.generation)
-        if isinstance(history, RecordedHistory) and arguments.generation is None:
-            explanations += await _transactions(arguments, admin, since)
-            explanations.sort(key=lambda one: int(one["time"]))
+        if arguments.generation is None:
+            if isinstance(history, RecordedHistory):
+                explanations += await _transactions(arguments, admin, since)
+                explanations.sort(key=lambda one: int(one["time"]))
+            explanations += await _waits(admin, group, explanations)
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
@@ -85,6 +90,23 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
     (described,) = await admin.describe_consumer_groups([arguments.group], raise_errors=False)
     partitions.update(tp for member in described.members for tp in member.partitions)
     return transactions.explain_values(values, since=since, partitions=partitions)
+
+
+async def _waits(admin: Admin, group: str, told: Iterable[ExplanationData]) -> list[ExplanationData]:
+    """Explain the open transactions that ``read_committed`` consumers of the group wait for now, and that no recorded
+    event tells of."""
+    newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
+    try:
+        (described,) = await admin.describe_consumer_groups([group])
+        waits = await waiting(admin, (await look(admin, described)).rows)
+    except KafkaError:
+        return []  # The past is known without it.
+    now = time.time_ns() // 1_000_000
+    return [
+        {"time": now, "generation": -1, "text": f"{one.text}.", "remedy": END_TRANSACTION, "details": [], "data": []}
+        for one in waits
+        if one.is_long and newest.get(one.producer_id) != transactions.SLOW
+    ]
 
 
 async def _follow(
@@ -125,7 +147,7 @@ class _Printer:
                 output.row(one)
                 continue
             text = lines(one, output)
-            key = f"{events[0]} {len(events) > 1}"
+            key = f"{events[0] if events else one['text']} {len(events) > 1}"
             before = self._shown.get(key, [])
             # The first line is that of the explanation; if it is the same, only further details are printed.
             output.lines([line for line in text if line not in before] if before[:1] == text[:1] else text)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
@@ -103,6 +103,10 @@ async def look(admin: Admin, group: GroupDescription) -> GroupView:
     return GroupView(group, rows)
 
 
+#: A transaction that has been open for less than this is still at work.
+_LONG_MS: Final = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A partition in which an open transaction keeps ``read_committed`` consumers of a group from going on.
@@ -122,6 +126,11 @@ class Waiting:
     producer_id: int | None
     transactional_id: str | None
     open_ms: int | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the transaction has been open for so long that it is probably not at work any more."""
+        return (self.open_ms or 0) > _LONG_MS
 
     @property
     def text(self) -> str:

@@ -56,7 +56,7 @@ async def test_a_transaction_is_listed_described_and_aborted(cli: Cli, name: str
 
 
 @pytest.mark.usefixtures("open_transaction")
-async def test_a_group_that_waits_for_a_transaction(cli: Cli, name: str) -> None:
+async def test_a_group_that_waits_for_a_transaction(cli: Cli, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await cli("groups", "reset-offsets", "g", "--to-offset", "5", "-t", "t:0", "--execute")
     printed = await cli("groups", "describe", "g")
     assert "t-0: read_committed consumers wait at offset 5 for an open transaction of producer id " in printed.err
@@ -69,6 +69,12 @@ async def test_a_group_that_waits_for_a_transaction(cli: Cli, name: str) -> None
     assert "t-0: read_committed consumers wait at offset 5 for an open transaction" in printed.out
     view = json.loads((await cli("groups", "watch", "g", "--max", "1", "--json")).out)
     assert [one["transactional_id"] for one in view["waits_for_transactions"]] == [name]
+    monkeypatch.setattr("barnabas_client.cli.view._LONG_MS", 3_600_000)
+    assert "wait at offset 5" not in (await cli("groups", "explain", "g", "--since", "1h")).out, "it may be at work"
+    monkeypatch.setattr("barnabas_client.cli.view._LONG_MS", -1)
+    explained = (await cli("groups", "explain", "g", "--since", "1h")).out
+    assert "t-0: read_committed consumers wait at offset 5 for an open transaction of producer id " in explained
+    assert "To do: Start its producer again" in explained
     await cli("groups", "reset-offsets", "other", "--to-offset", "2", "-t", "t:0", "--execute")
     printed = await cli("groups", "watch", "g", "other", "--max", "1")
     assert "g, t-0: read_committed consumers wait at offset 5 for an open transaction" in printed.out

@@ -89,6 +89,7 @@ from barnabas_explain.catalog import (
     GroupEvent,
     GroupReconciled,
     GroupUpgraded,
+    InstanceInUse,
     MemberAway,
     MemberExpired,
     MemberFenced,
@@ -578,7 +579,7 @@ class ConsumerGroup:
         now: float,
     ) -> None:
         reported = _reported(request)
-        known = self._member_of(request, reported, out)
+        known = self._member_of(request, caller, reported, out)
         names = request.subscribed_topic_names
         said = _Said(
             request.instance_id,
@@ -634,6 +635,7 @@ class ConsumerGroup:
         member = self.members[member_id]
         member.last_seen = now
         member.fenced = False
+        member.contested = member.contested and replaced is None
         if joins or replaced is not None or described.classic != known.classic:
             if described.classic is None:
                 member.join_by = member.sync_by = inf
@@ -715,7 +717,11 @@ class ConsumerGroup:
         self._assign_without_heartbeats(now)
 
     def _member_of(
-        self, request: ConsumerGroupHeartbeatRequest, reported: Target | None, out: list[ConsumerEffect]
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        reported: Target | None,
+        out: list[ConsumerEffect],
     ) -> ConsumerGroupMember | None:
         """The member that a heartbeat comes from, or that it replaces; None if it is a new one.
 
@@ -736,6 +742,10 @@ class ConsumerGroup:
                     raise changes_instance(member_id, instance_id)
                 released = owner is None or owner.epoch == LEAVE_STATIC_EPOCH or owner.classic is not None
                 if owner is not None and owner is not known and not released:
+                    if not owner.contested:
+                        owner.contested = True
+                        refused = Member(member_id, caller.client_id, caller.host, instance_id)
+                        out.append(InstanceInUse(generation=self.epoch, member=refused, owner=owner.identity()))
                     raise KafkaError(
                         ErrorCode.UNRELEASED_INSTANCE_ID,
                         f"Static member {member_id} with instance id {instance_id} cannot join the group because the"

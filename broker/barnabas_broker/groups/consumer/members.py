@@ -76,6 +76,7 @@ class ConsumerGroupMember:
         state: see :class:`MemberState`.
         assigned: the partitions that it owns and keeps.
         revoking: the partitions that it owns and has to revoke.
+        contested: whether another member has asked for its instance id since it has it.
         fenced: whether its last heartbeat was refused because of its epoch.
         last_seen: when its last heartbeat was, in seconds on the machine's clock.
         revoking_since: since when it has had to revoke partitions; inf if it does not.
@@ -93,6 +94,7 @@ class ConsumerGroupMember:
         "classic",
         "client_host",
         "client_id",
+        "contested",
         "description",
         "epoch",
         "fenced",
@@ -119,7 +121,7 @@ class ConsumerGroupMember:
         self.state = MemberState.STABLE
         self.assigned: Owned = {}
         self.revoking: Owned = {}
-        self.fenced = False
+        self.contested = self.fenced = False
         self.last_seen = now
         self.revoking_since = inf
         self.join_by = self.sync_by = inf

@@ -31,6 +31,7 @@ from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, each
 from barnabas_explain.catalog import (
+    CommitsWentBack,
     GroupDeleted,
     OffsetsAltered,
     OffsetsExpired,
@@ -38,7 +39,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     TopicDeleted,
 )
-from barnabas_explain.members import OffsetChange
+from barnabas_explain.members import Member, OffsetChange
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -287,8 +288,16 @@ class OffsetService:
             offsets = hosted.offsets
             if request.generation_id_or_member_epoch < 0:
                 self._report_commit(hosted, commits, caller)
+            back: list[OffsetChange] = []
             for name, index, committed in commits:
+                before = offsets.find(name, index)
+                if before is not None and before.offset > committed.offset and len(back) < _MAX_LISTED:
+                    back.append(OffsetChange(name, index, before.offset, committed.offset))
                 offsets.apply(name, index, committed, committed.sequence)
+            if back and hosted.sightings.goes_back(request.member_id, self._hosted_groups.now()):
+                member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
+                event = CommitsWentBack(generation=hosted.group.generation, member=member, changes=tuple(back))
+                self._hosted_groups.publish(hosted.name, event)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
             self._forget_if_new(hosted)

@@ -94,13 +94,20 @@ from barnabas_broker.groups.requests import (
     MemberResponse,
     changes_group,
 )
-from barnabas_broker.groups.sightings import Clients, MemberConnection
+from barnabas_broker.groups.sightings import Client, Clients, MemberConnection
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps
-from barnabas_explain.catalog import CommitsRefused, GroupDeleted, GroupEvent, SubscriptionChanged, TopicChanged
-from barnabas_explain.members import Member
+from barnabas_explain.catalog import (
+    CommitsRefused,
+    FetchOutOfRange,
+    GroupDeleted,
+    GroupEvent,
+    SubscriptionChanged,
+    TopicChanged,
+)
+from barnabas_explain.members import Member, Partition
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.group_records import group_record
@@ -280,6 +287,74 @@ class GroupCoordinator:
     def fetched(self, client_id: str, host: str) -> None:
         """A client has sent a Fetch, on any of its connections."""
         self._clients.fetched(client_id, host, self._hosted_groups.now())
+
+    def fetch_out_of_range(
+        self, client_id: str, host: str, place: Partition, offset: int, log: tuple[int, int]
+    ) -> None:
+        """A client has sent a Fetch of an offset that is not in the log of a partition.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            place: topic and partition.
+            offset: that it wants.
+            log: the first offset of the log, and its end.
+        """
+        client, now = self._clients.find(client_id, host), self._hosted_groups.now()
+        if client is None or not client.connections or not client.loses(*place, now):
+            return
+        reader = self._reader(client, client_id, host, place[0])
+        if reader is None:
+            return
+        hosted, member = reader
+        event = FetchOutOfRange(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            offset=offset,
+            log_start=log[0],
+            log_end=log[1],
+        )
+        client.lost[place] = now, hosted.name, event
+        self._hosted_groups.publish(hosted.name, event)
+
+    def looked_up(self, client_id: str, host: str, place: Partition, offset: int, *, latest: bool) -> None:
+        """A client has asked for the first offset of a partition, or for its end; it goes on there if it had to.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            place: topic and partition.
+            offset: the answer.
+            latest: whether it has asked for the end.
+        """
+        client = self._clients.find(client_id, host)
+        known = None if client is None else client.lost.get(place)
+        if client is None or known is None or known[2].position is not None:
+            return
+        at, group_id, lost = known
+        event = lost.changed(position=offset, reset="latest" if latest else "earliest")
+        client.lost[place] = at, group_id, event
+        if group_id in self._hosted_groups.by_id:
+            self._hosted_groups.publish(group_id, event)
+
+    def _reader(self, client: Client, client_id: str, host: str, topic: str) -> tuple[HostedGroup, Member] | None:
+        """The member of a client that reads a topic, and its group; None if several groups may be meant."""
+        hosted_groups = self._hosted_groups
+        found = {
+            key: hosted
+            for connection in client.connections
+            for key in connection.members
+            if (hosted := hosted_groups.by_id.get(key[0])) is not None and hosted.group.is_subscribed_to(topic)
+        }
+        if len({group_id for group_id, _ in found}) != 1:
+            return None
+        (_, member_id), hosted = next(iter(found.items()))
+        sight = hosted.sightings.get(member_id)
+        if len(found) > 1 or sight is None or sight.member is None:
+            return hosted, Member(None, client_id, host)
+        return hosted, sight.member
 
     def _connection_closed(self, connection: MemberConnection) -> None:
         """A connection is closed on which members have sent requests."""

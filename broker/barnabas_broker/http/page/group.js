@@ -312,6 +312,7 @@ export function groupPage(parent, group, parameters, heard) {
     const width = Math.max(scroller.clientWidth, 480);
     const at = chosen();
     const view = { from, to: end, now: time(), width, selected: at, pointed, ...seen() };
+    const before = shown?.selected;
     shown = view;
     const made = layout(chart, view);
     svg.setAttribute("viewBox", `0 0 ${width} ${made.height}`);
@@ -319,7 +320,7 @@ export function groupPage(parent, group, parameters, heard) {
     svg.setAttribute("height", made.height);
     const onBand = document.activeElement?.getAttribute?.("data-band");
     draw(drawn, made.items);
-    if (onBand && Number(onBand) !== at) drawn.querySelector(`[data-band="${at}"][role]`)?.focus(); // the one tab stop
+    if (onBand && Number(onBand) === before && at !== before) drawn.querySelector(`[data-band="${at}"][role]`)?.focus(); // it follows the arrow keys
     if (curves !== null) {
       const { height, items } = curveItems(curves, chart.bands, { ...view, exact: now?.lag_ms_exact });
       below.setAttribute("viewBox", `0 0 ${width} ${height}`);

@@ -10,6 +10,7 @@ from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_explain.catalog import (
     EpochBumped,
     GroupReconciled,
+    InstanceInUse,
     MemberExpired,
     MemberFenced,
     MemberNotRevoked,
@@ -230,8 +231,11 @@ def test_a_static_member_comes_back_with_its_partitions() -> None:
     machine.join("a", instance_id="one")
     machine.join("b")
     machine.settle()
-    refused = machine.join("c", instance_id="one")
-    assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    for _ in range(2):
+        refused = machine.join("c", instance_id="one")
+        assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    (contested,) = machine.of(InstanceInUse)
+    assert (contested.member.member_id, contested.owner.member_id) == ("c", "a")
     away = machine.send("a", -2, instance_id="one")
     assert (away.error_code, away.member_epoch) == (ErrorCode.NONE, -2)
     assert machine.send("a", 3, instance_id="one").error_code == ErrorCode.FENCED_MEMBER_EPOCH

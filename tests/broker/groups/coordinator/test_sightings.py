@@ -6,6 +6,8 @@ from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import (
     CommitsRefused,
+    CommitsWentBack,
+    FetchOutOfRange,
     MemberDisconnected,
     MemberEvent,
     MemberExpired,
@@ -13,7 +15,7 @@ from barnabas_explain.catalog import (
     MemberLeft,
     MemberSlow,
 )
-from barnabas_explain.members import Position
+from barnabas_explain.members import OffsetChange, Position
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -208,3 +210,58 @@ async def test_commits_that_are_refused_one_after_the_other_are_an_event() -> No
     for _ in range(26):
         await commit(0)
     assert [event.commits for event in service.events_of(CommitsRefused)] == [3, 30]
+
+
+async def test_commits_of_a_member_that_go_back_are_an_event_once_in_10_s() -> None:
+    one = await program()
+    service = one.service
+
+    async def commit(offset: int) -> None:
+        await service.ask(service.commit(offset, member_id=one.member_id, generation=one.generation), 8)
+
+    for offset in (20, 20, 21, 7, 3):
+        await commit(offset)
+    (back,) = service.events_of(CommitsWentBack)
+    assert back.member.member_id == one.member_id
+    assert back.changes == (OffsetChange("t", 0, 21, 7),)
+    one.heartbeat()
+    await service.after(9)
+    one.heartbeat()
+    await service.after(2)
+    await commit(1)
+    assert [event.changes for event in service.events_of(CommitsWentBack)][1:] == [(OffsetChange("t", 0, 3, 1),)]
+
+
+async def test_a_fetch_outside_of_the_log_is_an_event_and_where_its_client_goes_on_another() -> None:
+    one = await program()
+    groups, service = one.service.groups, one.service
+
+    def fetch(client_id: str = "client", topic: str = "t", partition: int = 0) -> None:
+        groups.fetch_out_of_range(client_id, "/127.0.0.1", (topic, partition), 3, (15, 40))
+
+    fetch("nobody")
+    fetch(topic="not-subscribed")
+    assert service.events_of(FetchOutOfRange) == []
+    groups.looked_up("client", "/127.0.0.1", ("t", 0), 40, latest=True)
+    for _ in range(3):
+        fetch()
+    (lost,) = service.events_of(FetchOutOfRange)
+    assert (lost.member.member_id, lost.offset, lost.log_start, lost.log_end) == (one.member_id, 3, 15, 40)
+    assert lost.reset is None
+    for offset in (40, 41):
+        groups.looked_up("client", "/127.0.0.1", ("t", 0), offset, latest=True)
+    _, went_on = service.events_of(FetchOutOfRange)
+    assert (went_on.position, went_on.reset) == (40, "latest")
+    for partition in range(200):
+        fetch(partition=partition)
+    assert len(service.events_of(FetchOutOfRange)) == 65
+
+
+async def test_whose_fetch_it_was_is_not_guessed_if_the_client_has_several_groups() -> None:
+    one = await program()
+    one.connection.use("other", "m")
+    one.service.commit(1, group="other")
+    hosted = one.service.groups._hosted_groups
+    hosted.by_id["other"] = hosted.by_id["g"]
+    one.service.groups.fetch_out_of_range("client", "/127.0.0.1", ("t", 0), 3, (15, 40))
+    assert one.service.events_of(FetchOutOfRange) == []
