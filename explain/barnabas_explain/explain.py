@@ -626,7 +626,7 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 
 
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
-#: Events about offsets, each of which is told by itself, in a storm, too.
+#: Events about offsets. Each has an explanation of its own, also during a storm.
 _ABOUT_OFFSETS: Final = (CommitsRefused, CommitsWentBack, FetchOutOfRange, OffsetsAltered, OffsetsExpired)
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (

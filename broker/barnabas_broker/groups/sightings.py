@@ -82,7 +82,7 @@ class Clients:
             client = self._clients[client_id, host] = SeenClient()
         return client
 
-    def find(self, client_id: str, host: str) -> Client | None:
+    def find(self, client_id: str, host: str) -> SeenClient | None:
         """The client with this id and host, if it has a connection with a member."""
         return self._clients.get((client_id, host))
 

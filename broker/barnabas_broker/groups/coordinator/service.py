@@ -94,7 +94,7 @@ from barnabas_broker.groups.requests import (
     MemberResponse,
     changes_group,
 )
-from barnabas_broker.groups.sightings import Client, Clients, MemberConnection
+from barnabas_broker.groups.sightings import Clients, MemberConnection, SeenClient
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
@@ -339,7 +339,7 @@ class GroupCoordinator:
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
 
-    def _reader(self, client: Client, client_id: str, host: str, topic: str) -> tuple[HostedGroup, Member] | None:
+    def _reader(self, client: SeenClient, client_id: str, host: str, topic: str) -> tuple[HostedGroup, Member] | None:
         """The member of a client that reads a topic, and its group; None if several groups may be meant."""
         hosted_groups = self._hosted_groups
         found = {
