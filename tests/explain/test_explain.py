@@ -486,7 +486,7 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
 
 
 def out_of_range(partition: int, at: int, **more: Any) -> EventRecord:
-    place = {"topic": "t", "partition": partition, "offset": 3, "log_start": 15, "log_end": 40}
+    place: dict[str, Any] = {"topic": "t", "partition": partition, "offset": 3, "log_start": 15, "log_end": 40}
     return event(FetchOutOfRange, at=at, **member(1), **place, **more)
 
 
