@@ -50,7 +50,7 @@ def _replay(seed: int, bug: str | None) -> int:
         except Violation as violation:
             print(violation)
             return 1
-    print("\n".join(f"{at:9.3f} {text % args if args else text}" for at, text, args in world.trace))
+    print("\n".join(world.history()))
     return 0
 
 

@@ -11,8 +11,9 @@ How it works:
   random numbers, the bound socket, the files of the log directory, the thread of a group membership.
 - ``programs``: :class:`~tests.world.programs.Simulation`, a world with machines on which the composition root
   (:mod:`barnabas_broker.broker`) starts brokers, and programs that use :mod:`barnabas`; ``@simulated`` for a test.
+- ``groups``: a group of real consumers with seeded faults, and its invariants; ``python -m tests.world`` runs seeds.
 
-A test scripts hostile answers at the dispatcher, where the public test broker does
+A test scripts hostile answers at the dispatcher: with ``script``, or as the public test broker does
 (:mod:`barnabas_broker.testing.tap`). The same seed gives the same run. An exception that is not caught fails it with
 the history: requests, their errors, and what was logged. :mod:`tests.sim_cluster` uses loop, network and disk as well.
 """

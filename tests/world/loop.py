@@ -7,11 +7,13 @@ A process that is frozen takes no step until it is thawed; one that was killed t
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
+from warnings import catch_warnings, simplefilter
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -238,10 +240,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in self._kept:
             if not task.done():
                 task._log_destroy_pending = False
-                try:
-                    task.get_coro().close()
-                except RuntimeError:
-                    pass  # it waits in a finally
+                with catch_warnings():
+                    simplefilter("ignore", RuntimeWarning)  # a coroutine that it begins to wait for never runs
+                    with suppress(RuntimeError):  # it waits in a finally
+                        task.get_coro().close()
         self._kept.clear()
         self.ready.clear()
         self._timers.clear()

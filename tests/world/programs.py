@@ -94,6 +94,7 @@ class Machine:
         seen: the requests that its broker got.
         life: the process of its broker.
         broker: its broker.
+        up: whether that runs.
     """
 
     life: Life
@@ -101,6 +102,7 @@ class Machine:
 
     def __init__(self, simulation: "Simulation", node_id: int, keys: dict[str, str]) -> None:
         self.name = f"broker-{node_id}"
+        self.up = False
         self.files = MemoryFiles()
         self.rules = Rules()
         self.script = Script()
@@ -123,6 +125,7 @@ class Machine:
         self.broker = await self._simulation.run_in(
             self.life, BrokerServer.start(self._config, self.name, wrap_dispatcher=self._wrap)
         )
+        self.up = True
 
     def _wrap(self, dispatch: Dispatch) -> Dispatcher:
         return self.script.before(Tap(dispatch, self.seen, self.rules))
@@ -159,14 +162,23 @@ class Machine:
 
     async def stop(self) -> None:
         """Stop the broker."""
+        self.up = False
         await self._simulation.run_in(self.life, self.broker.stop())
 
     def kill(self, *, power: bool = False) -> None:
         """Kill the broker; with `power` its machine, which loses a part of what was not synced."""
         self._simulation.note("%s %s", self.name, "loses power" if power else "is killed")
+        self.up = False
         self.life.kill()
         self._simulation.network.died(self.life, silent=power)
         self.files = self.files.crash(self._simulation.chance) if power else self.files.kill()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close the files of the metadata journal, as the kernel does when a process ends."""
+        store: Any = self.broker.services.cluster._store
+        while store._files:
+            os.close(store._files.pop())
 
 
 class Simulation(World):
@@ -231,14 +243,19 @@ class Simulation(World):
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
         try:
             with self._logged(), seams(self, self.network, lambda name: self.machines[name].files):
-                task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())
-                self.run(START + PATIENCE, task.done)
-                if not task.done():
-                    self.fail("the program does not end")
-                    self.run(0.0)
-                return task.result()
+                try:
+                    task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())
+                    self.run(START + PATIENCE, task.done)
+                    if not task.done():
+                        self.fail("the program does not end")
+                        self.run(0.0)
+                    return task.result()
+                finally:
+                    self.loop.end()
         finally:
-            self.loop.end()
+            for machine in self.machines.values():
+                if machine.up:
+                    machine.close_files()
             shutil.rmtree(self.folder)
 
 

@@ -72,7 +72,7 @@ def _run(seed: int) -> list[str]:
             await consumer.getmany(timeout_ms=5000)
 
     world.play(main)
-    return [f"{at} {text % args}" for at, text, args in world.trace]
+    return world.history()
 
 
 def test_a_seed_repeats_its_run() -> None:

@@ -60,8 +60,11 @@ class World:
     def fail(self, what: str) -> None:
         """Report a violation; the run ends after this step, even if an exception is caught."""
         if self.violation is None:
-            lines = [f"{at:9.3f} {text % args if args else text}" for at, text, args in self.trace]
-            self.violation = f"seed {self.seed}, {self.now:.3f} s: {what}\n" + "\n".join(lines)
+            self.violation = f"seed {self.seed}, {self.now:.3f} s: {what}\n" + "\n".join(self.history())
+
+    def history(self) -> list[str]:
+        """The lines of the trace."""
+        return [f"{at:9.3f} {text % args if args else text}" for at, text, args in self.trace]
 
     def _uncaught(self, context: dict[str, Any]) -> None:
         life = LIFE.get()

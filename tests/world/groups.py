@@ -1,0 +1,302 @@
+"""A group of real consumers on a real broker, with faults: no partition has two owners, no offset goes back, nothing
+that was acknowledged is missed, and the group recovers."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from barnabas import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
+from barnabas_client.consumer.consumer import Phase
+from barnabas_client.errors import KafkaError
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.schema import Request
+from tests.sim import bugs
+from tests.sim.bugs import Plant
+from tests.world.loop import Life
+from tests.world.programs import Machine, Simulation
+
+GROUP: Final = "g"
+TOPIC: Final = "t"
+#: Planted bugs, which the invariants find.
+BUGS: Final[dict[str, Plant]] = {
+    name: bugs.BUGS[name] for name in ("generation-is-not-bumped", "silent-members-are-kept")
+}
+#: Seconds of faults, and until everything must have recovered: sessions, rebalances and requests time out before.
+_FAULTS: Final = 30.0
+_RECOVERY: Final = 90.0
+#: The requests whose answers are lost or late.
+_APIS: Final = (
+    "ConsumerGroupHeartbeat",
+    "Fetch",
+    "FindCoordinator",
+    "Heartbeat",
+    "JoinGroup",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "Produce",
+    "SyncGroup",
+)
+
+
+class _Member(ConsumerRebalanceListener):
+    """A program that reads until it is killed or stopped.
+
+    Attributes:
+        life: its process.
+        owned: the partitions that it has.
+    """
+
+    def __init__(self, group: "Group", name: str) -> None:
+        self.life = Life(group.world.loop, name)
+        self.owned: set[int] = set()
+        self.stopping = False
+        self._group = group
+        self._consumer: Any = None
+        self.life.spawn(self._run(), name)
+
+    async def _run(self) -> None:
+        group, chance = self._group, self._group.world.chance
+        settings: dict[str, Any] = {
+            "bootstrap_servers": group.machine.address,
+            "group_id": GROUP,
+            "group_protocol": group.protocol,
+            "client_id": self.life.name,
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 1000,
+            "request_timeout_ms": 5000,
+            "metadata_max_age_ms": 10_000,
+        }
+        if group.protocol == "classic":
+            settings |= {"session_timeout_ms": 6000, "heartbeat_interval_ms": 2000}
+        self._consumer = Consumer(**settings)
+        try:
+            await self._consumer.start()
+            self._consumer.subscribe([TOPIC], listener=self)
+            while not self.stopping:
+                for where, records in (await self._consumer.getmany(timeout_ms=500)).items():
+                    group.was_read(self.life.name, where.partition, [record.offset for record in records])
+                if chance.random() < 0.2:
+                    await self._consumer.commit()
+        except KafkaError as error:
+            group.world.note("%s ends: %s", self.life.name, error)
+            group.world.after(1.0, group.restart, self)
+        finally:
+            self.owned.clear()
+            await self._consumer.stop()
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.owned |= {each.partition for each in assigned}
+        generation = self._consumer.group_metadata().generation_id
+        self._group.assigned(self.life.name, generation, sorted(each.partition for each in assigned))
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.owned -= {each.partition for each in revoked}
+        self._group.world.note("%s gives back %s", self.life.name, sorted(each.partition for each in revoked))
+
+    def kill(self) -> None:
+        """Kill the program."""
+        self.life.kill()
+        self._group.world.network.died(self.life, silent=False)
+        for thread in self.life.threads:
+            self._group.world.network.died(thread, silent=False)
+        self.owned.clear()
+
+    def forget(self) -> None:
+        """Its process ends: nothing is stopped, and nothing complains of that."""
+        if self._consumer is not None:
+            self._consumer._phase = Phase.STOPPED
+
+
+class Group:
+    """A run of a seed.
+
+    Args:
+        seed: of all chance there is.
+        level: as of :class:`Simulation`.
+    """
+
+    machine: Machine
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        self.world = Simulation(seed, **settings)
+        chance = self.world.chance
+        self.protocol = chance.choice(("classic", "consumer"))
+        self.members: list[_Member] = []
+        self._partitions = chance.randint(1, 4)
+        self._names = 0
+        self._acknowledged: set[tuple[int, int]] = set()
+        self._read: set[tuple[int, int]] = set()
+        self._owners: dict[tuple[int, int], str] = {}
+        self._committed: dict[int, int] = {}
+        self._commits: dict[tuple[int, int], str] = {}
+        self._all: list[_Member] = []
+
+    def run(self) -> None:
+        """Run it.
+
+        Raises:
+            Violation: an invariant does not hold.
+        """
+        try:
+            self.world.play(self._run)
+        finally:
+            for member in self._all:
+                member.forget()
+
+    async def _run(self) -> None:
+        world, chance = self.world, self.world.chance
+        world.network.torn, world.network.jitter = chance.choice((0.0, 0.1)), chance.choice((0.0, 0.02))
+        self.machine = await world.machine(
+            group_consumer_session_timeout_ms="6000",
+            group_consumer_min_session_timeout_ms="1000",
+            group_consumer_min_heartbeat_interval_ms="1000",
+            group_consumer_heartbeat_interval_ms="2000",
+            group_min_session_timeout_ms="1000",
+        )
+        await self.machine.create(TOPIC, self._partitions)
+        self.machine.script.always(ApiKey.OFFSET_COMMIT, self._commit_arrives)
+        producing = asyncio.create_task(self._produce())
+        checking = asyncio.create_task(self._check())
+        for _ in range(chance.randint(1, 3)):
+            self._start()
+        end = world.now + _FAULTS
+        for _ in range(chance.randint(1, 8)):
+            world.after(world.between(0.5, _FAULTS), self._disturb)
+        await asyncio.sleep(end - world.now)
+        world.note("no more faults")
+        world.faults = False
+        world.network.jitter = world.network.torn = 0.0
+        for rule in self.machine.rules:
+            self.machine.rules.remove(rule.number)
+        for member in self.members:
+            member.life.thaw()
+        if not self.members:
+            self._start()
+        deadline = world.now + _RECOVERY
+        await producing
+        while world.now < deadline and not self._recovered():  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+        if not self._recovered():
+            missed = sorted(self._acknowledged - self._read)
+            owned = {member.life.name: sorted(member.owned) for member in self.members}
+            world.fail(f"not recovered {_RECOVERY:.0f} s after the last fault: {owned}, not read: {missed}")
+        checking.cancel()
+
+    async def _produce(self) -> None:
+        world = self.world
+        async with Producer(bootstrap_servers=self.machine.address, request_timeout_ms=5000) as producer:
+            while world.faults:
+                await asyncio.sleep(world.between(0.1, 0.5))
+                try:
+                    written = await producer.send_and_wait(
+                        TOPIC, b"v", partition=world.chance.randrange(self._partitions)
+                    )
+                except KafkaError as error:
+                    world.note("not written: %s", error)
+                else:
+                    self._acknowledged.add((written.partition, written.offset))
+
+    def _start(self) -> None:
+        self._names += 1
+        member = _Member(self, f"member-{self._names}")
+        self.world.note("%s starts", member.life.name)
+        self.members.append(member)
+        self._all.append(member)
+
+    def restart(self, member: _Member) -> None:
+        """A member has ended by itself; another one takes its place."""
+        if member in self.members:
+            self.members.remove(member)
+            self._start()
+
+    # Faults
+
+    def _disturb(self) -> None:
+        world, chance = self.world, self.world.chance
+        fault = chance.choice(("reset", "lose", "delay", "cut", "freeze", "kill", "kill", "leave", "new", "broker"))
+        member = chance.choice(self.members) if self.members else None
+        world.note("fault: %s %s", fault, member and member.life.name)
+        if fault in ("lose", "delay"):
+            api, times = chance.choice(_APIS), chance.randint(1, 3)
+            if fault == "lose":
+                self.machine.rules.add("drop", api, times=times, executed=True)
+            else:
+                self.machine.rules.add("delay", api, times=times, seconds=world.between(0.5, 8.0))
+        elif fault == "broker":
+            if self.machine.up:
+                self.machine.kill()
+                world.after(world.between(0.1, 3.0), self._revive)
+        elif fault == "new" or member is None:
+            if len(self.members) < 4:
+                self._start()
+        elif fault == "reset":
+            for life in (member.life, *member.life.threads):
+                world.network.refuse(life, 0.0)
+        elif fault == "cut":
+            for life in (member.life, *member.life.threads):
+                world.network.cut(life.name, self.machine.name, world.between(1.0, 12.0), back=chance.random() < 0.5)
+        elif fault == "freeze":
+            for life in (member.life, *member.life.threads):
+                life.freeze()
+                world.after(8.0, life.thaw)
+        else:
+            self.members.remove(member)
+            if fault == "kill":
+                member.kill()
+            else:
+                member.stopping = True
+            world.after(world.between(0.1, 8.0), self._start)
+
+    def _revive(self) -> None:
+        self.world.loop.keep(asyncio.Task(self.machine.start(), loop=self.world.loop))
+
+    # Checks
+
+    def was_read(self, member: str, partition: int, offsets: Sequence[int]) -> None:
+        """A member has read records."""
+        self._read.update((partition, offset) for offset in offsets)
+
+    def assigned(self, member: str, generation: int, partitions: Sequence[int]) -> None:
+        """A member has got partitions."""
+        self.world.note("%s gets %s in generation %d", member, partitions, generation)
+        for partition in partitions:
+            before = self._owners.setdefault((generation, partition), member)
+            if before != member:
+                self.world.fail(f"{before} and {member} own partition {partition} in generation {generation}")
+
+    def _commit_arrives(self, request: Request) -> None:
+        assert isinstance(request, OffsetCommitRequest)
+        for topic in request.topics:
+            for one in topic.partitions:
+                self._commits[one.partition_index, one.committed_offset] = request.member_id
+
+    async def _check(self) -> None:
+        """Committed offsets do not go back, unless a commit of the same member arrives late over a connection that
+        broke: it has no sequence number, and Kafka accepts it as well."""
+        while True:
+            await asyncio.sleep(0.05)
+            if not self.machine.up or 0 not in self.machine.broker.services.groups.loaded:
+                continue
+            hosted = self.machine.broker.services.groups.groups.get(GROUP)
+            for partition, found in ({} if hosted is None else hosted.offsets.topics.get(TOPIC, {})).items():
+                last, self._committed[partition] = self._committed.get(partition, -1), found.offset
+                members = {self._commits.get((partition, each)) for each in (last, found.offset)}
+                if found.offset < last and len(members) > 1:
+                    self.world.fail(f"the committed offset of partition {partition} goes back from {last} to {found}")
+
+    def _recovered(self) -> bool:
+        owned = sorted(partition for member in self.members for partition in member.owned)
+        return owned == list(range(self._partitions)) and self._acknowledged <= self._read
+
+
+def run_seed(seed: int) -> Group:
+    """Run one seed.
+
+    Raises:
+        Violation: an invariant does not hold; the text starts with the seed.
+    """
+    group = Group(seed)
+    group.run()
+    return group
