@@ -5,7 +5,7 @@ what the member has not acknowledged.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from barnabas_broker.config.keys import SHARE_RENEW_ACKNOWLEDGE_ENABLE
@@ -13,12 +13,12 @@ from barnabas_broker.groups.share.partition import Acknowledged, Acknowledgement
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.stepwise import Handled, stepwise
+from barnabas_broker.handlers.stepwise import Handled, complete, stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, Where
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.share_acknowledge import (
     AcknowledgedPartition,
@@ -116,10 +116,10 @@ def acknowledge(
     """
     services = context.services
     answers: dict[Where, KafkaError | Awaitable[None] | None] = {}
-    wanted = list(wanted)
+    named = yield from each(wanted, lambda one: one)
     names = services.cluster.image.names
-    refused = yield from split(context, (names.get(where.topic_id) for where, _ in wanted), acls.READ)
-    for where, batches in wanted:
+    refused = yield from split(context, (names.get(where.topic_id) for where, _ in named), acls.READ)
+    for where, batches in named:
         try:
             if where in answers:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names a partition twice.")
@@ -129,23 +129,28 @@ def acknowledge(
             if not batches:
                 continue
             yield from check_batches(context, group, batches, renews=renews)
-            said = [Acknowledged(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
+            said = [Acknowledged(one.first_offset, one.last_offset, one.acknowledge_types) for one in batches]
             answers[where] = asyncio.ensure_future(services.queues.acknowledge(member, at, said))
         except KafkaError as error:
-            answers[where] = error
+            answers[where] = error.with_traceback(None)  # which has this frame, and so the answers
         yield
     return answers
 
 
-async def outcome(answer: "KafkaError | Awaitable[None] | None") -> KafkaError | None:
-    """The error of a partition, when it is known."""
-    if answer is None or isinstance(answer, KafkaError):
-        return answer
-    try:
-        await answer
-    except KafkaError as error:
-        return error
-    return None
+async def outcomes(answers: "Mapping[Where, KafkaError | Awaitable[None] | None]") -> dict[Where, KafkaError | None]:
+    """The errors of partitions, when all of them are known."""
+    known: dict[Where, KafkaError | None] = {}
+    for where, answer in answers.items():
+        if answer is None or isinstance(answer, KafkaError):
+            known[where] = answer
+            continue
+        try:
+            await answer
+        except KafkaError as error:
+            known[where] = error.with_traceback(None)  # which has this frame, and so the answers
+        else:
+            known[where] = None
+    return known
 
 
 @stepwise
@@ -179,30 +184,36 @@ def handle_share_acknowledge(context: RequestContext, request: ShareAcknowledgeR
     )
 
     async def respond() -> ShareAcknowledgeResponse:
-        topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
-        for where, answer in answers.items():
-            error = await outcome(answer)
-            topic = topics.get(where.topic_id)
-            if topic is None:
-                topic = topics[where.topic_id] = ShareAcknowledgeTopicResponse(topic_id=where.topic_id, partitions=[])
-            topic.partitions.append(
-                AcknowledgedPartition(
-                    partition_index=where.partition,
-                    error_code=ErrorCode.NONE if error is None else error.code,
-                    error_message=None if error is None else error.message or None,
-                    current_leader=ShareAcknowledgeLeader(leader_id=0, leader_epoch=0),
-                )
-            )
+        said = await outcomes(answers)
+        responses = await complete(context, _topics(said))
         if request.share_session_epoch == FINAL_EPOCH:
             context.services.queues.end(session)
         return ShareAcknowledgeResponse(
             error_code=ErrorCode.NONE,
             acquisition_lock_timeout_ms=context.services.queues.lock_ms(group) if context.version >= _RENEWS else 0,
-            responses=list(topics.values()),
+            responses=responses,
             node_endpoints=[],
         )
 
     return respond()
+
+
+def _topics(said: Mapping[Where, KafkaError | None]) -> Steps[list[ShareAcknowledgeTopicResponse]]:
+    topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+    for where, error in said.items():
+        topic = topics.get(where.topic_id)
+        if topic is None:
+            topic = topics[where.topic_id] = ShareAcknowledgeTopicResponse(topic_id=where.topic_id, partitions=[])
+        topic.partitions.append(
+            AcknowledgedPartition(
+                partition_index=where.partition,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message or None,
+                current_leader=ShareAcknowledgeLeader(leader_id=0, leader_epoch=0),
+            )
+        )
+        yield
+    return list(topics.values())
 
 
 ROUTES: Final = (

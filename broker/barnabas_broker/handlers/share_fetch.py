@@ -10,14 +10,16 @@ Deviation: a request is answered as soon as there are records, whatever its min 
 """
 
 from collections.abc import Awaitable, Iterable
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from barnabas_broker.config.keys import FETCH_MAX_BYTES, SHARE_ISOLATION_LEVEL
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
-from barnabas_broker.handlers.share_acknowledge import acknowledge, check_member, outcome, place
-from barnabas_broker.handlers.stepwise import Handled, stepwise
+from barnabas_broker.handlers.share_acknowledge import acknowledge, check_member, outcomes, place
+from barnabas_broker.handlers.stepwise import Handled, complete, stepwise
 from barnabas_broker.quotas.clients import milliseconds
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
@@ -25,7 +27,7 @@ from barnabas_broker.share_partitions.hosted import Delivery, Wanted
 from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.share_partitions.service import Found
 from barnabas_broker.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, Where
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, each
 from barnabas_explain.members import Member
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.share_fetch import (
@@ -52,16 +54,23 @@ def _refused(error: KafkaError) -> ShareFetchResponse:
     )
 
 
-def _session(context: RequestContext, request: ShareFetchRequest, group: str, member: str) -> ShareSession:
+def _session(context: RequestContext, request: ShareFetchRequest, group: str, member: str) -> Steps[ShareSession]:
     """The session of a request, with the partitions that it adds and forgets.
 
     Raises:
         KafkaError: there is no such session, or the request makes no sense.
     """
     shares, peer = context.services.queues, context.peer
-    acknowledges = any(part.acknowledgement_batches for topic in request.topics for part in topic.partitions)
-    named = [Where(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions]
-    forgotten = [Where(topic.topic_id, part) for topic in request.forgotten_topics_data for part in topic.partitions]
+    named: dict[Where, None] = {}
+    acknowledges = False
+    for topic in request.topics:
+        for part in topic.partitions:
+            named[Where(topic.topic_id, part.partition_index)] = None
+            acknowledges = acknowledges or bool(part.acknowledgement_batches)
+            yield
+    forgotten: list[Where] = []
+    for forgot in request.forgotten_topics_data:
+        forgotten += yield from each(forgot.partitions, partial(Where, forgot.topic_id))
     if request.share_session_epoch == FINAL_EPOCH:
         return shares.sessions.find(group, member, FINAL_EPOCH)
     if request.share_session_epoch == INITIAL_EPOCH:
@@ -106,7 +115,7 @@ def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> S
         if not context.allows(acls.READ, acls.GROUP, group):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         _check(request)
-        session = _session(context, request, group, member)
+        session = yield from _session(context, request, group, member)
     except KafkaError as error:
         return _refused(error)
     answers = yield from acknowledge(
@@ -130,15 +139,16 @@ def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> S
         and request.max_bytes
     ):
         names = services.cluster.image.names
-        refused = yield from split(context, (names.get(where.topic_id) for where in session.partitions), acls.READ)
-        for where in session.partitions:
+        partitions = list(session.partitions)
+        refused = yield from split(context, (names.get(where.topic_id) for where in partitions), acls.READ)
+        for where in partitions:
             try:
                 at = place(context, group, where)
                 if at.topic in refused:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 places[where] = at
             except KafkaError as error:
-                found[where] = error
+                found[where] = error.with_traceback(None)  # which has this frame, and so what was found
             yield
         session.rotate()
     fetching = services.slicer.start(_respond(context, request, session, answers, places, found), context.peer)
@@ -173,15 +183,16 @@ async def _respond(
         )
         wait = 0.0 if found else request.max_wait_ms / 1000
         found |= await services.queues.fetch(session, places, wanted, wait)
-    said = {where: await outcome(answer) for where, answer in answers.items()}
+    said = await outcomes(answers)
     if request.share_session_epoch == FINAL_EPOCH:
         services.queues.end(session)
     elif request.share_session_epoch == INITIAL_EPOCH and not found:
         found = dict.fromkeys(places)
+    responses = await complete(context, _topics(found, said))
     response = ShareFetchResponse(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=services.queues.lock_ms(group),
-        responses=_topics(found, said),
+        responses=responses,
         node_endpoints=[],
     )
     size = sum(len(each.records) for each in found.values() if isinstance(each, Delivery))
@@ -192,13 +203,16 @@ async def _respond(
     return response
 
 
-def _topics(found: dict[Where, Found], said: dict[Where, KafkaError | None]) -> list[ShareFetchableTopicResponse]:
+def _topics(
+    found: dict[Where, Found], said: dict[Where, KafkaError | None]
+) -> Steps[list[ShareFetchableTopicResponse]]:
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
-    for where in dict.fromkeys((*found, *said)):
+    for where in chain(found, (where for where in said if where not in found)):
         topic = topics.get(where.topic_id)
         if topic is None:
             topic = topics[where.topic_id] = ShareFetchableTopicResponse(topic_id=where.topic_id, partitions=[])
         topic.partitions.append(_partition(where, found.get(where), said.get(where)))
+        yield
     return list(topics.values())
 
 

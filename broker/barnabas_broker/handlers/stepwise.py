@@ -16,6 +16,7 @@ from barnabas_broker.steps import Steps
 from barnabas_protocol.schema import Response
 
 Q = TypeVar("Q")
+T = TypeVar("T")
 
 #: What a handler returns: the response, an awaitable of it, or None where the client asked for no response.
 Handled = Response | Awaitable[Response | None] | None
@@ -56,6 +57,12 @@ async def _response(work: Work[Handled]) -> Response | None:
     return handled if isinstance(handled, Response | None) else await handled
 
 
+async def complete(context: RequestContext, steps: Steps[T]) -> T:
+    """Run steps in a coroutine: at once as far as the budget of the turn goes, the rest in later turns."""
+    done = context.services.slicer.run(steps, context.peer)
+    return await done if isinstance(done, Work) else done
+
+
 def extended(context: RequestContext, handled: Handled, extend: Callable[[Any], Steps[None]]) -> Steps[Handled]:
     """Let `extend` add to a response, a slice at a time: now, or when the response is there."""
     if handled is None:
@@ -70,7 +77,5 @@ async def _extended_later(
     context: RequestContext, handled: Awaitable[Response | None], extend: Callable[[Any], Steps[None]]
 ) -> Response | None:
     response = await handled
-    extending = context.services.slicer.run(extend(response), context.peer)
-    if extending is not None:
-        await extending
+    await complete(context, extend(response))
     return response

@@ -32,7 +32,7 @@ from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted, as_answered
 from barnabas_broker.share_partitions.incidents import Incidents, Place
-from barnabas_broker.share_partitions.sessions import ShareSession, ShareSessions, Where
+from barnabas_broker.share_partitions.sessions import ShareSession, ShareSessions, Where, nothing
 from barnabas_broker.shares.ports import Persister
 from barnabas_broker.slicer import Slicer
 from barnabas_explain.catalog import GroupEvent
@@ -244,6 +244,7 @@ class SharePartitions:
     def _end(self, session: ShareSession) -> None:
         self.sessions.close(session)
         session.ended()
+        session.ended = nothing  # what it called refers to the session
         for waiting in tuple(session.waiting):
             waiting.wake()
 

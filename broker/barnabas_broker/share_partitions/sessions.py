@@ -24,6 +24,10 @@ class Waiting(Protocol):
         """Stop waiting."""
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Where(NamedTuple):
     """A partition as requests name it."""
 
@@ -53,7 +57,7 @@ class ShareSession:
     partitions: dict[Where, None] = field(default_factory=dict)
     closed: bool = False
     waiting: set[Waiting] = field(default_factory=set)
-    ended: Callable[[], object] = lambda: None
+    ended: Callable[[], object] = nothing
 
     def rotate(self) -> None:
         """Begin with the next partition the next time, so that all get their turn."""

@@ -139,7 +139,12 @@ from barnabas_protocol.messages.share_acknowledge import (
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
 )
-from barnabas_protocol.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
+from barnabas_protocol.messages.share_fetch import (
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareFetchTopic,
+)
 from barnabas_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -645,6 +650,23 @@ async def test_a_large_request_does_not_hold_the_loop(broker: BrokerServer, name
         while len(times) < ATTEMPTS and min(times, default=HELD) >= HELD:
             times.append(await held_by(broker, wire, frame))
     assert min(times) < HELD, f"{name}: {[round(one * 1000) for one in times]} ms"
+
+
+async def test_acknowledgements_of_many_partitions_do_not_hold_the_loop(broker: BrokerServer) -> None:
+    opening, request = REQUESTS["ShareFetch"](), REQUESTS["ShareAcknowledge"]()
+    assert isinstance(opening, ShareFetchRequest)
+    assert isinstance(request, ShareAcknowledgeRequest)
+    opening.topics = []
+    request.topics[0].partitions = [
+        AcknowledgePartition(partition_index=number, acknowledgement_batches=[]) for number in range(3 * MANY)
+    ]
+    times: list[float] = []
+    async with await Wire.connect(broker.port, limit=2**30) as wire:
+        assert (await wire.ask(opening, 1, ShareFetchResponse)).error_code == 0
+        while len(times) < ATTEMPTS and min(times, default=HELD) >= HELD:
+            request.share_session_epoch = 1 + len(times)
+            times.append(await held_by(broker, wire, encode_request(request, 1, 1, "test")))
+    assert min(times) < HELD, f"{[round(one * 1000) for one in times]} ms"
 
 
 async def held_by(broker: BrokerServer, wire: Wire, frame: bytes) -> float:

@@ -25,6 +25,12 @@ from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas_protocol.messages.describe_client_quotas import EntityData
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas_protocol.messages.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from barnabas_protocol.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
 from barnabas_protocol.schema import Request
 from tests.broker.conftest import StartBroker
 from tests.wire import Wire
@@ -97,6 +103,39 @@ REQUESTS: dict[str, tuple[Callable[[], Request], int]] = {
             v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
         ),
         3,
+    ),
+    "ShareFetch": (
+        lambda: ShareFetchRequest(
+            group_id="g",
+            member_id="m" * 22,
+            share_session_epoch=0,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_records=10,
+            batch_size=10,
+            topics=[
+                ShareFetchTopic(
+                    topic_id=bytes(range(16)),
+                    partitions=[ShareFetchPartition(partition_index=0, acknowledgement_batches=[])],
+                )
+            ],
+            forgotten_topics_data=[],
+        ),
+        1,
+    ),
+    "ShareAcknowledge": (
+        lambda: ShareAcknowledgeRequest(
+            group_id="g",
+            member_id="m" * 22,
+            share_session_epoch=-1,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=bytes(range(16)),
+                    partitions=[AcknowledgePartition(partition_index=0, acknowledgement_batches=[])],
+                )
+            ],
+        ),
+        1,
     ),
 }
 
