@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -97,6 +96,9 @@ def test_the_chart_is_clean() -> None:
 @pytest.mark.programs
 @pytest.mark.parametrize("case", CASES)
 def test_kubernetes_accepts_what_the_chart_renders(case: str) -> None:
+    # Takes seconds of processor time: jsonschema builds the grammar of each kind of URI.
+    import kubernetes_validate
+
     for (kind, name), found in render(CASES[case]).items():
         if "coreos.com" not in found["apiVersion"]:
             kubernetes_validate.validate(found, KUBERNETES, strict=True)
