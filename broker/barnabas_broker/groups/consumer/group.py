@@ -2229,19 +2229,18 @@ class ConsumerGroup:
         for record_type in records.ORDER:
             for name, value in replayed.get(record_type, {}).items():
                 read += 1
-                if read % _MEMBERS_PER_STEP == 0:
+                if read % (3 * _MEMBERS_PER_STEP) == 0:
                     yield
                 if record_type == records.REGEX and name not in group._regexes:
                     group._unwritten[records.REGEX, name] = None
                 elif record_type not in (records.TARGET, records.CURRENT) or name in group.members:
                     group.apply(record_type, name, records.content_of(value))
+                if record_type == records.MEMBER:
+                    group._begin_session(name, now)
         if group._wall_ms_of_target > 0:
             # A clock that went back must not stop the group: no target is from the future.
             group._assigned_at = min(now, now - (wall_ms - group._wall_ms_of_target) / 1000)
-        for number, member in enumerate(group.members.values(), 1):
-            if number % _MEMBERS_PER_STEP == 0:
-                yield
-            group._begin_session(member.member_id, now)
+        for member in group.members.values():
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
         group._release_superseded()
