@@ -12,7 +12,7 @@ from barnabas.sync import Admin
 from tests.clinic.diseases import CLIENTS, DISEASES, RIGHT, SHORT_SESSION_MS, SILENT, VAGUE, Case, Disease
 from tests.clinic.ward import JAVA, JAVA_PROGRAM, Ward
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.kafka_server import compiled
+from tests.interop.kafka_server import ApacheKafka, compiled
 
 pytestmark = [pytest.mark.programs]
 
@@ -106,3 +106,30 @@ def test_what_is_said_about_a_disease(
         ward.wait_for(f"the explanation is {expected}", lambda story: _GRADES.index(grade_of(disease, story)) <= best)
     finally:
         ward.close()
+
+
+#: Diseases of which records of ``__consumer_offsets`` show that a member is gone, and nothing of why.
+_HISTORIES = [each for each in DISEASES if each.name in ("kill -9", "restart", DISEASES[0].name)]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("disease", _HISTORIES, ids=lambda disease: disease.name)
+def test_what_is_said_from_the_records_of_apache_kafka(apache_kafka: ApacheKafka, fresh: str, disease: Disease) -> None:
+    """The member that is gone is named, and nothing is said that the records do not show."""
+    bootstrap = apache_kafka.bootstrap_servers
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(fresh, num_partitions=2)])
+    ward = Ward(bootstrap, fresh, fresh, "confluent-kafka", "classic", disease.poll_ms, disease.session_ms)
+    said: list[str] = []
+
+    def names_it(story: GroupStory) -> bool:
+        said[:] = [line for one in story for line in (one.text, *one.details, one.remedy or "")]
+        return any("sick" in one.text and any(word in one.text for word in ("is gone", "left", "was")) for one in story)
+
+    try:
+        disease.strikes(ward)
+        ward.wait_for("the member that is gone is named", names_it)
+    finally:
+        ward.close()
+    assert not [line for line in said if any(wrong in line for wrong in disease.never)]
+    assert not [line for line in said if "crashed or was killed" in line or "probably polled too slowly" in line]
