@@ -343,7 +343,7 @@ class Dispatch:
 
 
 class _Begun(NamedTuple):
-    """What the handler of a large request has returned, and the elements of the request."""
+    """Result of the handler of a large request, and the elements of the request."""
 
     handled: Handled
     parts: list[Any]
