@@ -1,12 +1,22 @@
 """The collector examines few objects at a time, and everything only when that is due."""
 
 import gc
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from weakref import ref
 
 import pytest
 
-from barnabas_broker.collector import LEAST_GROWTH, LEAST_GROWTH_BUSY, THRESHOLDS, Collector, bounded, collect_all
+from barnabas_broker.collector import (
+    LEAST_GROWTH,
+    LEAST_GROWTH_BUSY,
+    THRESHOLDS,
+    Collector,
+    bounded,
+    collect_all,
+    wanted,
+)
 
 BUSY = 1.0
 #: Objects that one collection may examine: 100 ns each, in a slow case.
@@ -52,6 +62,14 @@ def test_a_busy_broker_has_to_double() -> None:
     assert process.after(1, BUSY) == 1
     assert process.after(3_000_000 - 1, BUSY) == 1
     assert process.after(0, 0) == 2
+
+
+def test_waiting_for_a_processor_is_not_being_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "process_time", lambda: 3.0)
+    monkeypatch.setattr(Path, "read_text", lambda path: "7000000000 2500000000 12\n")
+    assert wanted() == 5.5
+    monkeypatch.setattr(Path, "read_text", lambda path: "")
+    assert wanted() == 3.0
 
 
 @pytest.fixture
