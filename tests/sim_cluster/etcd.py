@@ -80,13 +80,14 @@ class SimKv:
     """A process's connection to etcd: a :class:`~barnabas_broker.cluster.kv.KeyValueStore`.
 
     Attributes:
+        life: the process.
         held: seconds that the next request is on its way.
     """
 
     def __init__(self, etcd: Etcd, life: Life) -> None:
         self._etcd = etcd
         self._world = etcd.world
-        self._life = life
+        self.life = life
         self._watches: dict[_Watch, None] = {}
         self.held = 0.0
         etcd.kvs.append(self)
@@ -95,7 +96,7 @@ class SimKv:
         return (source, target) not in self._etcd.network.cuts and not self._world.happens(self._etcd.loss)
 
     async def _do(self, step: Callable[[], T], seconds: float = _CALL_SECONDS) -> T:
-        etcd, world, name = self._etcd, self._world, self._life.name
+        etcd, world, name = self._etcd, self._world, self.life.name
         answer: asyncio.Future[T] = world.loop.create_future()
 
         def settle(result: Any) -> None:
@@ -118,7 +119,7 @@ class SimKv:
             except KvError as error:
                 result = error
             if self._passes(ETCD, name):
-                world.after(etcd.network.delay(ETCD, name), self._life.call, settle, result)
+                world.after(etcd.network.delay(ETCD, name), self.life.call, settle, result)
 
         late, self.held = self.held, 0.0
         if world.happens(etcd.lateness):
@@ -149,13 +150,13 @@ class SimKv:
 
     async def revoke(self, lease_id: int) -> None:
         def step() -> None:
-            self._etcd.on_revoke(self._life, lease_id)
+            self._etcd.on_revoke(self.life, lease_id)
             self._etcd.model.revoke(lease_id)
 
         await self._do(step)
 
     async def watch(self, start: str, end: str, after: int) -> AsyncIterator[KeyChanges]:
-        watch = _Watch(self._etcd, self._life)
+        watch = _Watch(self._etcd, self.life)
         self._watches[watch] = None
         try:
             await self._do(lambda: watch.begin(start, end, after))
@@ -188,7 +189,7 @@ class _Watch:
     def __init__(self, etcd: Etcd, life: Life) -> None:
         self.queue: asyncio.Queue[KeyChanges | None] = asyncio.Queue()
         self._etcd = etcd
-        self._life = life
+        self.life = life
         self._channel = Channel(etcd.network, ETCD, life.name)
         self._stop: Callable[[], None] | None = None
         self._over = False
@@ -199,14 +200,14 @@ class _Watch:
             self._stop = self._etcd.model.watch(start, end, after, self._notify)
 
     def _notify(self, changes: KeyChanges) -> None:
-        pair = ETCD, self._life.name
+        pair = ETCD, self.life.name
         if pair in self._etcd.network.cuts:
             # The change is lost; both sides detect it later.
-            self._etcd.world.after(_WATCH_SECONDS, self._life.call, self.break_off)
+            self._etcd.world.after(_WATCH_SECONDS, self.life.call, self.break_off)
             self.end()
             return
-        lag = self._etcd.lag.get(self._life.name, 0.0)
-        self._channel.send(lambda: self._life.call(self.queue.put_nowait, changes), lag)
+        lag = self._etcd.lag.get(self.life.name, 0.0)
+        self._channel.send(lambda: self.life.call(self.queue.put_nowait, changes), lag)
 
     def break_off(self) -> None:
         """Close the connection; changes on the way are lost."""

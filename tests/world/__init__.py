@@ -8,7 +8,7 @@ How it works:
   listens, for the broker's own acceptor.
 - ``disk``: files in memory that lose what was not synced, and the work of storage's threads, done in virtual time.
 - ``seams``: all that broker and client take from the machine, replaced while a world runs: the clocks of :mod:`time`,
-  random numbers, the bound socket, the files of the log directory, the thread of a group membership.
+  random numbers, the bound socket, the files of the log directory, the thread of a group membership, etcd.
 - ``programs``: :class:`~tests.world.programs.Simulation`, a world with machines on which the composition root
   (:mod:`barnabas_broker.broker`) starts brokers, and programs that use :mod:`barnabas`; ``@simulated`` for a test.
 - ``groups``: a group of real consumers with seeded faults, and its invariants; ``python -m tests.world`` runs seeds.

@@ -25,14 +25,14 @@ def _run(group: Group, bug: str | None) -> str | None:
     return None
 
 
-def _one(task: tuple[int, str | None]) -> str | None:
-    seed, bug = task
-    return _run(Group(seed), bug)
+def _one(task: tuple[int, int, str | None]) -> str | None:
+    seed, brokers, bug = task
+    return _run(Group(seed, brokers), bug)
 
 
-def _replay(seed: int, bug: str | None) -> int:
+def _replay(seed: int, brokers: int, bug: str | None) -> int:
     """Run one seed and print its history, with what brokers and clients log."""
-    group = Group(seed, level=logging.INFO)
+    group = Group(seed, brokers, level=logging.INFO)
     group.world.trace = deque()
     violation = _run(group, bug)
     print(violation or "\n".join(group.world.history()))
@@ -45,15 +45,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one and print its history")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="3 for a group on replicated partitions")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant a bug, and stop when it is found")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.bug)
+        return _replay(arguments.seed, arguments.brokers, arguments.bug)
     seeds = range(arguments.start, arguments.start + arguments.seeds)
     started, ran, failed = time.monotonic(), 0, 0
     with Pool(arguments.jobs) as pool:
-        for violation in pool.imap(_one, ((seed, arguments.bug) for seed in seeds), chunksize=4):
+        for violation in pool.imap(_one, ((seed, arguments.brokers, arguments.bug) for seed in seeds), chunksize=4):
             ran += 1
             if violation is not None:
                 failed += 1

@@ -59,7 +59,7 @@ class _Member(ConsumerRebalanceListener):
     async def _run(self) -> None:
         group, chance = self._group, self._group.world.chance
         settings: dict[str, Any] = {
-            "bootstrap_servers": group.machine.address,
+            "bootstrap_servers": group.addresses,
             "group_id": GROUP,
             "group_protocol": group.protocol,
             "client_id": self.life.name,
@@ -114,14 +114,16 @@ class Group:
 
     Args:
         seed: of all chance there is.
+        brokers: 1, or 3 for a cluster.
         level: as of :class:`Simulation`.
     """
 
-    machine: Machine
+    machines: list[Machine]
 
-    def __init__(self, seed: int, **settings: Any) -> None:
+    def __init__(self, seed: int, brokers: int = 1, **settings: Any) -> None:
         self.world = Simulation(seed, **settings)
         chance = self.world.chance
+        self._brokers = brokers
         self.protocol = chance.choice(("classic", "consumer"))
         self.members: list[_Member] = []
         self._partitions = chance.randint(1, 4)
@@ -148,15 +150,19 @@ class Group:
     async def _run(self) -> None:
         world, chance = self.world, self.world.chance
         world.network.torn, world.network.jitter = chance.choice((0.0, 0.1)), chance.choice((0.0, 0.02))
-        self.machine = await world.machine(
-            group_consumer_session_timeout_ms="6000",
-            group_consumer_min_session_timeout_ms="1000",
-            group_consumer_min_heartbeat_interval_ms="1000",
-            group_consumer_heartbeat_interval_ms="2000",
-            group_min_session_timeout_ms="1000",
-        )
-        await self.machine.create(TOPIC, self._partitions)
-        self.machine.script.always(ApiKey.OFFSET_COMMIT, self._commit_arrives)
+        keys = {
+            "group_consumer_session_timeout_ms": "6000",
+            "group_consumer_min_session_timeout_ms": "1000",
+            "group_consumer_min_heartbeat_interval_ms": "1000",
+            "group_consumer_heartbeat_interval_ms": "2000",
+            "group_min_session_timeout_ms": "1000",
+            "min_insync_replicas": str((self._brokers + 1) // 2),
+        }
+        single = self._brokers == 1
+        self.machines = [await world.machine(**keys)] if single else await world.cluster(self._brokers, **keys)
+        await self.machines[0].create(TOPIC, self._partitions)
+        for machine in self.machines:
+            machine.script.always(ApiKey.OFFSET_COMMIT, self._commit_arrives)
         producing = asyncio.create_task(self._produce())
         checking = asyncio.create_task(self._check())
         for _ in range(chance.randint(1, 3)):
@@ -168,8 +174,9 @@ class Group:
         world.note("no more faults")
         world.faults = False
         world.network.jitter = world.network.torn = 0.0
-        for rule in self.machine.rules:
-            self.machine.rules.remove(rule.number)
+        for machine in self.machines:
+            for rule in machine.rules:
+                machine.rules.remove(rule.number)
         for member in self.members:
             member.life.thaw()
         if not self.members:
@@ -186,7 +193,7 @@ class Group:
 
     async def _produce(self) -> None:
         world = self.world
-        async with Producer(bootstrap_servers=self.machine.address, request_timeout_ms=5000) as producer:
+        async with Producer(bootstrap_servers=self.addresses, request_timeout_ms=5000) as producer:
             while world.faults:
                 await asyncio.sleep(world.between(0.1, 0.5))
                 try:
@@ -211,23 +218,29 @@ class Group:
             self.members.remove(member)
             self._start()
 
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the brokers."""
+        return [machine.address for machine in self.machines]
+
     # Faults
 
     def _disturb(self) -> None:
         world, chance = self.world, self.world.chance
+        machine = self.machines[chance.randrange(len(self.machines))] if self._brokers > 1 else self.machines[0]
         fault = chance.choice(("reset", "lose", "delay", "cut", "freeze", "kill", "kill", "leave", "new", "broker"))
         member = chance.choice(self.members) if self.members else None
         world.note("fault: %s %s", fault, member and member.life.name)
         if fault in ("lose", "delay"):
             api, times = chance.choice(_APIS), chance.randint(1, 3)
             if fault == "lose":
-                self.machine.rules.add("drop", api, times=times, executed=True)
+                machine.rules.add("drop", api, times=times, executed=True)
             else:
-                self.machine.rules.add("delay", api, times=times, seconds=world.between(0.5, 8.0))
+                machine.rules.add("delay", api, times=times, seconds=world.between(0.5, 8.0))
         elif fault == "broker":
-            if self.machine.up:
-                self.machine.kill()
-                world.after(world.between(0.1, 3.0), self._revive)
+            if all(each.up for each in self.machines):
+                machine.kill()
+                world.after(world.between(0.1, 3.0), self._revive, machine)
         elif fault == "new" or member is None:
             if len(self.members) < 4:
                 self._start()
@@ -236,7 +249,7 @@ class Group:
                 world.network.refuse(life, 0.0)
         elif fault == "cut":
             for life in (member.life, *member.life.threads):
-                world.network.cut(life.name, self.machine.name, world.between(1.0, 12.0), back=chance.random() < 0.5)
+                world.network.cut(life.name, machine.name, world.between(1.0, 12.0), back=chance.random() < 0.5)
         elif fault == "freeze":
             for life in (member.life, *member.life.threads):
                 life.freeze()
@@ -249,8 +262,8 @@ class Group:
                 member.stopping = True
             world.after(world.between(0.1, 8.0), self._start)
 
-    def _revive(self) -> None:
-        self.world.loop.keep(asyncio.Task(self.machine.start(), loop=self.world.loop))
+    def _revive(self, machine: Machine) -> None:
+        self.world.loop.keep(asyncio.Task(machine.start(), loop=self.world.loop))
 
     # Checks
 
@@ -277,9 +290,11 @@ class Group:
         broke: it has no sequence number, and Kafka accepts it as well."""
         while True:
             await asyncio.sleep(0.05)
-            if not self.machine.up or 0 not in self.machine.broker.services.groups.loaded:
-                continue
-            hosted = self.machine.broker.services.groups.groups.get(GROUP)
+            up = [each.broker.services.groups for each in self.machines if each.up]
+            coordinators = [each for each in up if 0 in each.loaded]
+            if len(coordinators) != 1:
+                continue  # none, or a former one that does not know it yet
+            hosted = coordinators[0].groups.get(GROUP)
             for partition, found in ({} if hosted is None else hosted.offsets.topics.get(TOPIC, {})).items():
                 last, self._committed[partition] = self._committed.get(partition, -1), found.offset
                 members = {self._commits.get((partition, each)) for each in (last, found.offset)}
@@ -291,12 +306,12 @@ class Group:
         return owned == list(range(self._partitions)) and self._acknowledged <= self._read
 
 
-def run_seed(seed: int) -> Group:
-    """Run one seed.
+def run_seed(seed: int, brokers: int = 1) -> Group:
+    """Run one seed; `brokers` as of :class:`Group`.
 
     Raises:
         Violation: an invariant does not hold; the text starts with the seed.
     """
-    group = Group(seed)
+    group = Group(seed, brokers)
     group.run()
     return group

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.server.connection import Dispatcher
@@ -26,6 +27,7 @@ from barnabas_broker.testing.tap import Tap
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.records import Record, decode_records, iter_batches, read_header
 from barnabas_protocol.registry import ApiKey
+from tests.sim_cluster.etcd import Etcd
 from tests.world.loop import LIFE, Life
 from tests.world.network import Network
 from tests.world.script import Script
@@ -36,6 +38,7 @@ T = TypeVar("T")
 
 #: The first time of the clock: that of a machine which has run for a while.
 START: Final = 1000.0
+_ETCD: Final = "etcd://etcd:2379/world"
 #: Seconds of virtual time that a test may take.
 PATIENCE: Final = 3600.0
 _MEMORY: Final = Path("/dev/shm")
@@ -172,12 +175,14 @@ class Machine:
         self.life.kill()
         self._simulation.network.died(self.life, silent=power)
         self.files = self.files.crash(self._simulation.chance) if power else self.files.kill()
+        for kv in [each for each in self._simulation.etcd.kvs if each.life is self.life]:
+            kv.died()
         self.close_files()
 
     def close_files(self) -> None:
-        """Close the files of the metadata journal, as the kernel does when a process ends."""
-        store: Any = self.broker.services.cluster._store
-        while store._files:
+        """Close the files of a single broker's metadata journal, as the kernel does when a process ends."""
+        store = self.broker.services.cluster._store
+        while isinstance(store, LocalStore) and store._files:
             os.close(store._files.pop())
 
 
@@ -190,6 +195,7 @@ class Simulation(World):
 
     Attributes:
         network: connects them.
+        etcd: coordinates those of a cluster.
         machines: those with a broker, by name.
         folder: the files of brokers that are not those of their logs.
     """
@@ -200,13 +206,28 @@ class Simulation(World):
         super().__init__(seed, START)
         self._level = level
         self.network = Network(self)
+        self.etcd = Etcd(self, self.network)
         self.machines: dict[str, Machine] = {}
 
     async def machine(self, **keys: str) -> Machine:
         """Start a broker with keys like ``num_partitions="2"`` on a machine of its own."""
+        machine = self._machine(keys)
+        await machine.start()
+        return machine
+
+    async def cluster(self, count: int, **keys: str) -> list[Machine]:
+        """Start the brokers of a cluster, whose topics have a replica on each."""
+        replicas = {
+            f"{topic}_replication_factor": str(count)
+            for topic in ("default", "offsets_topic", "transaction_state_log", "share_coordinator_state_topic")
+        }
+        machines = [self._machine({"cluster_url": _ETCD, **replicas, **keys}) for _ in range(count)]
+        await asyncio.gather(*(machine.start() for machine in machines))
+        return machines
+
+    def _machine(self, keys: dict[str, str]) -> Machine:
         machine = Machine(self, len(self.machines), {key.replace("_", "."): value for key, value in keys.items()})
         self.machines[machine.name] = machine
-        await machine.start()
         return machine
 
     def program(self, name: str) -> Life:
@@ -242,7 +263,7 @@ class Simulation(World):
         """
         self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
         try:
-            with self._logged(), seams(self, self.network, lambda name: self.machines[name].files):
+            with self._logged(), seams(self, self.network, self.etcd, lambda name: self.machines[name].files):
                 try:
                     task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())
                     self.run(START + PATIENCE, task.done)

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker import stores
+from barnabas_broker.cluster.member import ClusterConnection
+from barnabas_broker.config import Config
+from barnabas_broker.config.keys import CLUSTER_URL
 from barnabas_broker.server import listeners
 from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.files import Files
@@ -23,6 +27,7 @@ from barnabas_client.consumer import consumer
 from barnabas_client.membership import membership
 from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
 from barnabas_client.network import retries
+from tests.sim_cluster.etcd import Etcd, SimKv
 from tests.world.disk import Background
 from tests.world.loop import LIFE, Life, VirtualLoop
 from tests.world.network import Listener, Network
@@ -39,12 +44,13 @@ def _life() -> Life:
 
 
 @contextmanager
-def seams(world: World, network: Network, files: Callable[[str], Files]) -> Iterator[None]:
-    """Replace clocks, random numbers, sockets, files and threads.
+def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Files]) -> Iterator[None]:
+    """Replace clocks, random numbers, sockets, files, threads and etcd.
 
     Args:
         world: the time and the random numbers.
         network: the sockets.
+        etcd: that of clusters.
         files: those of a machine, by the name of its process.
     """
     now, loop = world.loop.time, world.loop
@@ -53,6 +59,9 @@ def seams(world: World, network: Network, files: Callable[[str], Files]) -> Iter
     def open_directory(path: Path, *args: Any, **kwargs: Any) -> LogDirectory:
         kwargs |= {"files": files(_life().name), "background": Background(world)}
         return opened(path, *args, random_bytes=world.chance.randbytes, **kwargs)
+
+    def open_cluster(config: Config) -> ClusterConnection:
+        return ClusterConnection(SimKv(etcd, _life()), "/world/", config[CLUSTER_URL], config)
 
     state = random.getstate()
     random.seed(world.seed)
@@ -75,6 +84,7 @@ def seams(world: World, network: Network, files: Callable[[str], Files]) -> Iter
         patch.object(membership, "MemberThread", _MemberThread),
         patch.object(listeners, "bind", lambda host, port: Listener(network, _life(), port)),
         patch.object(LogDirectory, "open", open_directory),
+        patch.object(stores, "open_cluster", open_cluster),
     ):
         try:
             yield

@@ -12,9 +12,14 @@ from tests.world.world import Violation
 WITNESSES: Final = {"generation-is-not-bumped": 1, "silent-members-are-kept": 1}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_group_holds_its_invariants(seed: int) -> None:
     run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_group_on_replicated_partitions_holds_its_invariants(seed: int) -> None:
+    run_seed(seed, brokers=3)
 
 
 @each_planted_bug(BUGS)

@@ -197,3 +197,26 @@ async def test_a_process_that_is_frozen_goes_on_later(world: Simulation) -> None
     life.thaw()
     await asyncio.sleep(0)
     assert server.received == b"x"
+
+
+@simulated
+async def test_a_group_goes_on_when_the_leader_of_its_partition_is_killed(world: Simulation) -> None:
+    machines = await world.cluster(3)
+    await machines[0].create("t")
+    addresses = [machine.address for machine in machines]
+    async with (
+        Producer(bootstrap_servers=addresses) as producer,
+        Consumer("t", group_id="g", bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer,
+    ):
+        await producer.send_and_wait("t", b"a")
+        assert (await consumer.getone()).value == b"a"
+        await consumer.commit()
+        leader = machines[0].broker.services.cluster.image.topics["t"].partitions[0].leader
+        machines[leader].kill()
+        await producer.send_and_wait("t", b"b")
+        assert (await consumer.getone()).value == b"b"
+        await consumer.commit()
+        await machines[leader].start()
+        await asyncio.sleep(10)
+    image = machines[leader].broker.services.cluster.image
+    assert sorted(image.topics["t"].partitions[0].isr) == [0, 1, 2]
