@@ -12,8 +12,8 @@ Names, attributes and kinds are those of OpenTelemetry's semantic conventions fo
   headers of the records, as ``traceparent``, or as the propagators of the program say. The span of a record ends with
   its acknowledgement.
 - ``poll TOPIC`` for each poll that returns records, with links to the spans that sent them.
-- ``process TOPIC`` for each call of a handler of ``Consumer.run``, in the trace of the record that it handles. The span
-  of a batch has links. `process` makes such a span in a loop.
+- ``process TOPIC`` for each call of a handler of ``Consumer.run`` or ``ShareConsumer.run``, in the trace of the record
+  that it handles. The span of a batch has links. `process` makes such a span in a loop.
 
 Tracing is chosen when a client is made, by replacing methods of that client: others pay nothing for it.
 """
@@ -28,11 +28,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas_client.optional import require
-from barnabas_client.structs import AnyRecord, ConsumerRecord
+from barnabas_client.structs import ConsumerRecord
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
+
+    from barnabas_client.shares.records import ShareRecord
 
 _INSTRUMENTATION: Final = "barnabas"
 _PURPOSE: Final = "tracing"
@@ -58,7 +60,7 @@ def uninstrument() -> None:
 
 
 @contextmanager
-def process(*records: ConsumerRecord[object, object]) -> Iterator["Span"]:
+def process(*records: "ConsumerRecord[object, object] | ShareRecord[Any, Any]") -> Iterator["Span"]:
     """Make a span around code that processes a record, or several: for programs that iterate instead of using `run`.
 
     ::
@@ -184,11 +186,31 @@ class Tracing:
 
     def trace_consumer(self, consumer: Any, client_id: str, group: str | None) -> None:
         """Make spans for polls of a consumer from now on."""
+        polls: dict[str, Callable[[Any], Sequence[Any]]] = {
+            "getone": lambda record: [record],
+            "getmany": lambda taken: [one for records in taken.values() for one in records],
+            "_next_ready": lambda state: [] if state is None else list(state.ready),
+            "_lend": lambda loan: list(loan.records),
+        }
+        self._trace_polls(consumer, polls, client_id, group)
+
+    def trace_share_polls(self, polls: Any, client_id: str, group: str) -> None:
+        """Make spans for the polls of a share consumer from now on."""
+        self._trace_polls(polls, {"take": list}, client_id, group)
+
+    def _trace_polls(
+        self,
+        of: Any,
+        polls: Mapping[str, Callable[[Any], Sequence[Any]]],
+        client_id: str,
+        group: str | None,
+    ) -> None:
+        """Make spans for calls of methods, by their names. Each has a function that gets the records of a result."""
         common = {"messaging.client.id": client_id}
         if group is not None:
             common["messaging.consumer.group.name"] = group
 
-        def traced(method: Callable[..., Any], records_of: Callable[[Any], Sequence[AnyRecord]]) -> Callable[..., Any]:
+        def traced(method: Callable[..., Any], records_of: Callable[[Any], Sequence[Any]]) -> Callable[..., Any]:
             @functools.wraps(method)
             async def call(*given: Any, **named: Any) -> Any:
                 began = time.time_ns()
@@ -198,14 +220,9 @@ class Tracing:
 
             return call
 
-        consumer.__dict__.update(
-            getone=traced(consumer.getone, lambda record: [record]),
-            getmany=traced(consumer.getmany, lambda taken: [one for records in taken.values() for one in records]),
-            _next_ready=traced(consumer._next_ready, lambda state: [] if state is None else list(state.ready)),
-            _lend=traced(consumer._lend, lambda loan: list(loan.records)),
-        )
+        of.__dict__.update({name: traced(getattr(of, name), records_of) for name, records_of in polls.items()})
 
-    def _polled(self, records: Sequence[AnyRecord], began: int, common: Mapping[str, Any]) -> None:
+    def _polled(self, records: Sequence[Any], began: int, common: Mapping[str, Any]) -> None:
         if not records:
             return
         topics = {record.topic for record in records}
@@ -244,7 +261,7 @@ class Tracing:
         return handle_in_thread
 
     @contextmanager
-    def processing(self, records: Sequence[AnyRecord], group: str | None = None) -> Iterator[Any]:
+    def processing(self, records: Sequence[Any], group: str | None = None) -> Iterator[Any]:
         """The span of the work on records, as the current one: in the trace of a single one, with links to several."""
         topic = records[0].topic if records else None
         attributes = _attributes("process", "process", topic)
@@ -272,11 +289,11 @@ class Tracing:
                 self._fail(span, error)
                 raise
 
-    def _context_of(self, record: AnyRecord) -> Any:
+    def _context_of(self, record: Any) -> Any:
         carrier = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
         return self._propagate.extract(carrier)
 
-    def _links(self, records: Iterable[AnyRecord]) -> list[Any]:
+    def _links(self, records: Iterable[Any]) -> list[Any]:
         """Links to the spans that have sent these records."""
         trace = self._trace
         contexts = (

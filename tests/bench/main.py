@@ -52,6 +52,7 @@ BESIDE: Final = (
     "security",
     "groups",
     "consumer_groups",
+    "queues",
     "recovery",
     "cluster",
 )

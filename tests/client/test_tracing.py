@@ -15,7 +15,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import barnabas.sync
-from barnabas import Consumer, ConsumerRecord, Producer
+from barnabas import (
+    Admin,
+    AlterConfigOp,
+    ConfigResource,
+    Consumer,
+    ConsumerRecord,
+    Producer,
+    ShareConsumer,
+    ShareRecord,
+)
 from barnabas.errors import RecordTooLargeError
 from barnabas.testing import Broker
 from barnabas.tracing import instrument, process, uninstrument
@@ -213,3 +222,30 @@ def test_clients_do_not_import_opentelemetry() -> None:
     program = "import sys; from barnabas import Consumer, Producer; print('opentelemetry' in ' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=100)
     assert done.stdout == "False\n"
+
+
+async def test_share_consumers(broker: Broker, topic: str, spans: Spans) -> None:
+    group = f"g-{topic}"
+    async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        begin = AlterConfigOp("share.auto.offset.reset", "earliest")
+        await admin.incremental_alter_configs({ConfigResource.group(group): [begin]})
+    async with producer(broker) as writer:
+        await writer.send_and_wait(topic, b"1", key=b"k")
+    (sent,) = spans.named(f"send {topic}")
+    async with ShareConsumer(
+        topic, group_id=group, bootstrap_servers=broker.bootstrap_servers, client_id="reader", fetch_max_wait_ms=50
+    ) as worker:
+
+        async def handle(record: ShareRecord[bytes, bytes]) -> None:
+            worker.wakeup()
+
+        await worker.run(handle)
+    (poll,), (work,) = spans.named(f"poll {topic}"), spans.named(f"process {topic}")
+    assert links(poll) == [ids(sent)]
+    assert poll.attributes is not None and work.attributes is not None
+    assert poll.attributes["messaging.client.id"] == "reader"
+    assert poll.attributes["messaging.consumer.group.name"] == group
+    assert work.kind is trace.SpanKind.CONSUMER
+    assert work.parent is not None and (work.parent.trace_id, work.parent.span_id) == ids(sent)
+    assert work.attributes["messaging.consumer.group.name"] == group
+    assert work.attributes["messaging.kafka.message.key"] == "k"

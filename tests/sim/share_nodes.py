@@ -22,6 +22,7 @@ from barnabas_broker.groups.share.partition import (
     Undeliverable,
 )
 from barnabas_broker.handlers import shares as state_handlers
+from barnabas_broker.share_partitions.dead_letters import Report
 from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted
 from barnabas_broker.share_partitions.incidents import Letters, Place
 from barnabas_broker.share_partitions.service import SharePartitions
@@ -243,10 +244,19 @@ class DeadLetters:
     def __init__(self, node: "ShareNode") -> None:
         self._node = node
 
-    async def write(self, place: Place, replica: object, undeliverable: Sequence[Undeliverable]) -> Letters:
+    async def write(
+        self, place: Place, replica: object, undeliverable: Sequence[Undeliverable], report: Report
+    ) -> None:
         await asyncio.sleep(self._node.delay())
         self._node.rules.dead_letters(place.partition, undeliverable)
-        return Letters("dlq.work", sum(each.last - each.first + 1 for each in undeliverable), 0, None)
+        written = sum(each.last - each.first + 1 for each in undeliverable)
+        report(place, undeliverable, Letters("dlq.work", written, 0, None))
+
+    def tick(self) -> None:
+        """There are no log lines."""
+
+    def close(self) -> None:
+        """Nothing waits."""
 
 
 class ShareNode:

@@ -6,13 +6,16 @@ partition p goes to partition p modulo the number of partitions; it has Kafka's 
 ``errors.deadletterqueue.copy.record.enable`` also key, value and headers of the original.
 
 Dead letters are written before the end of the delivery is: a failure in between writes them again. If they cannot be
-written, this is logged, and the delivery ends all the same, as in Kafka.
+written, the delivery ends all the same, and they are tried again in the background, as often as in Kafka. Those that
+wait then are lost if this broker stops.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
+from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import TOPIC_KEYS, Config, GroupConfig, TopicConfig
 from barnabas_broker.config.keys import (
@@ -39,6 +42,11 @@ log = logger("shares")
 
 #: Seconds that the dead letters of one write may take.
 _TIMEOUT: Final = 5.0
+#: Attempts after the first one, and seconds between two of them: the least and the most, as in Kafka.
+_RETRIES: Final = 4
+_RETRY_SECONDS: Final = (1.0, 30.0)
+#: Records that wait for another attempt. What comes when there are more is tried once.
+_MOST_WAITING: Final = 10_000
 #: Records in one batch.
 _MOST_RECORDS: Final = 500
 #: Bytes of originals that are read at once, unless one batch is larger.
@@ -47,6 +55,9 @@ _MESSAGES: Final = {
     Reason.REJECTED: b"Offset rejected by client.",
     Reason.DELIVERY_LIMIT: b"Offset delivery count exceeded the threshold.",
 }
+
+#: Gets the result for some undeliverable records of a share partition.
+Report = Callable[[Place, Sequence[Undeliverable], Letters], None]
 
 _Headers = tuple[tuple[str, bytes | None], ...]
 _Letter = tuple[bytes | None, bytes | None, _Headers, int]
@@ -96,17 +107,64 @@ class DeadLetterTopics:
         self._peers = peers
         self._wall_ms = wall_ms
         self._lines = FoldedLines(now, "group")
+        #: Records that wait for another attempt, by the topic that they go to.
+        self._waiting: Counter[str] = Counter()
+        self._retries: set[asyncio.Task[None]] = set()
 
-    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> Letters | None:
-        """Write dead letters, if the group wants them; log it if that is not possible."""
-        group = GroupConfig(self._config, self._cluster.image.group_configs.get(place.group, {}))
-        topic = group[DEAD_LETTER_TOPIC]
+    async def write(
+        self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable], report: Report
+    ) -> None:
+        """Write dead letters, if the group wants them.
+
+        What cannot be written now, because its leader is down for instance, is tried again in the background, with
+        growing pauses. What comes for the same topic meanwhile waits, too.
+
+        Args:
+            place: where the records are.
+            replica: their log.
+            undeliverable: the records.
+            report: gets what was written, and what is given up.
+        """
+        topic = self._group(place)[DEAD_LETTER_TOPIC]
         if not topic:
-            return None
-        done, reason = 0, None
+            return
+        left: Sequence[Undeliverable] = undeliverable
+        if not self._waiting[topic]:
+            left = await self._attempt(place, replica, undeliverable, report, last=False)
+        elif self._waiting.total() >= _MOST_WAITING:
+            left = await self._attempt(place, replica, undeliverable, report, last=True)
+        if left:
+            retrying = asyncio.get_running_loop().create_task(self._retry(topic, place, replica, left, report))
+            self._retries.add(retrying)
+            retrying.add_done_callback(self._retries.discard)
+
+    async def _retry(
+        self, topic: str, place: Place, replica: Replica, left: Sequence[Undeliverable], report: Report
+    ) -> None:
+        backoff, records = jittered(*_RETRY_SECONDS, seed=str(place)), _count(left)
+        self._waiting[topic] += records
+        try:
+            for attempt in range(1, _RETRIES + 1):
+                await asyncio.sleep(backoff.failed())
+                left = await self._attempt(place, replica, left, report, last=attempt == _RETRIES)
+                if not left:
+                    return
+        finally:
+            self._waiting[topic] -= records
+
+    async def _attempt(
+        self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable], report: Report, *, last: bool
+    ) -> Sequence[Undeliverable]:
+        """Write dead letters. Returns those that are to be tried again: none in the last attempt."""
+        group = self._group(place)
+        topic = group[DEAD_LETTER_TOPIC]
+        done = 0
+        try:
+            most = self._check(topic)
+        except KafkaError as error:
+            return self._give_up(place, topic, undeliverable, done, error, report)
         try:
             async with asyncio.timeout(_TIMEOUT):
-                most = self._check(topic)
                 for each in undeliverable:
                     originals: dict[int, Record] = {}
                     if group[DEAD_LETTER_COPY_RECORD]:
@@ -115,19 +173,47 @@ class DeadLetterTopics:
                         await self._append(topic, place.partition, batch)
                         done += count
         except (KafkaError, OSError, DecodeError) as error:
-            reason = _reason_of(error)
-            self._lines.add(
-                log.warning,
-                "dead letters could not be written",
-                place.group,
-                share_partition=str(place),
-                topic=topic,
-                reason=reason,
-            )
-        failed = 0 if reason is None else sum(each.last - each.first + 1 for each in undeliverable) - done
-        self.failed += failed
+            passing = isinstance(error, OSError) or (isinstance(error, KafkaError) and error.code.retriable)
+            if last or not passing or topic not in self._cluster.image.topics:
+                return self._give_up(place, topic, undeliverable, done, error, report)
+            self._log(log.info, "dead letters are tried again", place, topic, error)
         self.written += done
-        return Letters(topic, done, failed, reason)
+        if done:
+            report(place, undeliverable, Letters(topic, done, 0, None))
+        return _rest(undeliverable, done)
+
+    def _give_up(
+        self,
+        place: Place,
+        topic: str,
+        undeliverable: Sequence[Undeliverable],
+        done: int,
+        error: Exception,
+        report: Report,
+    ) -> Sequence[Undeliverable]:
+        self._log(log.warning, "dead letters could not be written", place, topic, error)
+        failed = _count(undeliverable) - done
+        self.written += done
+        self.failed += failed
+        report(place, undeliverable, Letters(topic, done, failed, _reason_of(error)))
+        return ()
+
+    def _log(self, write: Callable[..., None], event: str, place: Place, topic: str, error: Exception) -> None:
+        self._lines.add(write, event, place.group, share_partition=str(place), topic=topic, reason=_reason_of(error))
+
+    def _group(self, place: Place) -> GroupConfig:
+        return GroupConfig(self._config, self._cluster.image.group_configs.get(place.group, {}))
+
+    def tick(self) -> None:
+        """Write how often log lines were repeated. To be called every second."""
+        self._lines.tick()
+
+    def close(self) -> None:
+        """Give up what waits for another attempt."""
+        if waiting := self._waiting.total():
+            log.warning("dead letters are lost: the broker stops before their leaders answer", records=waiting)
+        for retry in self._retries:
+            retry.cancel()
 
     def _check(self, topic: str) -> int:
         """Check that a topic may have dead letters; the most bytes of a batch.
@@ -213,6 +299,21 @@ class DeadLetterTopics:
                 await asyncio.gather(*waiting)
             return
         await append_at(self._peers, leader, topic, index, batch, acks=-1, timeout=_TIMEOUT)
+
+
+def _count(undeliverable: Sequence[Undeliverable]) -> int:
+    """The number of records."""
+    return sum(each.last - each.first + 1 for each in undeliverable)
+
+
+def _rest(undeliverable: Sequence[Undeliverable], done: int) -> list[Undeliverable]:
+    """The records after the first so many."""
+    left = []
+    for each in undeliverable:
+        first, done = each.first + done, max(done - (each.last - each.first + 1), 0)
+        if first <= each.last:
+            left.append(each._replace(first=first))
+    return left
 
 
 def _no_topic() -> KafkaError:

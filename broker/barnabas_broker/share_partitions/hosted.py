@@ -125,8 +125,14 @@ class _Blocked(NamedTuple):
 class DeadLetters(Protocol):
     """Where undeliverable records go."""
 
-    async def write(self, place: Place, replica: Replica, undeliverable: Sequence[Undeliverable]) -> Letters | None:
-        """Write them, or report that this is not possible; None if the group wants no dead letters."""
+    async def write(
+        self,
+        place: Place,
+        replica: Replica,
+        undeliverable: Sequence[Undeliverable],
+        report: Callable[[Place, Sequence[Undeliverable], Letters], None],
+    ) -> None:
+        """Write them, if the group wants that; `report` gets the result, which may come later."""
 
 
 class LedSharePartition:
@@ -414,9 +420,8 @@ class LedSharePartition:
                 error: KafkaError | None = None
                 try:
                     if undeliverable:
-                        letters = await self._dead_letters.write(self.place, self.replica, undeliverable)
-                        if letters is not None:
-                            self._incidents.dead_letters(self.place, undeliverable, letters)
+                        report = self._incidents.dead_letters
+                        await self._dead_letters.write(self.place, self.replica, undeliverable, report)
                     await self._persister.write(
                         self.place.group,
                         UUID(bytes=self.place.topic_id),

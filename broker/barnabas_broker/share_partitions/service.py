@@ -229,6 +229,7 @@ class SharePartitions:
         for group, event in self.incidents.take(self._clock.now()):
             self._publish(group, event)
         self._lines.tick()
+        self.dead_letters.tick()
 
     def begin(self, group: str, identity: Member, partitions: Iterable[Where]) -> ShareSession:
         """Open a session. One that the member has ends, but the member keeps its records, as in Kafka.
@@ -376,6 +377,7 @@ class SharePartitions:
             self._close(hosted, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for task in (*self._opening.values(), *self._tasks):
             task.cancel()
+        self.dead_letters.close()
         self._lines.tick()
 
 

@@ -41,6 +41,7 @@ from barnabas_client.membership.effects import (
     Revoke,
     Send,
 )
+from barnabas_client.membership.exchange import response_to
 from barnabas_client.membership.loop_watch import LoopWatch, location
 from barnabas_client.membership.member import MemberConfig, MemberView
 from barnabas_client.network.connections import Purpose
@@ -49,7 +50,6 @@ from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.registry import ApiKey, api
 
 _log: Final = logger("barnabas_client.membership")
 
@@ -266,15 +266,8 @@ class MemberThread:
             log(effect.event, group=self._config.group_id, **effect.fields, **blocked)
 
     async def _send(self, effect: Send) -> None:
-        answer = api(ApiKey(effect.request.API_KEY)).response
         try:
-            if effect.to is None:
-                response = await self._network.ask_any(
-                    effect.request, answer, purpose=Purpose.GROUP, timeout=effect.timeout
-                )
-            else:
-                connection = await self._network.connections.open((effect.to.host, effect.to.port), Purpose.GROUP)
-                response = await connection.ask(effect.request, answer, timeout=effect.timeout)
+            response = await response_to(effect, self._network)
         except KafkaError as error:
             self._apply(self._machine.failed(effect.ticket, error, time.monotonic()))
         else:

@@ -48,6 +48,7 @@ from barnabas_client.shares.records import ShareHandler, ShareRecord
 from barnabas_client.structs import K, TopicPartition, V
 from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
+from barnabas_client.tracing import tracing
 
 if TYPE_CHECKING:
     from barnabas_client.producer.producer import Producer
@@ -276,6 +277,9 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: ShareRunner | None = None
         self._polls: SharePolls[K, V] = SharePolls(self._config, self._member_id, self._check_polls)
+        self._tracing = tracing()
+        if self._tracing is not None:
+            self._tracing.trace_share_polls(self._polls, client_id, group_id)
         if topics:
             self.subscribe(topics)
 
@@ -590,6 +594,8 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             producer=producer,
             drain_timeout_ms=drain_timeout_ms,
         )
+        if self._tracing is not None:
+            handler = self._tracing.traced_handler(handler, executor, self._config.group_id)
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         module = import_module("barnabas_client.shares.runner")
         runner: ShareRunner = module.ShareRunner(self._polls, self._client, self._config, handler, config)

@@ -10,6 +10,7 @@ from typing import Final
 
 from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Disconnect, Effect, Fail, Note, Send
+from barnabas_client.membership.exchange import response_to
 from barnabas_client.membership.heartbeats import Partitions
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.connections import Purpose
@@ -18,7 +19,6 @@ from barnabas_client.network.retries import jitter
 from barnabas_client.shares.member import ShareMember
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.registry import ApiKey, api
 
 _log: Final = logger("barnabas_client.shares")
 
@@ -97,15 +97,8 @@ class ShareMembership:
         self._apply(self._machine.tick(self._loop.time()))
 
     async def _send(self, effect: Send) -> None:
-        answer = api(ApiKey(effect.request.API_KEY)).response
         try:
-            if effect.to is None:
-                response = await self._network.ask_any(
-                    effect.request, answer, purpose=Purpose.GROUP, timeout=effect.timeout
-                )
-            else:
-                connection = await self._network.connections.open((effect.to.host, effect.to.port), Purpose.GROUP)
-                response = await connection.ask(effect.request, answer, timeout=effect.timeout)
+            response = await response_to(effect, self._network)
         except KafkaError as error:
             self._apply(self._machine.failed(effect.ticket, error, self._loop.time()))
         else:

@@ -12,7 +12,9 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import GroupConfigured, TopicDeleted
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.groups.share.partition import Totals
+from barnabas_broker.replication.replica import Replica
 from barnabas_broker.security import acls
+from barnabas_broker.share_partitions import dead_letters
 from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.records import ShareKey
@@ -459,6 +461,62 @@ async def test_a_topic_for_dead_letters_that_is_deleted_while_they_are_written(
     await members[0].fetch()
     assert await members[0].acknowledge((0, 0, [3])) == E.NONE
     assert broker.services.queues.dead_letters.failed == 1
+
+
+@pytest.fixture
+async def lacking_replicas(
+    wire: Wire, broker: BrokerServer, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> list[KafkaError]:
+    """Errors of the replica of the dead letters: as long as there are some, it does not take any."""
+    monkeypatch.setattr(dead_letters, "_RETRY_SECONDS", (0.01, 0.01))
+    await create(wire, "dlq.g", errors_deadletterqueue_group_enable="true")
+    await configure(broker, errors_deadletterqueue_topic_name="dlq.g")
+    errors = [KafkaError(E.NOT_ENOUGH_REPLICAS)]
+
+    original = Replica.check_isr
+
+    def check(self: Replica) -> None:
+        for error in errors if str(self.log.topic_partition) == "dlq.g-0" else ():
+            raise error
+        original(self)
+
+    monkeypatch.setattr(Replica, "check_isr", check)
+    await produce(wire, b"a", b"b")
+    await members[0].fetch()
+    return errors
+
+
+async def test_dead_letters_are_tried_again(
+    wire: Wire,
+    broker: BrokerServer,
+    members: list[Member],
+    lacking_replicas: list[KafkaError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "_RETRIES", 1_000_000)
+    assert await members[0].acknowledge((0, 0, [3])) == E.NONE, "the acknowledgement does not wait for the dead letter"
+    assert await members[0].acknowledge((1, 1, [3])) == E.NONE
+    assert await letters(broker, wire) == []
+    lacking_replicas.clear()
+    found = broker.services.queues.dead_letters
+    await until(lambda: found.written == 2)
+    offsets = [dict(each.headers)["__dlq.errors.offset"] for each in await letters(broker, wire)]
+    assert sorted(filter(None, offsets)) == [b"0", b"1"]
+    assert found.failed == 0
+
+
+@pytest.mark.usefixtures("lacking_replicas")
+async def test_dead_letters_are_given_up(
+    broker: BrokerServer, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_RETRIES", 2)
+    assert await members[0].acknowledge((0, 1, [3])) == E.NONE
+    found = broker.services.queues.dead_letters
+    await until(lambda: found.failed > 0)
+    assert (found.failed, found.written) == (2, 0)
+    broker.maintain()
+    (event,) = (each for each in broker.services.groups.journal.recent("g") if isinstance(each, ShareDeadLetters))
+    assert (event.failed, event.error) == (2, "NOT_ENOUGH_REPLICAS")
 
 
 async def test_where_a_group_begins(wire: Wire, broker: BrokerServer, topic_id: bytes) -> None:

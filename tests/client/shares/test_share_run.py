@@ -15,6 +15,8 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer, Producer, ShareConsumer, ShareRecord
 from barnabas_client.consumer.parallel.dead_letters import PREFIX
 from barnabas_client.errors import IllegalStateError, KafkaError, WakeupError
+from barnabas_client.shares import runner
+from barnabas_client.shares.polls import SharePolls
 from tests.client.parallel_world import reach
 from tests.client.shares.queue_world import TOPIC, queue, servers_of, worker
 
@@ -90,6 +92,35 @@ async def test_no_more_records_are_locked_than_handlers_are_free(tmp_path: Path)
             await begun.acquire()
         assert await left(broker) == [(b"3", 1), (b"4", 1)]
         go_on.set()
+
+
+async def test_quick_handlers_need_no_round_trip_for_each_round_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many records as handlers work off within a moment are in stock."""
+    monkeypatch.setattr(runner, "_AHEAD", 10.0)
+    fetches = 0
+    acquire = SharePolls.acquire
+
+    async def count(self: SharePolls[Any, Any], most: int) -> list[ShareRecord[Any, Any]]:
+        nonlocal fetches
+        fetches += 1
+        return await acquire(self, most)
+
+    monkeypatch.setattr(SharePolls, "acquire", count)
+    left_to_do = 200
+
+    async with queue(tmp_path, *(b"%d" % number for number in range(left_to_do))) as broker, worker(broker) as consumer:
+
+        async def handler(record: Record) -> None:
+            nonlocal left_to_do
+            left_to_do -= 1
+            if not left_to_do:
+                consumer.wakeup()
+
+        async with asyncio.timeout(PATIENCE):
+            await consumer.run(handler, concurrency=2)
+    assert fetches < 10
 
 
 async def test_a_failed_record_is_delivered_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
  * A worker of a share group: prints the value of each record that it gets ("got ..."), and of each of which a broker has
- * confirmed that it is acknowledged ("done ...").
+ * confirmed that it is acknowledged ("done ..."). In the explicit mode, it rejects values that end with 999.
  *
  * Arguments: bootstrap servers, group, topic, and the acknowledgement mode: implicit or explicit.
  */
@@ -25,7 +25,8 @@ public final class ShareWorker {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
                     values.add(record.value());
                     if (args[3].equals("explicit")) {
-                        consumer.acknowledge(record, AcknowledgeType.ACCEPT);
+                        boolean bad = record.value().endsWith("999");
+                        consumer.acknowledge(record, bad ? AcknowledgeType.REJECT : AcknowledgeType.ACCEPT);
                     }
                 }
                 say("got", values);
