@@ -1480,6 +1480,22 @@ class ShareWindowBlocked(ShareRecords):
         )
 
 
+@event("share_window_moved")
+class ShareWindowMoved(ShareRecords):
+    """The start of a share partition's window moved on, after a record had held it back."""
+
+    waited_ms: float
+
+    def joined(self, later: Self) -> Self:
+        return later
+
+    def _text(self) -> str:
+        waited = words.ms(self.waited_ms)
+        return (
+            f"The window of {self.where} moves on: the record at offset {self.first_offset:,} held it back for {waited}"
+        )
+
+
 # Offsets
 
 

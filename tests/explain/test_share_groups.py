@@ -16,6 +16,7 @@ from barnabas_explain.catalog import (
     ShareRecordsRejected,
     ShareRecordsReleased,
     ShareWindowBlocked,
+    ShareWindowMoved,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
@@ -126,6 +127,12 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
             "The window of t-0 is full (2,000 records): for 12 s its start has waited for the record at offset 7, which"
             " waits to be delivered again; delivered once so far.",
             "group.share.partition.max.record.locks",
+        ),
+        (
+            ShareWindowMoved,
+            {**ONE, "owner": None, "deliveries": 3, "waited_ms": 12_000},
+            "The window of t-0 moves on: the record at offset 7 held it back for 12 s.",
+            None,
         ),
     ],
 )

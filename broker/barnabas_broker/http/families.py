@@ -4,7 +4,7 @@ In a cluster every broker reports the partitions that it leads and the groups th
 reports partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +20,7 @@ from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
 from barnabas_broker.groups.share.partition import State
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
-from barnabas_broker.http.shares import summaries
+from barnabas_broker.http.shares import open_window, summaries
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
@@ -304,9 +304,13 @@ def _transactions(transactions: TransactionCoordinator) -> Iterator[str]:
 def _share_groups(view: View) -> Iterator[str]:
     totals, letters = view.queues.totals, view.queues.dead_letters
     acquired = available = 0
+    elsewhere: Counter[str] = Counter()
+    coordinated = {group.group_id for group in view.groups.share_groups.all()}
     for hosted in view.queues.hosted:
         acquired += hosted.machine.in_state(State.ACQUIRED)
         available += hosted.machine.in_state(State.AVAILABLE)
+        if hosted.place.group not in coordinated:
+            elsewhere[hosted.place.group] += open_window(hosted).lag or 0
         yield ""
     for name, kind, description, value in (
         ("barnabas_share_records_acquired", GAUGE, "Records that members of share groups have now.", acquired),
@@ -320,7 +324,7 @@ def _share_groups(view: View) -> Iterator[str]:
         ("barnabas_share_dead_letters_failed_total", COUNTER, "Dead letters that were not.", letters.failed),
     ):
         yield from one(name, kind, description, value)
-    lags: deque[Sample] = deque()
+    lags = deque((labels(consumergroup=group), lag) for group, lag in elsewhere.items())
     ages: deque[Sample] = deque()
     for row in summaries(view):
         if row is None:
@@ -331,7 +335,7 @@ def _share_groups(view: View) -> Iterator[str]:
             lags.append((mark, row["lag"]))
         if row["lag_ms"] is not None:
             ages.append((mark, row["lag_ms"] / 1000))
-    description = "Records that a share group has not processed."
+    description = "Records of partitions of this broker that a share group has not processed."
     yield from family("barnabas_share_group_lag", GAUGE, description, lags)
     description = "Age of the oldest record that a share group has not processed; at least, since the broker's start."
     yield from family("barnabas_share_group_oldest_seconds", GAUGE, description, ages)

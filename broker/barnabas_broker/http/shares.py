@@ -104,14 +104,20 @@ def windows(view: View, group: ShareGroup, hosted: dict[Place, LedSharePartition
             end = None if log is None else log.high_watermark
             open_one = hosted.get(Place(group.group_id, name, topic_id, number))
             if open_one is not None:
-                machine = open_one.machine
-                complete = sum(machine.in_state(state) for state in _TERMINAL)
-                yield ShareWindow(name, number, machine.start_offset, end, complete, machine)
+                yield open_window(open_one)
                 continue
             state = view.shares.summary(ShareKey(group.group_id, UUID(bytes=topic_id), number)).state
             start = None if state is None or state.start_offset < 0 else state.start_offset
             complete = 0 if state is None else max(state.delivery_complete_count, 0)
             yield ShareWindow(name, number, start, end, complete, None)
+
+
+def open_window(hosted: LedSharePartition) -> ShareWindow:
+    """The window of a share partition that is open on this broker."""
+    place, machine = hosted.place, hosted.machine
+    complete = sum(machine.in_state(state) for state in _TERMINAL)
+    end = hosted.replica.log.high_watermark
+    return ShareWindow(place.topic, place.partition, machine.start_offset, end, complete, machine)
 
 
 def _head(group: ShareGroup) -> dict[str, Any]:

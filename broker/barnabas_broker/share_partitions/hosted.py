@@ -25,6 +25,7 @@ from barnabas_broker.groups.share.partition import (
     Acquired,
     DeliveryLimits,
     OffsetRange,
+    Part,
     SharePartition,
     StateChange,
     Undeliverable,
@@ -115,9 +116,9 @@ class Delivery(NamedTuple):
 
 
 class _Blocked(NamedTuple):
-    """A window that is full: the record that it starts with, since when, and when that is reported next."""
+    """A window that is full: the records that it starts with, since when, and when that is reported next."""
 
-    start: int
+    by: Part
     since: float
     report: float
 
@@ -270,12 +271,16 @@ class LedSharePartition:
         return None
 
     def _notice_block(self) -> None:
-        """Report a window that is full and does not move, while there is more to deliver."""
-        machine, by, now = self.machine, self.machine.blocked_by, self._clock.now()
+        """Report a window that is full and does not move, while there is more to deliver, and when it moves again."""
+        machine, by, now, blocked = self.machine, self.machine.blocked_by, self._clock.now(), self._blocked
+        if blocked is not None and machine.start_offset > blocked.by.first:
+            self._blocked = None
+            if blocked.report - blocked.since > _BLOCKED_SECONDS[0]:
+                self._incidents.moved(self.place, blocked.by, now - blocked.since)
         if by is None or not machine.is_full or machine.end_offset + 1 >= self._end:
             self._blocked = None
-        elif self._blocked is None or self._blocked.start != by.first:
-            self._blocked = _Blocked(by.first, now, now + _BLOCKED_SECONDS[0])
+        elif self._blocked is None:
+            self._blocked = _Blocked(by, now, now + _BLOCKED_SECONDS[0])
         elif now >= self._blocked.report:
             waited = now - self._blocked.since
             self._incidents.blocked(self.place, by, machine.end_offset + 1 - machine.start_offset, waited)

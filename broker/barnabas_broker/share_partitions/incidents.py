@@ -22,6 +22,7 @@ from barnabas_explain.catalog import (
     ShareRecordsRejected,
     ShareRecordsReleased,
     ShareWindowBlocked,
+    ShareWindowMoved,
 )
 from barnabas_explain.members import Member
 
@@ -170,6 +171,12 @@ class Incidents:
         if found is not None:
             found.records, found.first, found.last, found.deliveries = window, by.first, by.first, by.delivery_count
             found.more["waited_ms"] = seconds * 1000
+
+    def moved(self, place: Place, by: Part, seconds: float) -> None:
+        """A window moves again, after these records have held it back for so many seconds."""
+        found = self._add(_Kind(ShareWindowMoved, place, ""), _Sum(1, by.first, by.first, by.delivery_count))
+        if found is not None:
+            found.more["waited_ms"] = max(found.more.get("waited_ms", 0.0), seconds * 1000)
 
     def _add(self, kind: _Kind, more: _Sum) -> _Sum | None:
         """Add records to those of the same kind. None if there are too many kinds."""

@@ -700,4 +700,7 @@ async def test_a_window_that_is_full_and_stands_still_becomes_an_event(
         assert acquired(await bob.fetch()) == [(100, 109, 1)]
         clock.advance(15.0)
         assert acquired(await bob.fetch()) == []
-        assert incidents(broker) == [], "it has moved"
+        assert incidents(broker) == [("share_window_moved", 1, 0, 1)]
+        clock.advance(15.0)
+        assert acquired(await bob.fetch()) == []
+        assert incidents(broker) == [], "once"

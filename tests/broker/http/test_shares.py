@@ -99,7 +99,9 @@ async def test_the_parts_of_windows_are_bounded(
         assert (len(row["window"]), row["more_parts"]) == (2, 7)
 
 
-async def test_the_lag_and_the_age_of_the_oldest_record_are_metrics(start_broker: StartBroker, http: Http) -> None:
+async def test_the_lag_and_the_age_of_the_oldest_record_are_metrics(
+    start_broker: StartBroker, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = await start_broker()
     servers = f"127.0.0.1:{broker.port}"
     async with await Wire.connect(broker.port) as wire:
@@ -121,6 +123,10 @@ async def test_the_lag_and_the_age_of_the_oldest_record_are_metrics(start_broker
         assert float(age) > 0
         (group,) = (await http.get("/groups")).json["groups"]
         assert (group["lag"], group["lag_ms"] > 0) == (2, True)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(type(broker.services.groups.share_groups), "all", lambda _: [])
+            text = (await http.get("/metrics")).text
+            assert 'barnabas_share_group_lag{consumergroup="queue"} 2' in text, "another broker coordinates the group"
         await hosted.acknowledge("worker-1", [Acknowledged(0, 1, [1])])
         text = (await http.get("/metrics")).text
         assert 'barnabas_share_group_lag{consumergroup="queue"} 0' in text
