@@ -105,7 +105,7 @@ async def allow_dead_letters(bootstrap_servers: str, name: str) -> None:
     """Let the group of this name write dead letters to a topic."""
     async with Admin(bootstrap_servers=bootstrap_servers) as admin:
         allowed = {"errors.deadletterqueue.group.enable": "true"}
-        await admin.create_topics([NewTopic(f"dlq.{name}", num_partitions=1, configs=allowed)])
+        await admin.create_topics([NewTopic(f"dlq.{name}", num_partitions=1, topic_configs=allowed)])
         letters = [
             AlterConfigOp("errors.deadletterqueue.topic.name", f"dlq.{name}"),
             AlterConfigOp("errors.deadletterqueue.copy.record.enable", "true"),
