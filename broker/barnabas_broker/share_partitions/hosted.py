@@ -1,11 +1,11 @@
 """One share partition on the leader of its log: the machine with its log, its locks and its writes. A shell.
 
-- :meth:`HostedPartition.acquire` reads record batches from where the machine says, and lets it acquire them. Only batch
+- :meth:`LedSharePartition.acquire` reads record batches from where the machine says, and lets it acquire them. Only batch
   headers are looked at.
-- Fetches that find nothing wait in the order in which they came (:meth:`HostedPartition.wait`). An append, an expired
+- Fetches that find nothing wait in the order in which they came (:meth:`LedSharePartition.wait`). An append, an expired
   lock or a write that makes records available wakes the first one; when that has fetched, the next one, while there is
   more. So the members of a group take turns.
-- What members acknowledge is written by one task, one write at a time (:meth:`HostedPartition.settled`): what comes
+- What members acknowledge is written by one task, one write at a time (:meth:`LedSharePartition.settled`): what comes
   while a write is under way is in the next one.
 - A share partition is closed when its log has another leader epoch, is deleted, or when its state is fenced: then
   another leader, or another start offset of the group, has taken over. It is opened again with the state as written.
