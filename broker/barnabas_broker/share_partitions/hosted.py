@@ -1,7 +1,7 @@
 """One share partition on the leader of its log: the machine with its log, its locks and its writes. A shell.
 
-- :meth:`LedSharePartition.acquire` reads record batches from where the machine says, and lets it acquire them. Only batch
-  headers are looked at.
+- :meth:`LedSharePartition.acquire` reads record batches from where the machine says, and lets it acquire them. Only
+  headers of batches are looked at.
 - Fetches that find nothing wait in the order in which they came (:meth:`LedSharePartition.wait`). An append, an expired
   lock or a write that makes records available wakes the first one; when that has fetched, the next one, while there is
   more. So the members of a group take turns.
