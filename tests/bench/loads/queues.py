@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -280,7 +280,7 @@ async def latency(
         workers = [asyncio.create_task(work(member)) for member in everyone]
         await asyncio.sleep(1)
         used, started = cpu(server), time.perf_counter()
-        writing = []
+        writing: list[asyncio.Task[None]] = []
         while len(writing) < total:
             now = time.perf_counter()
             while len(writing) < total and started + len(writing) / rate <= now:
@@ -332,9 +332,10 @@ def _memory(server: int) -> float:
 
 def main(what: str, address: str, server: int, topic: str, *rest: float) -> None:
     partitions, members, *more = (int(each) for each in rest)
-    work = {"drain": drain, "latency": latency, "hold": hold}[what]
+    loads: dict[str, Callable[..., Coroutine[None, None, dict[str, float]]]]
+    loads = {"drain": drain, "latency": latency, "hold": hold}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(work(address, server, topic, partitions, members, *more))))
+        print(json.dumps(runner.run(loads[what](address, server, topic, partitions, members, *more))))
 
 
 if __name__ == "__main__":
