@@ -25,19 +25,45 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas_client.optional import require
-from barnabas_client.structs import ConsumerRecord
+from barnabas_client.structs import Headers
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
 
-    from barnabas_client.shares.records import ShareRecord
-
 _INSTRUMENTATION: Final = "barnabas"
 _PURPOSE: Final = "tracing"
+
+
+class Processed(Protocol):
+    """A record that a program processes: of a consumer, or of a share consumer."""
+
+    @property
+    def topic(self) -> str:
+        """The name of its topic."""
+
+    @property
+    def partition(self) -> int:
+        """The number of its partition."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset in the partition."""
+
+    @property
+    def key(self) -> object:
+        """Its key."""
+
+    @property
+    def value(self) -> object:
+        """Its value."""
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
 
 
 def instrument(tracer_provider: "TracerProvider | None" = None) -> None:
@@ -60,7 +86,7 @@ def uninstrument() -> None:
 
 
 @contextmanager
-def process(*records: "ConsumerRecord[object, object] | ShareRecord[Any, Any]") -> Iterator["Span"]:
+def process(*records: Processed) -> Iterator["Span"]:
     """Make a span around code that processes a record, or several: for programs that iterate instead of using `run`.
 
     ::
