@@ -223,6 +223,8 @@ class Simulation(World):
         }
         machines = [self._machine({"cluster_url": _ETCD, **replicas, **keys}) for _ in range(count)]
         await asyncio.gather(*(machine.start() for machine in machines))
+        while any(len(each.broker.services.cluster.image.brokers) < count for each in machines):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         return machines
 
     def _machine(self, keys: dict[str, str]) -> Machine:
