@@ -6,6 +6,7 @@ The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -51,6 +52,8 @@ class CoordinatorTopicLog:
         self._lines = FoldedLines(time.monotonic)
         #: Why the last append to a partition failed.
         self._failing: dict[int, ErrorCode] = {}
+        #: Number of appends without a result.
+        self._waiting: Counter[int] = Counter()
 
     def append(
         self,
@@ -86,10 +89,20 @@ class CoordinatorTopicLog:
             return
         if self._failing.pop(partition, None) is not None:
             self._lines.add(log.info, f"{self._topic} can be written again", "", partition=partition)
-        if conditions:
-            Completion(conditions, lambda error: done(ErrorCode.NONE if error is None else error.code))
-        else:
+        if not conditions and not self._waiting[partition]:
             done(ErrorCode.NONE)
+            return
+
+        def completed(error: KafkaError | None) -> None:
+            self._waiting[partition] -= 1
+            done(ErrorCode.NONE if error is None else error.code)
+
+        self._waiting[partition] += 1
+        if conditions:
+            Completion(conditions, completed)
+        else:
+            # Results come in the order of the log: those of earlier appends are on their way.
+            asyncio.get_running_loop().call_soon(completed, None)
 
     def verify(
         self, partition: int, producer_id: int, producer_epoch: int, transactional_id: str, *, bumps_epoch: bool

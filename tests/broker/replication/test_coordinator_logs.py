@@ -1,5 +1,6 @@
-"""What a coordinator's log says while replicas are missing."""
+"""The order of the results of a coordinator's log, and what it says while replicas are missing."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,34 @@ from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
 from barnabas_protocol.records.builder import build_batch
+
+
+async def test_results_come_in_the_order_of_the_log(tmp_path: Path) -> None:
+    """When the last follower leaves the ISR, an append that waited for it is durable, and the next one at once."""
+    config = Config(BROKER_KEYS, {})
+    both = PartitionInfo(1, 0, (1, 2), (1, 2))
+    topic = TopicCreated(TRANSACTIONS_TOPIC, bytes(range(16)), (both,), {"min.insync.replicas": "1"})
+    image = Image("cluster").apply_all([BrokerRegistered(1, {}), BrokerRegistered(2, {}), topic])
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+    replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
+    replicas.start(image)
+    log = CoordinatorTopicLog(TRANSACTIONS_TOPIC, replicas, lambda: 0)
+    results: list[str] = []
+
+    def append(name: str) -> None:
+        log.append(0, build_batch([(b"key", b"value", (), 0)]), lambda error: results.append(f"{name}: {error.name}"))
+
+    append("first")
+    change = PartitionChanged(TRANSACTIONS_TOPIC, 0, both._replace(isr=(1,), partition_epoch=1))
+    replicas.image_changed(image.apply(change), [change])
+    append("second")
+    append("third")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    append("fourth")
+    assert results == ["first: NONE", "second: NONE", "third: NONE", "fourth: NONE"]
+    replicas.wake_fetches()
+    directory.close(0)
 
 
 async def test_an_append_that_waits_for_replicas_is_logged_once_and_its_end(
