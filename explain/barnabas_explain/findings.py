@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from barnabas_explain.catalog import (
     Departure,
     GroupEvent,
+    InstanceInUse,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -131,12 +132,14 @@ class _Case:
         back_ms: after how long it joined again on the same connection; None if it did not.
         returned_ms: after how long a member of the same name joined on another connection; None if none did.
         closed_ms: after how long its connection was closed; None if it was not.
+        refused: whether it came back before its session was over, and was refused.
     """
 
     event: Seen
     back_ms: float | None = None
     returned_ms: float | None = None
     closed_ms: float | None = None
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -144,7 +147,8 @@ class Findings:
     """The findings about the events of a group.
 
     Attributes:
-        of_departures: the finding about the last event of a member, by the identity of the event.
+        of_departures: the finding about the last event of a member, or about one that may not join, by the identity of
+            the event.
         of_joins: the finding about why a member had gone before it joined again, by the identity of its join.
         recreated: the time in ms between the deletion of a topic and its creation, by the identity of the latter.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
@@ -189,9 +193,16 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     joins: list[tuple[MemberJoined, _Case]] = []
     open_cases: dict[str | None, _Case] = {}
     by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
+    contested: set[str | None] = set()
+    disputes: list[InstanceInUse] = []
     for event in events:
-        if isinstance(event, Departure | MemberReplaced):
-            case = _Case(event)
+        if isinstance(event, InstanceInUse):
+            if event.connection == "closed":
+                contested.add(event.owner.member_id)
+            else:
+                disputes.append(event)
+        elif isinstance(event, Departure | MemberReplaced):
+            case = _Case(event, refused=event.member.member_id in contested)
             cases.append(case)
             if isinstance(event, Departure):
                 open_cases[event.member.member_id] = case
@@ -229,6 +240,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         finding = findings.of_departures.get(id(case.event))
         if finding is not None:
             findings.of_joins[id(joined)] = finding
+    for dispute in disputes:
+        findings.of_departures[id(dispute)] = _of_dispute(dispute)
     _find_loops(events, findings)
     deleted: dict[str, int] = {}
     for event in events:
@@ -421,6 +434,11 @@ def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:
     """A static member is expected back, so its client does not leave when it is closed: a crash looks the same."""
     name, session = event.name, ms(event.session_ms)
     text = f"static member {name} stayed away for longer than its session of {session}: {closed}"
+    if case.returned_ms is None and case.refused:
+        text += ", and it was refused when it came back before that: it was probably killed and restarted"
+        remedy = f"After a kill it has to wait for the rest of its session ({session}): let it try again until then. A"
+        remedy += " static member that closes its consumer may come back at once."
+        return Finding(STATIC_AWAY, event.member, text, remedy, PROBABLE, limit_ms=event.session_ms)
     if case.returned_ms is None:
         text += ", and it has not come back: it was stopped, or has crashed, which looks the same, as static members do"
         text += " not leave"
@@ -460,6 +478,11 @@ def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:
         f" of {ms(event.heard_ago_ms)} before, and it joined again {ms(case.back_ms)} later"
     )
     return _slow_poll(event, text, event.waited_ms, case.back_ms, PROBABLE) if gap else None
+
+
+def _of_dispute(event: InstanceInUse) -> Finding:
+    told = event.sentence()
+    return Finding(SAME_INSTANCE, event.owner, told.text.removesuffix("."), told.remedy)
 
 
 def _of_replaced(event: MemberReplaced) -> Finding | None:

@@ -7,6 +7,7 @@ import pytest
 from barnabas_explain.catalog import (
     EpochBumped,
     GroupEvent,
+    InstanceInUse,
     JoinPhaseOver,
     LeaderRejoined,
     MemberDisconnected,
@@ -372,6 +373,29 @@ def test_a_dispute_about_an_instance_id_is_told_once() -> None:
     (told,) = explain(read(taken))
     assert told.text.startswith("Two programs probably use the group.instance.id one: a member took it over")
     assert told.details == ["one was taken over 5 times within 4 s."]
+
+
+def in_use(connection: str) -> EventRecord:
+    owner = {"member_id": "m1", "client_id": "c", "client_host": "/h", "group_instance_id": "i"}
+    return event(InstanceInUse, 97_000, 2, instance_id="i", owner=owner, connection=connection)
+
+
+def test_a_static_member_that_came_back_too_early_is_not_said_to_stay_away() -> None:
+    gone = expired(connection="closed", closed_by="client", closed_ago_ms=5_900, instance_id="i")
+    events = read([in_use("closed"), gone])
+    found = find(events).about(events[1])
+    assert found is not None
+    assert (found.kind, found.sure) == ("static_away", PROBABLE)
+    assert found.text.endswith("it was refused when it came back before that: it was probably killed and restarted")
+    assert found.remedy is not None
+    assert found.remedy.startswith("After a kill it has to wait for the rest of its session (6 s)")
+
+
+def test_a_member_that_may_not_join_because_another_has_its_instance_id_is_a_finding() -> None:
+    found = finding(in_use("open"))
+    assert found is not None
+    assert (found.kind, found.sure) == ("same_instance", PROBABLE)
+    assert found.text.startswith("Two programs probably use the group.instance.id i: ")
 
 
 def lives(*spans: tuple[int, int], client: str = "c") -> list[EventRecord]:
