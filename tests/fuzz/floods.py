@@ -23,8 +23,9 @@ from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.handlers.test_floods import REQUESTS, crowd
-from tests.broker.handlers.test_large_requests import HELD, watched
+from tests.broker.handlers.test_large_requests import HELD
 from tests.fuzz.attack import AUTHORIZER
+from tests.turns import watched
 from tests.wire import Wire
 
 #: Seconds between two heartbeats.
@@ -59,7 +60,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             wire.writer.write(frame)
             size = 4 + len(await wire.frame())
             began = time.thread_time()
-            async with watched() as held:
+            with watched() as held:
                 flooding = loop.run_in_executor(
                     pool, flood, broker.port, frame, size, arguments.connections, arguments.requests
                 )

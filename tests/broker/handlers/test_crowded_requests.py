@@ -58,8 +58,9 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.crowds import NAME, Crowd, crowds
-from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, watched
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, PAUSE
 from tests.sampling import slow
+from tests.turns import watched
 from tests.wire import PATIENCE, Wire
 
 pytestmark = [pytest.mark.broad, pytest.mark.timeout(20 * PATIENCE)]
@@ -173,11 +174,13 @@ async def cost(broker: BrokerServer, frame: bytes) -> tuple[float, int]:
             left -= len(await reader.read(min(left, 1 << 16)) or b"\0" * left)
 
     try:
-        async with asyncio.timeout(LONGEST), await Wire.connect(broker.port) as other, watched() as held:
-            pending = asyncio.ensure_future(send_and_receive())
-            while not pending.done():
-                other.writer.write(small)
-                await other.frame()
+        async with asyncio.timeout(LONGEST), await Wire.connect(broker.port) as other:
+            with watched() as held:
+                pending = asyncio.ensure_future(send_and_receive())
+                while not pending.done():
+                    other.writer.write(small)
+                    await other.frame()
+                    await asyncio.wait([pending], timeout=PAUSE)
             try:
                 pending.result()
             except (asyncio.IncompleteReadError, ConnectionError):

@@ -25,7 +25,8 @@ from barnabas_protocol.records.compression import Codec, compress
 from barnabas_protocol.wire import Buffer, uvarint
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.test_data import NOW, batch, list_offset, produce, topic_id
-from tests.broker.handlers.test_large_requests import HELD, watched
+from tests.broker.handlers.test_large_requests import HELD
+from tests.turns import watched
 from tests.wire import Wire
 
 __all__ = ["topic_id"]
@@ -112,7 +113,7 @@ async def test_a_batch_over_the_limit_is_not_decompressed_for_its_timestamp(wire
     await produce(wire, batch(b"before", at=NOW - 10))
     await produce(wire, attack)
     with traced() as peak:
-        async with watched() as held:
+        with watched() as held:
             found = await list_offset(wire, NOW - 5, 7)
         assert peak() < 2 * MEBIBYTE
     assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 1, NOW)
@@ -122,7 +123,7 @@ async def test_a_batch_over_the_limit_is_not_decompressed_for_its_timestamp(wire
 async def test_many_small_records_are_searched_in_little_memory(wire: Wire, topic_id: bytes) -> None:
     await produce(wire, bomb(SMALLEST, 60_000, latest=NOW + 10))
     with traced() as peak:
-        async with watched() as held:
+        with watched() as held:
             found = await list_offset(wire, NOW + 5, 7)
         assert peak() < 4 * MEBIBYTE  # the records have half of one, as objects fifteen
     assert (found.error_code, found.offset) == (ErrorCode.NONE, -1)
@@ -173,7 +174,7 @@ async def compacted(wire: Wire) -> None:
 async def test_a_compacted_topic_refuses_a_batch_over_the_limit(wire: Wire) -> None:
     await compacted(wire)
     attack = huge()
-    async with watched() as held:
+    with watched() as held:
         refused = await produce(wire, attack, topic="c")
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert refused.error_message is not None and "when decompressed" in refused.error_message
@@ -183,7 +184,7 @@ async def test_a_compacted_topic_refuses_a_batch_over_the_limit(wire: Wire) -> N
 async def test_keys_of_compressed_batches_are_checked_in_a_thread_and_in_order(wire: Wire) -> None:
     await compacted(wire)
     sent = [bomb(record, 100_000, content=numbered(record, 100_000)) for record in (SMALLEST_WITH_KEY, SMALLEST)]
-    async with watched() as held:
+    with watched() as held:
         for each in sent:
             wire.send(producing(each), 9)
         wire.send(producing(batch(b"no key")), 9)

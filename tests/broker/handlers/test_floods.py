@@ -25,8 +25,9 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.schema import Request
 from tests.broker.conftest import StartBroker
-from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, collector, watched
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, collector
 from tests.sampling import slow_except
+from tests.turns import watched
 from tests.wire import Wire
 
 __all__ = ["collector"]
@@ -143,7 +144,7 @@ async def flood(port: int, frame: bytes, size: int, connections: int, requests: 
         other.writer.write(beat)
         await other.frame()  # the broker has accepted the connection
         turns.client = other.writer.get_extra_info("sockname")[1]
-        async with watched() as held:
+        with watched() as held:
             flooding = asyncio.ensure_future(
                 asyncio.to_thread(asyncio.run, crowd(port, frame, size, connections, requests))
             )

@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -167,6 +165,7 @@ from barnabas_protocol.messages.write_txn_markers import (
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sampling import slow_but_each
+from tests.turns import watched
 from tests.wire import Wire
 
 pytestmark = pytest.mark.broad
@@ -177,23 +176,8 @@ MANY = 20_000
 HELD = 0.05
 #: A request that holds the loop does so each time; a core that is shared with other programs may be slow once.
 ATTEMPTS = 5
-
-
-@asynccontextmanager
-async def watched() -> AsyncIterator[Callable[[], float]]:
-    """Yield a function that returns the longest processor time of this thread between two turns of the loop."""
-    worst, last, ended = 0.0, time.thread_time(), False
-
-    def turn() -> None:
-        nonlocal worst, last
-        now = time.thread_time()
-        worst, last = max(worst, now - last), now
-        if not ended:
-            asyncio.get_running_loop().call_soon(turn)
-
-    turn()
-    yield lambda: worst
-    ended = True
+#: Seconds between two requests of another client, meanwhile.
+PAUSE = 0.01
 
 
 #: A topic that does not exist.
@@ -673,13 +657,15 @@ async def held_by(broker: BrokerServer, wire: Wire, frame: bytes) -> float:
     """How long the loop was held by this request, while another connection was answered."""
     small = encode_request(MetadataRequest(topics=[]), 12, 1, "test")
     answered = 0
-    async with await Wire.connect(broker.port) as other, watched() as held:
-        wire.writer.write(frame)
-        pending = asyncio.ensure_future(wire.reader.readexactly(4))
-        while not pending.done() or not answered:
-            other.writer.write(small)
-            await other.frame()
-            answered += 1
+    async with await Wire.connect(broker.port) as other:
+        with watched() as held:
+            wire.writer.write(frame)
+            pending = asyncio.ensure_future(wire.reader.readexactly(4))
+            while not pending.done() or not answered:
+                other.writer.write(small)
+                await other.frame()
+                answered += 1
+                await asyncio.wait([pending], timeout=PAUSE)
         size = int.from_bytes(pending.result(), "big")
         await asyncio.wait_for(wire.reader.readexactly(size), 60)
         return held()

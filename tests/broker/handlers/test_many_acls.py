@@ -9,7 +9,8 @@ from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsReques
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.test_crowded_requests import LONGEST, everything
-from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, watched
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD
+from tests.turns import watched
 from tests.wire import Wire
 
 pytestmark = [pytest.mark.broad, pytest.mark.timeout(2 * LONGEST)]
@@ -58,7 +59,7 @@ async def test_a_filter_that_is_compared_with_many_acls_does_not_hold_the_loop(s
         held: list[float] = []
         # What holds the loop does so each time; a core that is shared with other programs may be slow once.
         while len(held) < ATTEMPTS and min(held, default=HELD) >= HELD:
-            async with watched() as longest:
+            with watched() as longest:
                 request = DeleteAclsRequest(filters=[wanted("User:many", permission=2)])
                 answer = await wire.ask(request, 3, DeleteAclsResponse)
                 held.append(longest())

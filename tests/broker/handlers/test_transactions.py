@@ -24,7 +24,8 @@ from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, watched
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD
+from tests.turns import watched
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
@@ -273,7 +274,7 @@ async def test_a_hostile_pattern_does_not_hold_the_loop(ready: Wire, pattern: st
     held: list[float] = []
     # What holds the loop does so each time; a core that is shared with other programs may be slow once.
     while len(held) < ATTEMPTS and min(held, default=HELD) >= HELD:
-        async with watched() as longest:
+        with watched() as longest:
             answer = await ready.ask(request, 2, ListTransactionsResponse)
             held.append(longest())
     assert min(held) < HELD
