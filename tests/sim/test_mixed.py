@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs, and those of `make test-all`.
 SEEDS = 25
-ALL_SEEDS = 200
+ALL_SEEDS = 75
 STEP = 25
 STARTS = [
     *range(0, SEEDS, STEP),

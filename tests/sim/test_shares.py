@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs, and those of `make test-all`.
 SEEDS = 10
-ALL_SEEDS = 100
+ALL_SEEDS = 40
 STEP = 10
 STARTS = [
     *range(0, SEEDS, STEP),

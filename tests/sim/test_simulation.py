@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 20,000.
 SEEDS = 50
-ALL_SEEDS = 300
+ALL_SEEDS = 150
 STEP = 25
 STARTS = [
     *range(0, SEEDS, STEP),

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 #: Seeds that `make test` runs; `make test-all` runs ALL_SEEDS, and `make sim` 5,000.
 SEEDS = 15
-ALL_SEEDS = 150
+ALL_SEEDS = 75
 STEP = 15
 STARTS = [
     *range(0, SEEDS, STEP),

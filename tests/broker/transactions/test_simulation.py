@@ -19,7 +19,7 @@ from tests.sampling import slow_but_each
 
 STEP = 5
 #: The first seeds of the runs; `make test` runs the first one.
-STARTS = [0, *(pytest.param(start, marks=pytest.mark.slow) for start in range(STEP, 100, STEP))]
+STARTS = [0, *(pytest.param(start, marks=pytest.mark.slow) for start in range(STEP, 50, STEP))]
 #: Seeds in which a planted bug must show.
 BUG_SEEDS = 20
 
