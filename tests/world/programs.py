@@ -147,8 +147,13 @@ class Machine:
     def batches(self, topic: str, partition: int = 0) -> list[bytes]:
         """The batches in the log of a partition."""
         log = self.broker.directory.logs[TopicPartition(topic, partition)]
-        parts = log.read(log.log_start_offset, 1 << 30, log.log_end_offset, min_one=True)
-        return [bytes(batch) for _, batch in iter_batches(joined(parts))]
+        found: list[bytes] = []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:  # A read ends with its segment.
+            parts = log.read(offset, 1 << 30, log.log_end_offset, min_one=True)
+            found += (bytes(batch) for _, batch in iter_batches(joined(parts)))
+            offset = read_header(found[-1]).last_offset + 1
+        return found
 
     def records(self, topic: str, partition: int = 0) -> list[Record]:
         """The records in the log of a partition."""
