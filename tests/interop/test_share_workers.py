@@ -170,6 +170,8 @@ def run(bootstrap_servers: str, name: str, workers: list[Worker], lines: "Queue[
         assert read(PATIENCE)
     asyncio.run(everything_is_acknowledged(bootstrap_servers, name))
     assert set(done.values()) == {1}, "what is acknowledged is not delivered again"
+    again = {number for number, by in got.items() if len(by) > 1}
+    assert all(got[number][0] in killed for number in again), "only what a killed worker had is delivered again"
     bad = {number for number in wanted if number.endswith(BAD)} if rejects else set()
     assert dead_letters(bootstrap_servers, name, len(bad)) == bad
 
