@@ -129,10 +129,9 @@ class DeadLetterTopics:
         if not topic:
             return
         left: Sequence[Undeliverable] = undeliverable
-        if not self._waiting[topic]:
-            left = await self._attempt(place, replica, undeliverable, report, last=False)
-        elif self._waiting.total() >= _MOST_WAITING:
-            left = await self._attempt(place, replica, undeliverable, report, last=True)
+        full = self._waiting.total() >= _MOST_WAITING
+        if full or not self._waiting[topic]:
+            left = await self._attempt(place, replica, undeliverable, report, last=full)
         if left:
             retrying = asyncio.get_running_loop().create_task(self._retry(topic, place, replica, left, report))
             self._retries.add(retrying)

@@ -521,6 +521,16 @@ async def test_dead_letters_are_given_up(
     assert (event.failed, event.error) == (2, "NOT_ENOUGH_REPLICAS")
 
 
+@pytest.mark.usefixtures("lacking_replicas")
+async def test_dead_letters_are_tried_once_when_too_many_wait(
+    broker: BrokerServer, members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_RETRIES", 1_000_000)
+    monkeypatch.setattr(dead_letters, "_MOST_WAITING", 0)
+    assert await members[0].acknowledge((0, 1, [3])) == E.NONE
+    await until(lambda: broker.services.queues.dead_letters.failed == 2)
+
+
 async def test_where_a_group_begins(wire: Wire, broker: BrokerServer, topic_id: bytes) -> None:
     persister = broker.services.persister
     await produce(wire, b"a", b"b")
