@@ -480,11 +480,11 @@ class ClassicGroup:
         if self.state is STABLE:
             join = Join(request, version, caller, token)
             pending = self._pending(PendingReplacement)
-            if pending is not None and pending.joins is None:
-                out.append(Reply(token, join_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT], "")))
-                return
-            if pending is not None and pending.joins is not None:
-                pending.joins.append(join)
+            if pending is not None:
+                if pending.joins is None:
+                    out.append(Reply(token, join_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT], "")))
+                else:
+                    pending.joins.append(join)
                 return
             if members.select_protocol(old, protocols) == members.protocol:
                 replacement = PendingReplacement(self.generation, old.member_id, new, [join])
