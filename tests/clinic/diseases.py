@@ -46,7 +46,6 @@ class Disease:
         grades: the grade of clients that are not always right: what is said about them is as good, or better.
         without: clients that cannot have it.
         poll_ms: max.poll.interval.ms of the members.
-        reset: auto.offset.reset of the members.
         session_ms: their session timeout. It expires in some diseases; in the others it must not, however slow the
             machine is.
     """
@@ -60,7 +59,6 @@ class Disease:
     grades: Mapping[Case, str] = field(default_factory=dict)
     without: tuple[Case, ...] = ()
     poll_ms: int = 60_000
-    reset: str = "earliest"
     session_ms: int = 45_000
 
     def grade(self, case: Case) -> str:
@@ -215,7 +213,7 @@ def _deleted_records(ward: Ward) -> None:
     ward.produce(10)
     with Admin(bootstrap_servers=ward.bootstrap) as admin:
         admin.delete_records({TopicPartition(ward.topic, 1): 15})
-    ward.admit("sick")
+    ward.admit("sick", reset="latest")
 
 
 def _slow_revoke(ward: Ward) -> None:
@@ -400,7 +398,6 @@ DISEASES: Final = (
     Disease(
         "records are deleted before a member reads them, and its position falls back to latest",
         _deleted_records,
-        reset="latest",
         says=("sick", "-1 at 10, and the log begins at 15", "the end, 20", "does not read 15 to 19"),
         remedy=("retention.ms", "auto.offset.reset=latest skips"),
         never=("crashed", "killed", "polled too slowly", "blocked"),

@@ -96,7 +96,6 @@ def test_what_is_said_about_a_disease(
         disease.poll_ms,
         disease.session_ms,
         classes=classes,
-        reset=disease.reset,
         restart=restart,
     )
     try:

@@ -35,7 +35,6 @@ class Ward:
         poll_ms: max.poll.interval.ms of its members.
         session_ms: their session timeout, if they use the classic protocol.
         classes: folder with the class of the Java program; None if no member is one.
-        reset: auto.offset.reset of its members.
         own_names: whether each member has a client id; otherwise the library chooses it.
         restart: restarts the broker.
 
@@ -55,7 +54,6 @@ class Ward:
         poll_ms: int,
         session_ms: int,
         classes: Path | None = None,
-        reset: str = "earliest",
         own_names: bool = True,
         restart: Callable[[], None] | None = None,
     ) -> None:
@@ -74,7 +72,6 @@ class Ward:
             "session_ms": session_ms,
             "poll_ms": poll_ms,
             "commit_ms": 1_000,
-            "reset": reset,
         }
         self._stack = ExitStack()
         self._patients: dict[str, subprocess.Popen[str]] = {}
@@ -95,6 +92,7 @@ class Ward:
         instance_id: str | None = None,
         topics: Sequence[str] = (),
         poison: tuple[int, int] | None = None,
+        reset: str = "earliest",
     ) -> None:
         """Start a member.
 
@@ -103,9 +101,11 @@ class Ward:
             instance_id: its group.instance.id.
             topics: that it reads, the ward's if none are given. A name that begins with ^ is an expression.
             poison: partition and offset of a record at which it ends.
+            reset: its auto.offset.reset.
         """
         client_id = name if self._own_names else None
-        settings = {**self._settings, "client_id": client_id, "instance_id": instance_id, "poison": poison}
+        settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
+        settings |= {"poison": poison, "reset": reset}
         if topics:
             settings["topics"] = list(topics)
         if name in self._patients:
