@@ -47,7 +47,9 @@ from barnabas_explain.catalog import (
     MemberNotSynced,
     MemberRejoined,
     MemberReplaced,
+    MemberRevoked,
     MemberSlow,
+    MemberStillRevoking,
     OffsetsAltered,
     OffsetsCommitted,
     OffsetsExpired,
@@ -479,10 +481,11 @@ def _explain_epochs(
     current: Explanation | None = None
     #: The events that are the cause of an epoch, whose explanation says so.
     causes: set[int] = set()
+    gone: set[str | None] = set()
     for at, event in enumerate(events):
-        if not event.of_epochs:
-            continue
-        if isinstance(event, ShareRecords):
+        if isinstance(event, Departure):
+            gone.add(event.member.member_id)
+        if not event.of_epochs or isinstance(event, ShareRecords):
             continue
         alone = event.sentence()
         if isinstance(event, EpochBumped):
@@ -500,10 +503,41 @@ def _explain_epochs(
             explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
         elif current is not None:
             current.events.append(event)
-            current.details += event.progress()
             if isinstance(event, AssignorFailed):
                 current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
+    for each in explanations:
+        _tell_progress(each, gone)
     return _selected([each for each in explanations if id(each.events[0]) not in causes], since, generation)
+
+
+def _tell_progress(epoch: Explanation, gone: set[str | None]) -> None:
+    """Tell what happened within an epoch, and for which member it waited.
+
+    Args:
+        epoch: the explanation of the epoch.
+        gone: members that are gone: another explanation says why.
+    """
+    waits: dict[str | None, MemberStillRevoking | MemberRevoked] = {}
+    for event in epoch.events:
+        if isinstance(event, MemberStillRevoking | MemberRevoked):
+            waits[event.member.member_id] = event
+    for event in epoch.events:
+        if not isinstance(event, MemberStillRevoking) or waits[event.member.member_id] is event:
+            epoch.details += event.progress()
+    known = [event for each, event in waits.items() if isinstance(event, MemberRevoked) or each not in gone]
+    slowest = max(known, key=lambda event: event.waited_ms, default=None)
+    if slowest is None or slowest.waited_ms <= _SLOW_MS:
+        return
+    name, which, waited = slowest.name, words.partitions(slowest.partitions), ms(slowest.waited_ms)
+    head = epoch.text.removesuffix(".")
+    if isinstance(slowest, MemberRevoked):
+        epoch.text = f"{head}; it took {waited} because {name} revoked {which} late."
+    else:
+        epoch.text = f"{head}; it waits because {name} has not revoked {which} {waited} after it was asked to."
+    epoch.remedy = epoch.remedy or (
+        f"{name} revokes at its next poll, when its rebalance listener has returned: reduce the work between two polls"
+        " (max.poll.records), and in the listener."
+    )
 
 
 def _explain_records(events: list[GroupEvent], since: int | None, generation: int | None) -> list[Explanation]:

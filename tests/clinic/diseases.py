@@ -405,10 +405,9 @@ DISEASES: Final = (
     Disease(
         "rebalance listener that takes long",
         _slow_revoke,
-        says=("healthy", "because sick", "rejoined late"),
+        says=("healthy", "because sick", "late"),
         remedy=("in the listener",),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
-        grades={(library, "consumer"): SILENT for library in CLIENTS},
     ),
     Disease(
         "a regular expression begins to match a topic (healthy)",

@@ -7,6 +7,7 @@ import pytest
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
+    EpochBumped,
     FetchOutOfRange,
     GroupDeleted,
     GroupEmpty,
@@ -23,7 +24,9 @@ from barnabas_explain.catalog import (
     MemberRefused,
     MemberRejoined,
     MemberReplaced,
+    MemberRevoked,
     MemberSlow,
+    MemberStillRevoking,
     OffsetsAltered,
     OffsetsExpired,
     OffsetsStable,
@@ -483,6 +486,31 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert "rebalance listener" in found.remedy
     new = ({**member(1), "after_ms": 7_000},)
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
+
+
+@pytest.mark.parametrize(
+    ("then", "waited"),
+    [
+        ([(MemberRevoked, 7_000)], "; it took 7 s because c1 (h) revoked t-1 late."),
+        ([(MemberRevoked, 900)], "."),
+        ([], "; it waits because c1 (h) has not revoked t-1 4 s after it was asked to."),
+        ([(MemberExpired, None)], "."),
+    ],
+)
+def test_the_member_that_an_epoch_waits_for(then: list[tuple[type[GroupEvent], int | None]], waited: str) -> None:
+    place = {**member(1), "partitions": {"t": [1]}}
+    revoking = [event(MemberStillRevoking, **place, waited_ms=ms, timeout_ms=60_000) for ms in (2_000, 4_000)]
+    if any(ms == 900 for _, ms in then):
+        revoking = []
+    after = [
+        event(kind, **place, waited_ms=ms) if ms else event(kind, **member(1), heard_ago_ms=6_000, session_ms=6_000)
+        for kind, ms in then
+    ]
+    joined = [event(MemberJoined, **member(2)), event(EpochBumped, cause=MemberJoined.type, by=[member(2)])]
+    told = next(each for each in explain(read([*joined, *revoking, *after])) if each.text.startswith("Epoch"))
+    assert told.text == f"Epoch 1: c2 (h) joined{waited}"
+    assert ("rebalance listener" in (told.remedy or "")) == (waited != ".")
+    assert sum("has been revoking" in each for each in told.details) <= 1
 
 
 def out_of_range(partition: int, at: int, **more: Any) -> EventRecord:
