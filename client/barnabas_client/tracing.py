@@ -23,7 +23,7 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent import futures
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -265,10 +265,10 @@ class Tracing:
         span.end()
 
     def traced_handler(
-        self, handler: Callable[..., Any], executor: Executor | None, group: str | None
+        self, handler: Callable[..., Any], executor: futures.Executor | None, group: str | None
     ) -> Callable[..., Any]:
         """A handler with a span around each call. Those of other processes have none."""
-        if not callable(handler) or isinstance(executor, ProcessPoolExecutor):
+        if not callable(handler) or isinstance(executor, futures.ProcessPoolExecutor):
             return handler
         if inspect.iscoroutinefunction(handler):
 

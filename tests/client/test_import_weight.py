@@ -16,6 +16,8 @@ HEAVY = {
     "importlib.metadata",
     "sysconfig",
     "uvloop",
+    "concurrent.futures.process",
+    "pathlib",
     "barnabas_broker",
     "barnabas_client.admin",
     "barnabas_client.cli",

@@ -4,7 +4,7 @@ The machines return lists of these; :mod:`barnabas_client.membership.thread` car
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas_client.structs import TopicPartition
@@ -20,8 +20,7 @@ class Coordinator(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Send a request.
 
     Attributes:
@@ -37,8 +36,7 @@ class Send:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(NamedTuple):
     """Take partitions from the program: at its next poll, commit (unless `lost`) and call the rebalance listener.
 
     Attributes:
@@ -55,8 +53,7 @@ class Revoke:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(NamedTuple):
     """The member's assignment in `generation`, or member epoch; `added` are the partitions it did not own before."""
 
     partitions: frozenset[TopicPartition]
@@ -64,43 +61,38 @@ class Assign:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountPartitions:
+class CountPartitions(NamedTuple):
     """Find out how many partitions these topics have, and keep their metadata fresh from now on."""
 
     ticket: int
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class NameTopics:
+class NameTopics(NamedTuple):
     """Find out the names of topics that an assignment has by their ids."""
 
     ticket: int
     topic_ids: frozenset[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(NamedTuple):
     """Close the connection to this coordinator: requests in flight on it will not be answered."""
 
     coordinator: Coordinator
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(NamedTuple):
     """The membership failed for good: the program's next poll raises this error."""
 
     error: KafkaError
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A line for the log; `warns` makes it a warning."""
 
     event: str
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, object] = MappingProxyType({})
     warns: bool = False
 
 
