@@ -41,6 +41,7 @@ from barnabas_client.structs import (
     RecordMetadata,
     TopicPartition,
 )
+from barnabas_client.token_files import FileTokenProvider
 from barnabas_client.tokens import AbstractTokenProvider, TokenProvider
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 from barnabas_protocol.scram import ScramMechanism
@@ -97,7 +98,6 @@ if TYPE_CHECKING:
     from barnabas_client.producer.receipts import BatchReceipt, Receipt
     from barnabas_client.shares.consumer import ShareConsumer
     from barnabas_client.shares.records import ShareRecord
-    from barnabas_client.token_files import FileTokenProvider
 
 __all__ = [
     "AbstractTokenProvider",
@@ -197,7 +197,6 @@ __all__ = [
 
 #: Modules that are imported when a program first uses one of their names, the smallest first.
 _LATER: Final = (
-    "token_files",
     "producer.receipts",
     "producer.producer",
     "shares.records",

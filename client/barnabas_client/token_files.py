@@ -1,7 +1,7 @@
 """Tokens in files."""
 
 import asyncio
-from pathlib import Path
+import os
 from typing import Final
 
 from barnabas_client.tokens import AbstractTokenProvider
@@ -17,8 +17,8 @@ class FileTokenProvider(AbstractTokenProvider):
         path: the file. White space around the token is left out.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
 
     async def token(self) -> str:
         """Return the token.
@@ -29,5 +29,5 @@ class FileTokenProvider(AbstractTokenProvider):
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> str:
-        with self.path.open("rb") as file:
+        with open(self.path, "rb") as file:
             return file.read(_LARGEST).decode("utf-8", "replace").strip()

@@ -1,6 +1,7 @@
 """Arguments that all commands share."""
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Final
 
 from barnabas_client.cli.failures import UsageError
@@ -35,7 +36,7 @@ def source_options(arguments: Namespace) -> dict[str, str]:
     if login is not None:
         options["kafka.sasl.mechanism"] = login.mechanism
         if isinstance(login.tokens, FileTokenProvider):
-            options["kafka.sasl.oauthbearer.token.endpoint.url"] = login.tokens.path.absolute().as_uri()
+            options["kafka.sasl.oauthbearer.token.endpoint.url"] = Path(login.tokens.path).absolute().as_uri()
         else:
             options["kafka.sasl.jaas.config"] = (
                 f"Login required username={quoted(login.user)} password={quoted(login.password)};"
