@@ -26,6 +26,9 @@ from xdist.workermanage import WorkerController
 from tests.interop.kafka_server import ApacheKafka, KafkaUnavailable, has_tools, resolve
 from tests.interop.waiting import ask_until
 from tests.needs import missing
+from tests.nursery import nursery
+
+__all__ = ["nursery"]
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
