@@ -50,7 +50,7 @@ def what_is_being_revoked_is_free_after_a_failover() -> AbstractContextManager[A
     def change(group: ConsumerGroup) -> None:
         for member in group.members.values():
             before, member.revoking = member.revoking, {}
-            group._own(member, member.assigned, before)
+            group._owners.change(member, member.assigned, before)
 
     return _restored(change)
 
@@ -137,7 +137,7 @@ def failed_appends_are_not_repeated() -> AbstractContextManager[Any]:
     @wraps(right)
     def wrong(self: ConsumerGroup, ticket: int, error: ErrorCode, now: float) -> Any:
         effects = right(self, ticket, error, now)
-        self._unwritten.clear()
+        self._appends.unwritten.clear()
         return effects
 
     return patch.object(ConsumerGroup, "persisted", wrong)

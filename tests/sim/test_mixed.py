@@ -23,7 +23,7 @@ BUG_SEEDS = 500
 WITNESSES = {
     "a-downgrade-does-not-rebalance": 32,
     "a-member-that-leaves-bumps-no-epoch": 1,
-    "an-upgrade-answers-no-deferred-requests": 77,
+    "an-upgrade-answers-no-deferred-requests": 94,
     "an-upgrade-forgets-what-members-own": 13,
     "heartbeats-do-not-ask-to-rejoin": 1,
     "partitions-are-given-away-before-they-are-revoked": 5,

@@ -61,12 +61,11 @@ from barnabas_broker.groups.consumer.classic_members import (
 from barnabas_broker.groups.consumer.group import (
     RECORD_BYTES,
     ConsumerGroup,
-    ConsumerGroupSettings,
     Downgrade,
-    changes_instance,
-    is_full,
 )
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember, Description
+from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings
+from barnabas_broker.groups.consumer.validation import changes_instance, is_full
 from barnabas_broker.groups.effects import Effect
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import GroupDowngraded, GroupUpgraded

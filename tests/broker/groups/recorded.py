@@ -93,7 +93,7 @@ def of_consumer_group(group: ConsumerGroup) -> dict[str, Any]:
         "assignment epoch": group.assignment_epoch,
         "state": group.state,
         "targets": group.targets,
-        "regexes": group.resolved,
+        "regexes": group.subscriptions.resolved,
         "static": group.static,
         "subscribed": {name for name in ("t", "u", "topic", "orders") if group.is_subscribed_to(name)},
         "members": {
@@ -238,7 +238,7 @@ def is_behind(hosted: HostedGroup | None) -> bool:
     """
     match None if hosted is None else hosted.group:
         case ConsumerGroup() as group:
-            return bool(group._unwritten) or group._topics_version != group._settings.topics.version
+            return bool(group._appends.unwritten) or group._topics_version != group._settings.topics.version
         case ClassicGroup() as group:
             return group._record_again_at < inf
     return False

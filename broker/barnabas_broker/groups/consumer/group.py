@@ -9,9 +9,12 @@ monotonic clock. What the group does in three steps, each with an epoch::
         it revokes what is not in its target and says so, then it gets the target's epoch and those partitions of it
         that no other member owns any more; the others follow as their owners revoke them.
 
-A partition belongs to one member at a time (`_owners`): it is given away only after its owner has reported that it does
-not own it any more, or is gone. Everything a response says is in the log before the response is sent. If an append
-fails, its clients get an error, and the next append of the group repeats the records (`_unwritten`).
+A partition belongs to one member at a time: it is given away only after its owner has reported that it does not own it
+any more, or is gone. Everything a response says is in the log before the response is sent.
+
+The group decides; what it decides with has an owner each: :mod:`.subscriptions` counts what members subscribe to,
+:mod:`.owners` knows whose each partition is, :mod:`.reconciliation` makes the steps to a target, :mod:`.heartbeats`
+keeps those that wait, :mod:`.appends` what is on its way to the log, and :mod:`.deadlines` when to look at whom.
 
 Members of the classic protocol may be in the group, too (:mod:`barnabas_broker.groups.migration`). They come with the
 requests of that protocol, and are reconciled as the others are: JoinGroup and SyncGroup are their heartbeats that
@@ -31,18 +34,18 @@ hash), KIP-1251 (commits with an older epoch). Better here:
   take one heartbeat interval more for each of these.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, nsmallest
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
-from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.groups.classic.group import reason_of
 from barnabas_broker.groups.classic.members import protocols_of
 from barnabas_broker.groups.consumer import records
+from barnabas_broker.groups.consumer.appends import Appends
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, MemberSpec, NewTargets, Target, target_record
 from barnabas_broker.groups.consumer.classic_members import (
     ClassicMetadata,
@@ -51,6 +54,8 @@ from barnabas_broker.groups.consumer.classic_members import (
     assignment_of,
     read_subscription,
 )
+from barnabas_broker.groups.consumer.deadlines import Deadlines
+from barnabas_broker.groups.consumer.heartbeats import Computation, Heartbeat, ReleasedHeartbeats
 from barnabas_broker.groups.consumer.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -60,6 +65,7 @@ from barnabas_broker.groups.consumer.members import (
     Description,
     Owned,
 )
+from barnabas_broker.groups.consumer.owners import Owners
 from barnabas_broker.groups.consumer.reconciliation import (
     Goal,
     has_more,
@@ -68,16 +74,13 @@ from barnabas_broker.groups.consumer.reconciliation import (
     without,
 )
 from barnabas_broker.groups.consumer.records import ReplayedGroup
-from barnabas_broker.groups.consumer.regex import (
-    MAX_NAMES,
-    MAX_REGEXES,
-    MAX_TOPICS,
-    Resolve,
-    ResolvedRegex,
-    refresh_due,
-)
+from barnabas_broker.groups.consumer.regex import Resolve, ResolvedRegex
+from barnabas_broker.groups.consumer.repair import superseded, targets_fit
+from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings, GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
-from barnabas_broker.groups.consumer.topics import NO_TOPICS, TopicCatalog
+from barnabas_broker.groups.consumer.subscriptions import Subscriptions
+from barnabas_broker.groups.consumer.topics import NO_TOPICS
+from barnabas_broker.groups.consumer.validation import changes_instance, check_heartbeat, is_full
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
 from barnabas_broker.groups.errors import failed, heartbeat_error, join_error, sync_error
 from barnabas_broker.steps import Steps, finish
@@ -134,8 +137,6 @@ NONE: Final = ErrorCode.NONE
 INITIAL_EPOCH: Final = 1
 #: From this version on OffsetCommit and OffsetFetch know member epochs.
 _MEMBER_EPOCHS: Final = 9
-#: From this version on clients generate their member ids (KIP-1082).
-_OWN_MEMBER_ID: Final = 1
 #: From this version of JoinGroup on a dynamic member gets its id first, and joins with it (KIP-394).
 _MEMBER_ID_REQUIRED: Final = 4
 #: Seconds between two attempts of an assignor that fails.
@@ -148,8 +149,6 @@ _RELEASE_SECONDS: Final = 0.5
 #: heartbeats there are per second, about.
 _SOON_SECONDS: Final = 0.1
 _SOON_PER_SECOND: Final = 20_000
-#: Maximum number of records that are appended together; a target of thousands of members does not fit into one batch.
-_RECORDS_PER_APPEND: Final = 500
 #: Records that one step makes.
 _RECORDS_PER_STEP: Final = 500
 #: Maximum number of members that one call reconciles after a new target, or checks because they are due. The others
@@ -160,9 +159,6 @@ _TOPICS_PER_STEP: Final = 1_000
 _STEP_SECONDS: Final = 0.001
 #: Seconds beyond the end of a session: more than what a float rounds.
 _MOMENT: Final = 0.001
-
-#: The answer to a request whose records have not been in the log for long.
-_DELAYED: Final = APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT]
 
 #: Maximum bytes of a record beside the names in its key and what is variable in its value.
 RECORD_BYTES: Final = 80
@@ -212,67 +208,6 @@ _CAUSES: Final = (
 )
 
 
-class GroupTimes(NamedTuple):
-    """The times that a group may have of its own.
-
-    Attributes:
-        session_timeout: seconds without a heartbeat after which a member is removed.
-        heartbeat_interval: ms that a member waits between two heartbeats.
-        assignment_interval: seconds between two target assignments at least.
-    """
-
-    session_timeout: float = 45.0
-    heartbeat_interval: int = 5000
-    assignment_interval: float = 1.0
-
-
-DEFAULT_TIMES: Final = GroupTimes()
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
-    """The settings of all groups of a coordinator.
-
-    Attributes:
-        new_id: makes the member id of a client that has none (ConsumerGroupHeartbeat 0).
-        assignors: the names of the assignors, the default first.
-        topics: the topics of the cluster.
-        times: of the groups that have none of their own.
-        own_times: of the groups that have, by group id; after a change :meth:`ConsumerGroup.times_changed` is called.
-        regex_interval: seconds after which regular expressions are matched again, even without new topics.
-        max_size: maximum number of members.
-        max_record_bytes: of a record; a larger one does not fit into a batch.
-        max_migration_bytes: of the records that change a group's protocol, before they are compressed: replays read
-            batches of up to twice this size.
-        migration: whether groups change their protocol while they have members.
-        classic_max_size: maximum number of members of the classic group that this one may become.
-    """
-
-    new_id: Callable[[], str]
-    assignors: tuple[str, ...]
-    topics: TopicCatalog
-    times: GroupTimes = DEFAULT_TIMES
-    own_times: Mapping[str, GroupTimes] = field(default_factory=dict)
-    regex_interval: float = 600.0
-    max_size: int = 2**31 - 1
-    max_record_bytes: int = 900 * 1024
-    max_migration_bytes: int = 8 * 1024 * 1024
-    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    classic_max_size: int = 2**31 - 1
-
-
-class _Heartbeat(NamedTuple):
-    """A heartbeat that may have to wait for a target assignment; or a JoinGroup, if `classic`."""
-
-    token: Token
-    member_id: str
-    full: bool
-    reported: Target | None
-    assigned_before: Owned
-    subscription_changed: bool
-    classic: bool = False
-
-
 class _Said(NamedTuple):
     """Fields of a request about its member; None, or -1, where it does not have them."""
 
@@ -284,19 +219,6 @@ class _Said(NamedTuple):
     regex: str | None
     classic: ClassicMetadata | None = None
     client_reason: str = ""
-
-
-@dataclass(slots=True)
-class _Computation:
-    """A target assignment that is being computed: for which epoch, since when, and the heartbeats that wait for it."""
-
-    ticket: int
-    epoch: int
-    started: float
-    assignor: str
-    waiting: list[_Heartbeat] = field(default_factory=list)
-    #: New member ids of static members that were replaced meanwhile.
-    replaced: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -314,23 +236,6 @@ class _Resolution:
     changed: bool = False
 
 
-@dataclass(eq=False, slots=True)
-class _Held:
-    """A heartbeat that waits until others, by their member ids, have revoked partitions of its member's new target."""
-
-    heartbeat: _Heartbeat
-    owners: set[str]
-
-
-@dataclass(slots=True)
-class _Append:
-    """Records in flight, and the responses that wait for them; none does if the append takes long (`delayed`)."""
-
-    keys: list[tuple[int, str]]
-    replies: list[Reply] = field(default_factory=list)
-    delayed: bool = False
-
-
 class ConsumerGroup:
     """The state machine of one group of the consumer protocol.
 
@@ -341,7 +246,7 @@ class ConsumerGroup:
         members: the members by id.
         static: the member id of each static member, by instance id.
         targets: the target of each member.
-        resolved: what the members' regular expressions match, those that are not resolved yet left out.
+        subscriptions: what its members subscribe to.
         metadata_hash: of the topics that it subscribed to when its epoch grew last.
         recorded: whether records of the group are in the log, or are being appended.
         bumped_at: when the group epoch grew last, in seconds on the clock of `now`.
@@ -356,39 +261,22 @@ class ConsumerGroup:
         "_appends",
         "_assigned_at",
         "_assignment_due",
-        "_changed",
         "_check_at",
         "_classic",
         "_computation",
         "_dead",
         "_deadlines",
-        "_failed",
-        "_finishing",
-        "_hashed",
-        "_held",
         "_lagging",
-        "_last_deadline",
-        "_last_ticket",
-        "_losing",
-        "_matched",
-        "_matches",
-        "_migrated",
         "_mixed",
         "_owners",
         "_protocols",
-        "_refreshed_at",
-        "_refreshed_version",
-        "_regexes",
-        "_release_by",
+        "_released",
         "_resolving",
         "_settings",
         "_step_at",
-        "_subscribed",
-        "_subscriptions",
         "_target_records",
         "_topics_version",
         "_unsubscribed",
-        "_unwritten",
         "_wall_ms_of_target",
         "assignment_epoch",
         "bumped_at",
@@ -397,8 +285,8 @@ class ConsumerGroup:
         "members",
         "metadata_hash",
         "recorded",
-        "resolved",
         "static",
+        "subscriptions",
         "targets",
     )
 
@@ -408,62 +296,32 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
-        self.resolved: dict[str, ResolvedRegex] = {}
+        self.subscriptions = Subscriptions()
         self.metadata_hash = NO_TOPICS
         self.recorded = False
         self.bumped_at = now
         self._settings = settings
         self._dead = False
+        self._owners = Owners()
+        self._deadlines = Deadlines(self.members)
+        self._appends = Appends()
         #: When the last target was computed, or could not be; -inf if there is none.
         self._assigned_at = -inf
         self._wall_ms_of_target = 0
         #: The version of the topic catalog that the group epoch takes into account.
         self._topics_version = -1
-        #: Number of members by the name of a topic that they subscribe to.
-        self._subscribed: Counter[str] = Counter()
-        #: Number of members by their regular expression.
-        self._regexes: Counter[str] = Counter()
-        #: Number of resolved regular expressions by the name of a topic that they match.
-        self._matched: Counter[str] = Counter()
-        #: The sets of topics that members subscribe to, each with the number of members that have this very object.
-        self._subscriptions: dict[frozenset[str], tuple[frozenset[str], int]] = {}
-        #: The version of the topics, and the hash of those that the group subscribes to; None if these have changed.
-        self._hashed: tuple[int, int] | None = None
-        #: Why what a regular expression matches could not be taken over when it was resolved last.
-        self._failed: dict[str, str] = {}
-        #: Number of topics that all resolved regular expressions match, together.
-        self._matches = 0
         #: The resolution that is under way.
         self._resolving: _Resolution | None = None
-        #: When all regular expressions were resolved last, -inf if they were not, and the version of the topics then.
-        self._refreshed_at = -inf
-        self._refreshed_version = -1
-        #: The member that owns each partition.
-        self._owners: dict[bytes, dict[int, str]] = {}
         #: The members that are not reconciled to the target.
         self._lagging: set[str] = set()
-        self._computation: _Computation | None = None
-        #: The heartbeats that have waited for the target and go on now, some at a time; and when the next ones do.
-        self._finishing: deque[_Heartbeat] = deque()
+        self._computation: Computation | None = None
+        #: The heartbeats that have waited for the target; and when the next of those that go on with it do.
+        self._released = ReleasedHeartbeats()
         self._step_at = inf
-        #: Those that wait until a member has revoked, by its id; and until when they wait.
-        self._held: dict[str, list[_Held]] = {}
-        self._release_by = -inf
-        #: The members that have waited for the last target, and have to revoke for it.
-        self._losing: set[str] = set()
-        #: When to check each member, as a heap; an entry counts if its member is armed for it.
-        self._deadlines: list[tuple[float, int, ConsumerGroupMember]] = []
-        self._last_deadline = 0
         #: When to check the group as a whole.
         self._check_at = inf
-        self._last_ticket = 0
-        self._appends: dict[int, _Append] = {}
         #: The records of the targets that have just been computed: made where they were, as they may be thousands.
         self._target_records: Mapping[str, tuple[Target, CoordinatorRecord]] = {}
-        #: Type and member id of records that have to be appended by the current call, and of those that a failed append
-        #: has left behind.
-        self._changed: dict[tuple[int, str], None] = {}
-        self._unwritten: dict[tuple[int, str], None] = {}
         #: Number of members of the classic protocol, and how many of them support each assignor.
         self._classic = 0
         self._protocols: Counter[str] = Counter()
@@ -473,8 +331,6 @@ class ConsumerGroup:
         self._assignment_due = False
         #: Whether a member does not subscribe to topics any more that are in its target.
         self._unsubscribed = False
-        #: The records that make a classic group one of the consumer protocol, with their keys, until they are appended.
-        self._migrated: list[tuple[tuple[int, str], CoordinatorRecord]] = []
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -590,11 +446,11 @@ class ConsumerGroup:
             request.subscribed_topic_regex,
         )
         assigned_before: Owned = {} if known is None else known.assigned
-        self._check_regex("" if known is None else known.regex, said.regex)
+        self.subscriptions.check_room("" if known is None else known.regex, said.regex, self.group_id)
         member, changed = self._update(known, request.member_id or self._settings.new_id(), said, caller, out, now)
         joins = request.member_epoch == JOIN_EPOCH
         full = joins or (request.rebalance_timeout_ms != -1 and names is not None and reported is not None)
-        heartbeat = _Heartbeat(token, member.member_id, full, reported, assigned_before, changed)
+        heartbeat = Heartbeat(token, member.member_id, full, reported, assigned_before, changed)
         self._advance(heartbeat, caller, joins, out, now)
 
     def _update(
@@ -669,11 +525,11 @@ class ConsumerGroup:
         changed = member.topics != known.topics or member.regex != known.regex
         bumps = False
         if changed:
-            subscription = self._subscription(known.topics, known.regex)
+            subscription = self.subscriptions.topics_of(known.topics, known.regex)
             self._forget_regex(known.regex)
             now_subscribed = self.subscription(member)
             # An expression that is not resolved yet bumps the epoch when it is, so that there is one rebalance.
-            bumps = member.topics != known.topics or not member.regex or member.regex in self.resolved
+            bumps = member.topics != known.topics or not member.regex or member.regex in self.subscriptions.resolved
             self._unsubscribed = self._unsubscribed or not now_subscribed >= subscription
             if not joins:
                 out.append(
@@ -686,15 +542,15 @@ class ConsumerGroup:
                     )
                 )
         if self._assignment_due and not bumps:
-            self._bump(self._hash(), GroupUpgraded, [member], out, now)
+            self._bump(self._hash, GroupUpgraded, [member], out, now)
         elif bumps or chosen:
             cause = MemberJoined if joins else SubscriptionChanged
-            self._bump(self._hash(), cause, [member], out, now)
+            self._bump(self._hash, cause, [member], out, now)
         elif topics_changed:
-            self._bump(self._hash(), TopicChanged, [], out, now)
+            self._bump(self._hash, TopicChanged, [], out, now)
         return member, changed
 
-    def _advance(self, heartbeat: _Heartbeat, caller: Caller, waits: bool, out: _Out, now: float) -> None:
+    def _advance(self, heartbeat: Heartbeat, caller: Caller, waits: bool, out: _Out, now: float) -> None:
         """Compute a target if that is due; then reconcile the member, and respond.
 
         Args:
@@ -826,38 +682,6 @@ class ConsumerGroup:
         self._put(records.CURRENT, member_id, back)
         return member
 
-    def _same(self, topics: frozenset[str]) -> frozenset[str]:
-        """The set that a member has already which subscribes to the same topics: one set is compared fast, and small.
-
-        Thousands of members that name thousands of topics each do not have one set each.
-        """
-        known = self._subscriptions.get(topics)
-        return topics if known is None else known[0]
-
-    def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
-        """Count a member's subscription, as a whole and by topic."""
-        if before is after:
-            return
-        subscribed = self._subscribed
-        for name in before - after:
-            subscribed[name] -= 1
-            if not subscribed[name]:
-                del subscribed[name]
-                self._hashed = None
-        added = after - before
-        if not added <= subscribed.keys():
-            self._hashed = None
-        subscribed.update(added)
-        if after:
-            known, members = self._subscriptions.get(after, (after, 0))
-            self._subscriptions[after] = known, members + 1
-        if before:
-            known, members = self._subscriptions[before]
-            if members > 1:
-                self._subscriptions[before] = known, members - 1
-            else:
-                del self._subscriptions[before]
-
     # Members of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 
     def join(
@@ -938,7 +762,7 @@ class ConsumerGroup:
         member, changed = self._update(known, member_id, said, caller, out, now)
         topics = settings.topics.by_name
         reported = {topics[name].topic_id: owned for name, owned in subscription.owned.items() if name in topics}
-        heartbeat = _Heartbeat(token, member.member_id, True, reported, assigned_before, changed, True)
+        heartbeat = Heartbeat(token, member.member_id, True, reported, assigned_before, changed, True)
         if not downgrades:
             self._advance(heartbeat, caller, True, out, now)
             return
@@ -1023,7 +847,7 @@ class ConsumerGroup:
             return error.code
         member.last_seen = now
         if self._classic == len(self.members) and self._topics_version != self._settings.topics.version:
-            self._check_by(now)
+            self._check_at = min(self._check_at, now)
         if (
             member.epoch < self.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -1118,90 +942,25 @@ class ConsumerGroup:
 
     def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
         """The names of the topics that a member subscribes to, by name and by regular expression."""
-        return self._subscription(member.topics, member.regex)
-
-    def _subscription(self, names: frozenset[str], regex: str) -> frozenset[str]:
-        resolved = self.resolved.get(regex)
-        if resolved is None or not resolved.topics:
-            return names
-        return names | resolved.topics if names else resolved.topics
+        return self.subscriptions.topics_of(member.topics, member.regex)
 
     def uses_regex(self, regex: str) -> bool:
         """Whether a member subscribes with `regex`: then it has been checked."""
-        return regex in self._regexes
-
-    def _check_regex(self, before: str, after: str | None) -> None:
-        """Check that the group may have one more expression, which is that of a member that had the one `before`.
-
-        Raises:
-            KafkaError: INVALID_REGULAR_EXPRESSION.
-        """
-        if not after or after in self._regexes:
-            return
-        replaces = self._regexes.get(before) == 1
-        if len(self._regexes) - replaces >= MAX_REGEXES:
-            raise KafkaError(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"The members of group {self.group_id} have {MAX_REGEXES} different SubscribedTopicRegex, and a group"
-                " may not have more. Subscribe with one that another member has.",
-            )
-
-    def _subscribe_regex(self, before: str, after: str) -> None:
-        """Count a member's regular expression."""
-        if before == after:
-            return
-        if after:
-            self._regexes[after] += 1
-        if before:
-            self._regexes[before] -= 1
-            if not self._regexes[before]:
-                del self._regexes[before]
+        return regex in self.subscriptions.regexes
 
     def _forget_regex(self, regex: str) -> None:
         """Forget what a regular expression matches if no member has it any more."""
-        if regex and regex not in self._regexes:
+        if regex and regex not in self.subscriptions.regexes:
             self._put(records.REGEX, regex, None)
-            if not self.resolved:
-                self._refreshed_at = -inf
-
-    def _set_matches(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Set what a regular expression matches; None forgets it."""
-        before = self.resolved.pop(regex, None)
-        self._failed.pop(regex, None)
-        after: frozenset[str] = frozenset() if resolved is None else resolved.topics
-        self._matches += len(after) - (0 if before is None else len(before.topics))
-        if before is not None:
-            for name in before.topics - after:
-                self._matched[name] -= 1
-                if not self._matched[name]:
-                    del self._matched[name]
-                    self._hashed = None
-            after -= before.topics
-        if resolved is not None:
-            self.resolved[regex] = resolved
-            if not after <= self._matched.keys():
-                self._hashed = None
-            self._matched.update(after)
 
     def _resolve_if_due(self, caller: Caller, out: _Out, now: float) -> None:
         """Ask for what the regular expressions match, if that may have changed."""
-        if (
-            self._regexes
-            and self._resolving is None
-            and refresh_due(
-                self._regexes,
-                self.resolved,
-                refreshed_at=self._refreshed_at,
-                version=self._refreshed_version,
-                newest_topics_version=self._settings.topics.names_version,
-                interval=self._settings.regex_interval,
-                now=now,
-            )
-        ):
-            self._last_ticket += 1
-            self._resolving = _Resolution(self._last_ticket)
+        settings, subscriptions = self._settings, self.subscriptions
+        if self._resolving is None and subscriptions.refresh_due(settings.topics, settings.regex_interval, now):
+            ticket = self._appends.new_ticket()
+            self._resolving = _Resolution(ticket)
             client = caller.principal, caller.host
-            out.append(Resolve(self._last_ticket, frozenset(self._regexes), caller.may_describe, client))
+            out.append(Resolve(ticket, frozenset(subscriptions.regexes), caller.may_describe, client))
 
     def regexes_resolved(
         self,
@@ -1228,17 +987,17 @@ class ConsumerGroup:
         resolution = self._resolving
         if resolution is None or resolution.ticket != ticket or self._dead:
             return out
+        subscriptions = self.subscriptions
         # In the order of their names, so that the same requests give the same records.
-        for regex in sorted(matches.keys() & self._regexes.keys()):
+        for regex in sorted(matches.keys() & subscriptions.regexes.keys()):
             topics = matches[regex]
-            known = self.resolved.get(regex)
+            known = subscriptions.resolved.get(regex)
             before = frozenset() if known is None else known.topics
             if known is not None and topics == before:
                 continue
-            reason = self._refused(topics, before)
+            reason = subscriptions.refusal(regex, topics, self._settings.max_record_bytes)
             if reason is not None:
-                if self._failed.get(regex) != reason:  # it is tried again, every ten seconds
-                    self._failed[regex] = reason
+                if subscriptions.fails_anew(regex, reason):
                     out.append(RegexFailed(generation=self.epoch, regex=regex, reason=reason))
                 continue
             self._put(records.REGEX, regex, ResolvedRegex(topics, version, wall_ms))
@@ -1255,35 +1014,19 @@ class ConsumerGroup:
             resolution.changed = resolution.changed or topics != before
         if last:
             self._resolving = None
-            self._refreshed_at, self._refreshed_version = now, version
+            subscriptions.refreshed(now, version)
             if resolution.changed or self._unsubscribed:
                 # What a member subscribed to before it changed its expression goes to others, even if the new one
                 # matches nothing.
                 cause = RegexResolved if resolution.resolved else SubscriptionChanged
-                self._bump(self._hash(), cause, [], out, now)
+                self._bump(self._hash, cause, [], out, now)
         self._append([], out)
         return out
 
-    def _refused(self, topics: frozenset[str], before: frozenset[str]) -> str | None:
-        """Why an expression that matched `before` cannot match `topics` now; None if it can."""
-        if sum(map(len, topics)) + 2 * len(topics) > self._settings.max_record_bytes:
-            return f"the names of {len(topics)} topics are larger than a record allows"
-        if len(topics) > MAX_TOPICS or len(topics | (self._matched.keys() - before)) > MAX_TOPICS:
-            return f"the group would match more than {MAX_TOPICS} different topics"
-        others = self._matches - len(before)
-        if len(topics) + others > MAX_NAMES:
-            return (
-                f"it matches {len(topics)} topics, and the others of the group {others}: a group may have {MAX_NAMES}"
-                " matches in all"
-            )
-        return None
-
+    @property
     def _hash(self) -> int:
-        """The hash of all topics that the group subscribes to. Members that join subscribe to the same, as a rule."""
-        topics = self._settings.topics
-        if self._hashed is None or self._hashed[0] != topics.version:
-            self._hashed = topics.version, topics.hash_of(self._subscribed.keys(), self._matched.keys())
-        return self._hashed[1]
+        """The hash of all topics that the group subscribes to."""
+        return self.subscriptions.hash_of(self._settings.topics)
 
     # Group epoch
 
@@ -1292,7 +1035,7 @@ class ConsumerGroup:
         if self._topics_version == self._settings.topics.version:
             return False
         self._topics_version = self._settings.topics.version
-        return self._hash() != self.metadata_hash
+        return self._hash != self.metadata_hash
 
     def _bump(
         self,
@@ -1331,9 +1074,9 @@ class ConsumerGroup:
         Members of the classic protocol rejoin only if there is a new target.
         """
         if 0 < len(self.members) == self._classic and self.epoch > self.assignment_epoch and self._computation is None:
-            self._check_by(max(now, self._assigned_at + self.times.assignment_interval))
+            self._check_at = min(self._check_at, max(now, self._assigned_at + self.times.assignment_interval))
 
-    def _start_assignment(self, heartbeats: list[_Heartbeat], out: _Out, now: float) -> None:
+    def _start_assignment(self, heartbeats: list[Heartbeat], out: _Out, now: float) -> None:
         """Ask for a target for the group epoch; the heartbeats wait for it, their records do not."""
         topics = self._settings.topics
         ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
@@ -1353,9 +1096,9 @@ class ConsumerGroup:
             members[member.member_id] = MemberSpec(topic_ids, target, member.instance_id, member.rack_id)
         described = {topic_id: topics.by_id[topic_id] for topic_id in frozenset[bytes]().union(*ids_of.values())}
         self._append([], out)
-        self._last_ticket += 1
-        self._computation = _Computation(self._last_ticket, self.epoch, now, self.assignor, heartbeats)
-        out.append(Assign(self._last_ticket, self._computation.assignor, GroupSpec(members, described)))
+        ticket, assignor = self._appends.new_ticket(), self.assignor
+        self._computation = Computation(ticket, self.epoch, now, assignor, heartbeats)
+        out.append(Assign(ticket, assignor, GroupSpec(members, described)))
 
     def assigned(self, ticket: int, result: NewTargets, now: float, wall_ms: int) -> list[ConsumerEffect]:
         """The target that an :class:`~barnabas_broker.groups.consumer.assignment.Assign` asked for.
@@ -1404,13 +1147,10 @@ class ConsumerGroup:
                 moves=tuple(moves),
             )
         )
-        self._release_all()
-        # Members that lose partitions come first: the others need not wait for an interval if those revoke at once.
         waiting = computation.waiting
-        self._losing = {each.member_id for each in waiting if self._loses(each.member_id, result)}
-        self._finishing += [each for each in waiting if each.member_id in self._losing]
-        self._finishing += [each for each in waiting if each.member_id not in self._losing]
-        self._release_by = now + _RELEASE_SECONDS
+        losing = {each.member_id for each in waiting if each.member_id in result.losing}
+        losing = {each for each in losing if each in self.members and self.members[each].assigned}
+        self._released.add(waiting, losing, now + _RELEASE_SECONDS)
         if topics > _TOPICS_PER_STEP:
             self._append([], out)
             self._step_at = now + _STEP_SECONDS
@@ -1424,57 +1164,28 @@ class ConsumerGroup:
         """Go on with some of the heartbeats that have waited for a target, and append what has changed."""
         replies: list[Reply] = []
         members = topics = 0
-        while self._finishing and members < _MEMBERS_PER_STEP and topics < _TOPICS_PER_STEP:
-            heartbeat = self._finishing.popleft()
+        ready = self._released.ready
+        while ready and members < _MEMBERS_PER_STEP and topics < _TOPICS_PER_STEP:
+            heartbeat = ready.popleft()
             members += 1
             topics += len(self.targets.get(heartbeat.member_id, ()))
-            if now >= self._release_by or not self._hold(heartbeat):
+            owners = self._revoking_for(heartbeat.member_id) if now < self._released.until else None
+            if owners:
+                self._released.hold(heartbeat, owners)
+                self._check_at = min(self._check_at, self._released.until)
+            else:
                 replies.append(self._finished(heartbeat, out, now))
         self._append(replies, out)
-        self._step_at = now + _STEP_SECONDS if self._finishing else inf
+        self._step_at = now + _STEP_SECONDS if ready else inf
 
-    def _hold(self, heartbeat: _Heartbeat) -> bool:
-        """Let a heartbeat wait if others have been asked to revoke partitions that its member gets.
-
-        Members that have waited for a target together report together that they have revoked, usually within
-        milliseconds. Without this the others would get their partitions after another interval.
-        """
-        me = heartbeat.member_id
-        owners: set[str] = set()
-        for topic_id, wanted in self.targets.get(me, {}).items():
-            if of_topic := self._owners.get(topic_id):
-                owners.update(of_topic.get(partition, me) for partition in wanted)
-        owners &= self._losing
-        held = _Held(heartbeat, {each for each in owners if self._has_to_revoke(each)} - {me})
-        for owner in held.owners:
-            self._held.setdefault(owner, []).append(held)
-        if held.owners:
-            self._check_by(self._release_by)
-        return bool(held.owners)
-
-    def _loses(self, member_id: str, result: NewTargets) -> bool:
-        """Whether a member may own partitions that it has to revoke for its new target."""
-        member = self.members.get(member_id)
-        return member_id in result.losing and member is not None and bool(member.assigned)
+    def _revoking_for(self, member_id: str) -> set[str]:
+        """The ids of the members that were asked to revoke partitions which a member gets: it waits for them."""
+        owners = self._owners.ids_of_others(self.targets.get(member_id, {}), member_id)
+        return {each for each in owners.intersection(self._released.losing) if self._has_to_revoke(each)}
 
     def _has_to_revoke(self, member_id: str) -> bool:
         member = self.members.get(member_id)
         return member is not None and member.state is MemberState.UNREVOKED_PARTITIONS
-
-    def _release(self, owner: str) -> None:
-        """A member has revoked what it had to: the heartbeats that wait for no other member go on."""
-        for held in self._held.pop(owner, ()):
-            held.owners.discard(owner)
-            if not held.owners:
-                self._finishing.append(held.heartbeat)
-                self._step_at = self._assigned_at  # at once
-
-    def _release_all(self) -> None:
-        """All heartbeats that wait for others go on."""
-        for owner in [*self._held]:
-            for held in self._held.get(owner, ()):
-                held.owners = {owner}
-            self._release(owner)
 
     def _move(self, member: ConsumerGroupMember, before: Target, after: Target) -> Move:
         """The partitions that a new target gives to a member, and takes from it, for a group event."""
@@ -1496,21 +1207,21 @@ class ConsumerGroup:
         message = f"Failed to compute a new target assignment for epoch {computation.epoch}: {reason}"
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         out.append(AssignorFailed(generation=self.epoch, assignor=computation.assignor, reason=reason))
-        self._append([_refusal(heartbeat, error) for heartbeat in computation.waiting], out)
+        self._append([heartbeat.refusal(error) for heartbeat in computation.waiting], out)
         self._assign_without_heartbeats(now)
         return out
 
     # Reconciliation
 
-    def _finish(self, heartbeat: _Heartbeat, out: _Out, now: float) -> None:
+    def _finish(self, heartbeat: Heartbeat, out: _Out, now: float) -> None:
         """Reconcile the member of a heartbeat, and respond."""
         self._append([self._finished(heartbeat, out, now)], out)
 
-    def _finished(self, heartbeat: _Heartbeat, out: _Out, now: float) -> Reply:
+    def _finished(self, heartbeat: Heartbeat, out: _Out, now: float) -> Reply:
         """Reconcile the member of a heartbeat; its response, which has to wait for the records of that."""
         member = self.members.get(heartbeat.member_id)
         if member is None:
-            return _refusal(heartbeat, self._unknown(heartbeat.member_id))
+            return heartbeat.refusal(self._unknown(heartbeat.member_id))
         was_lagging = bool(self._lagging)
         if heartbeat.subscription_changed or not member.is_reconciled_to(self.assignment_epoch):
             self._reconcile(member, heartbeat.reported, heartbeat.subscription_changed, out, now)
@@ -1538,7 +1249,7 @@ class ConsumerGroup:
         return min(interval, round(1000 * max(wait, _SOON_SECONDS, len(self.members) / _SOON_PER_SECOND)))
 
     def _heartbeat_response(
-        self, member: ConsumerGroupMember, heartbeat: _Heartbeat, now: float
+        self, member: ConsumerGroupMember, heartbeat: Heartbeat, now: float
     ) -> ConsumerGroupHeartbeatResponse:
         response = ConsumerGroupHeartbeatResponse(
             throttle_time_ms=0,
@@ -1573,7 +1284,7 @@ class ConsumerGroup:
             self.assignment_epoch,
             self.subscription(member),
             self._settings.topics.by_id,
-            self._owners,
+            self._owners.by_topic,
         )
         after = next_assignment(member, reported, goal, subscription_changed=subscription_changed)
         if after is None or after == member.current():
@@ -1607,39 +1318,6 @@ class ConsumerGroup:
         member.must_revoke(now, _HEARTBEATS_TO_REVOKE * self.times.heartbeat_interval / 1000)
         self._check_member(member)
 
-    def _own(self, member: ConsumerGroupMember, kept_before: Owned, revoking_before: Owned) -> None:
-        """Note what a member owns now, and give back what it does not own any more.
-
-        Thousands of topics may not have changed: those are the very objects that they were.
-        """
-        assigned, revoking, member_id, all_owners = member.assigned, member.revoking, member.member_id, self._owners
-        nothing: Mapping[int, int] = {}
-        for before in (kept_before, revoking_before):
-            for topic_id, partitions in before.items():
-                kept = assigned.get(topic_id, nothing)
-                if kept is partitions:
-                    continue
-                left, owners = revoking.get(topic_id, nothing), all_owners.get(topic_id)
-                if left is partitions or owners is None:
-                    continue
-                for partition in partitions:
-                    if partition not in kept and partition not in left and owners.get(partition) == member_id:
-                        del owners[partition]
-                if not owners:
-                    del all_owners[topic_id]
-        for after in (assigned, revoking):
-            for topic_id, partitions in after.items():
-                before_it = kept_before.get(topic_id, nothing)
-                if partitions is before_it or (before_it and partitions.keys() <= before_it.keys()):
-                    continue
-                owned, owners = dict.fromkeys(partitions, member_id), all_owners.get(topic_id)
-                if owners is None:
-                    all_owners[topic_id] = owned
-                else:
-                    owners.update(owned)
-        if not revoking and self._held:
-            self._release(member_id)
-
     def _update_lag(self, member: ConsumerGroupMember) -> None:
         if member.is_reconciled_to(self.assignment_epoch):
             self._lagging.discard(member.member_id)
@@ -1648,14 +1326,7 @@ class ConsumerGroup:
 
     def waits_for(self, member: ConsumerGroupMember) -> dict[str, dict[bytes, list[int]]]:
         """The partitions of a member's target that others still own: by their member id, then by topic id."""
-        out: dict[str, dict[bytes, list[int]]] = {}
-        for topic_id, wanted in self.targets.get(member.member_id, {}).items():
-            owners = self._owners.get(topic_id, {})
-            for partition in sorted(wanted):
-                owner = owners.get(partition, member.member_id)
-                if owner != member.member_id:
-                    out.setdefault(owner, {}).setdefault(topic_id, []).append(partition)
-        return out
+        return self._owners.others(self.targets.get(member.member_id, {}), member.member_id)
 
     def _by_name(self, partitions: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
         """Partitions by the topic's name; a deleted topic has its id instead."""
@@ -1716,7 +1387,7 @@ class ConsumerGroup:
             for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
                 self._put(record_type, member.member_id, None)
             self._forget_regex(member.regex)
-        self._bump(self._hash(), cause, members, out, now)
+        self._bump(self._hash, cause, members, out, now)
         if not self.members:
             # As in Kafka since 4.4: without members there is nothing to assign.
             self._put(records.TARGET_EPOCH, "", (self.epoch, self._wall_ms_of_target))
@@ -1761,13 +1432,13 @@ class ConsumerGroup:
             group._begin_session(member.member_id, now)
             if number % _MEMBERS_PER_STEP == 0:
                 yield
-        yield from settings.topics.hash_each([*group._subscribed])
-        group.apply(records.EPOCH, "", (epoch, group._hash()))
+        yield from settings.topics.hash_each([*group.subscriptions.named])
+        group.apply(records.EPOCH, "", (epoch, group._hash))
         group._topics_version = settings.topics.version
         by_name = settings.topics.by_name
-        wanted = sum(by_name[name].partitions for name in group._subscribed if name in by_name)
+        wanted = sum(by_name[name].partitions for name in group.subscriptions.named if name in by_name)
         current = stable and topics_version == settings.topics.version
-        group._assignment_due = not current or sum(map(len, group._owners.values())) < wanted
+        group._assignment_due = not current or len(group._owners) < wanted
         keys = [(records.CLASSIC, "")]
         if group.members:
             keys += [(records.MEMBER, member_id) for member_id in group.members]
@@ -1776,7 +1447,7 @@ class ConsumerGroup:
             keys.append((records.TARGET_EPOCH, ""))
             keys += [(records.CURRENT, member_id) for member_id in group.members]
         for number, key in enumerate(keys, 1):
-            group._migrated.append((key, group._record(*key)))
+            group._appends.migrated.append((key, group._record(*key)))
             if number % _RECORDS_PER_STEP == 0:
                 yield
         return group
@@ -1784,7 +1455,7 @@ class ConsumerGroup:
     @property
     def migration(self) -> list[CoordinatorRecord]:
         """The records that make a classic group this one, if they are not being appended yet."""
-        return [record for _, record in self._migrated]
+        return [record for _, record in self._appends.migrated]
 
     def migration_appended(self, batch: bytearray) -> Persist:
         """Append :attr:`migration` on its own, before what the group says next.
@@ -1792,10 +1463,7 @@ class ConsumerGroup:
         Args:
             batch: the records.
         """
-        self._last_ticket += 1
-        self._appends[self._last_ticket] = _Append([key for key, _ in self._migrated])
-        migrated, self._migrated = self.migration, []
-        return Persist(self._last_ticket, migrated, batch=batch)
+        return self._appends.begin_migrated(batch)
 
     def wait_for_log(self, replies: list[Reply]) -> list[ConsumerEffect]:
         """Send responses when everything that has been appended so far is in the log."""
@@ -1823,7 +1491,7 @@ class ConsumerGroup:
 
     def _bytes_of_downgrade(self) -> int:
         """The most bytes of the records that make this group a classic one, which are appended together."""
-        changed = 4 * RECORD_BYTES * (len(self._unwritten) + len(self._changed))
+        changed = 4 * RECORD_BYTES * len(self._appends.missing())
         return changed + sum(map(self._bytes_of, self.members.values()))
 
     def _bytes_of(self, member: ConsumerGroupMember) -> int:
@@ -1861,13 +1529,12 @@ class ConsumerGroup:
         ids = {member.member_id for member in gone}
         remaining = [member for member in self.members.values() if member.member_id not in ids]
         # What they wait for is in the log before what is appended now.
-        waiting = [reply for append in self._appends.values() for reply in append.replies]
-        waiting += replies
+        waiting = [*self._appends.replies, *replies]
         for heartbeat in self._waiting():
             if heartbeat.member_id in ids or not heartbeat.classic:
-                out.append(_refusal(heartbeat, self._unknown(heartbeat.member_id)))
+                out.append(heartbeat.refusal(self._unknown(heartbeat.member_id)))
             else:
-                out.append(_refusal(heartbeat, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
+                out.append(heartbeat.refusal(KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)))
         generation = self.epoch if generation is None else generation
         out.append(Downgrade(generation, remaining, waiting, cause, by, reason))
 
@@ -1877,9 +1544,8 @@ class ConsumerGroup:
 
     def ending(self) -> Steps[list[CoordinatorRecord]]:
         """The last records of a group that is downgraded: what is not yet written, and what deletes it."""
-        keys = dict.fromkeys((*self._unwritten, *self._changed))
         ending: list[CoordinatorRecord] = []
-        for record in chain((self._record(*key) for key in keys), self._tombstones()):
+        for record in chain((self._record(*key) for key in self._appends.missing()), self._tombstones()):
             ending.append(record)
             if len(ending) % _RECORDS_PER_STEP == 0:
                 yield
@@ -1891,46 +1557,16 @@ class ConsumerGroup:
         """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
         if self._step_at != inf:
             return self._step_at  # What else is due waits for that millisecond, too.
-        return min(self._deadlines[0][0] if self._deadlines else inf, self._check_at)
-
-    def _check_by(self, at: float) -> None:
-        """Check the group as a whole at `at` at the latest."""
-        if at < self._check_at:
-            self._check_at = at
+        return min(self._deadlines.first, self._check_at)
 
     def _check_member(self, member: ConsumerGroupMember) -> None:
         """Check a member at its deadline, which may have become earlier. A later one is seen when the time comes."""
-        at = min(self._deadline_of(member), member.warn_at)
-        if at >= member.check_at:
-            return
-        member.check_at = at
-        self._last_deadline += 1
-        heappush(self._deadlines, (at, self._last_deadline, member))
-        if len(self._deadlines) > 4 * len(self.members) + _MEMBERS_PER_STEP:
-            # Of members that are gone, and of deadlines that were replaced by earlier ones.
-            self._deadlines = [entry for entry in self._deadlines if self._counts(entry)]
-            heapify(self._deadlines)
-
-    def _counts(self, entry: tuple[float, int, ConsumerGroupMember]) -> bool:
-        """Whether an entry of the heap of deadlines is the one that its member is armed for."""
-        at, _, member = entry
-        return at == member.check_at and self.members.get(member.member_id) is member
+        self._deadlines.check(member, min(self._deadline_of(member), member.warn_at))
 
     def _deadline_of(self, member: ConsumerGroupMember) -> float:
         """When a member is removed unless it is heard of, or does what it has to."""
         expires = member.last_seen + self._session_of(member)
         return min(expires, member.revoke_by, member.join_by, member.sync_by)
-
-    def _due(self, now: float) -> list[ConsumerGroupMember]:
-        """Some of the members whose deadline seems to be over, in the order of their deadlines."""
-        due: list[ConsumerGroupMember] = []
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now and len(due) < _MEMBERS_PER_STEP:
-            entry = heappop(deadlines)
-            if self._counts(entry):
-                entry[2].check_at = inf
-                due.append(entry[2])
-        return due
 
     def tick(self, now: float) -> list[ConsumerEffect]:
         """Let time pass: sessions expire, and members are removed that have not revoked their partitions in time."""
@@ -1940,13 +1576,13 @@ class ConsumerGroup:
         self._step_at = inf
         if now >= self._check_at:
             self._check_at = inf
-        if self._held:
-            if now >= self._release_by:
-                self._release_all()
+        if self._released.waits:
+            if now >= self._released.until:
+                self._released.release()
             else:
-                self._check_by(self._release_by)
+                self._check_at = min(self._check_at, self._released.until)
         gone: dict[type[GroupEvent], list[ConsumerGroupMember]] = {}
-        for member in self._due(now):
+        for member in self._deadlines.due(now, _MEMBERS_PER_STEP):
             if self._deadline_of(member) > now:
                 if member.warn_at <= now:
                     self._warn(member, out, now)
@@ -1985,12 +1621,12 @@ class ConsumerGroup:
             self._drop(gone[cause], cause, out, now)
         if 0 < len(self.members) == self._classic:
             if self._topics_changed():
-                self._bump(self._hash(), TopicChanged, [], out, now)
+                self._bump(self._hash, TopicChanged, [], out, now)
             if self._may_assign(now):
                 self._start_assignment([], out, now)
             self._assign_without_heartbeats(now)
         self._finish_some(out, now)
-        if self._deadlines and self._deadlines[0][0] <= now:
+        if self._deadlines.first <= now:
             self._step_at = now + _STEP_SECONDS
         return out
 
@@ -2036,7 +1672,7 @@ class ConsumerGroup:
             case records.CURRENT:
                 self._assign(self.members[name], content)
             case records.REGEX:
-                self._set_matches(name, content)
+                self.subscriptions.match(name, content)
             case records.TARGET if content is None:
                 self.targets.pop(name, None)
             case records.TARGET:
@@ -2045,7 +1681,7 @@ class ConsumerGroup:
     def _put(self, record_type: int, name: str, content: Any) -> None:
         """Decide on a record: apply it, and append it with the others of this call."""
         self.apply(record_type, name, content)
-        self._changed[record_type, name] = None
+        self._appends.changed[record_type, name] = None
 
     def _describe(self, member_id: str, description: Description | None) -> None:
         """Add, change or remove a member, and count what it subscribes to."""
@@ -2056,9 +1692,8 @@ class ConsumerGroup:
         before = member.description
         after = Description() if description is None else description
         if after.topics is not before.topics:
-            after = after._replace(topics=self._same(after.topics))
-        self._subscribe(before.topics, after.topics)
-        self._subscribe_regex(before.regex, after.regex)
+            after = after._replace(topics=self.subscriptions.shared(after.topics))
+        self.subscriptions.change(before, after)
         if before.classic != after.classic:
             self._count_classic(before.classic, -1)
             self._count_classic(after.classic, 1)
@@ -2079,7 +1714,9 @@ class ConsumerGroup:
             member.assigned = member.revoking = {}
         else:
             member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking = current
-        self._own(member, *before)
+        self._owners.change(member, *before)
+        if not member.revoking and self._released.has_revoked(member.member_id):
+            self._step_at = self._assigned_at  # at once
         self._update_lag(member)
 
     def _begin_session(self, member_id: str, now: float) -> None:
@@ -2090,75 +1727,22 @@ class ConsumerGroup:
 
     def _append(self, replies: list[Reply], out: _Out) -> None:
         """Append what has changed, and respond when it is in the log: at once if nothing is being appended."""
-        if self._changed or self._unwritten or self._migrated:
-            keys = [*(self._unwritten | self._changed)]
-            migrated, self._changed, self._unwritten, self._migrated = self._migrated, {}, {}, []
+        if begun := self._appends.begin(self._record):
             self.recorded = True
-            for some in self._parts(keys) or [[]]:
-                self._last_ticket += 1
-                self._appends[self._last_ticket] = _Append([key for key, _ in migrated] + some)
-                appended = [record for _, record in migrated] + [self._record(*key) for key in some]
-                out.append(Persist(self._last_ticket, appended))
-                migrated = []
-        if not self._appends:
-            out += replies
-            return
-        newest = self._appends[next(reversed(self._appends))]
-        if newest.delayed:
-            out += [failed(reply, KafkaError(_DELAYED)) for reply in replies]
-        else:
-            newest.replies += replies
-
-    def _parts(self, keys: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
-        """The records in the parts that are appended together: what a regular expression matches may be large.
-
-        A classic group becomes one of the consumer protocol as a whole or not at all.
-        """
-        if len(keys) == 1 or (records.CLASSIC, "") in keys:
-            return [keys]
-        parts: list[list[tuple[int, str]]] = [[]]
-        for key in keys:
-            alone = key[0] == records.REGEX and key[1] in self.resolved
-            if parts[-1] and (alone or len(parts[-1]) >= _RECORDS_PER_APPEND):
-                parts.append([])
-            parts[-1].append(key)
-            if alone:
-                parts.append([])
-        return [part for part in parts if part]
+            out += begun
+        out += self._appends.wait(replies)
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[ConsumerEffect]:
         """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
-        out: _Out = []
-        append = self._appends.pop(ticket, None)
-        if append is None:
-            return out
+        if ticket not in self._appends:
+            return []
         if error == NONE:
-            # Appends end in their order, so that all earlier records are in the log, too.
-            out += append.replies
-            return out
-        out.append(PersistFailed(generation=self.epoch, error=error.name))
-        self._unwritten.update(dict.fromkeys(append.keys))
-        refusal = KafkaError(APPEND_ERRORS.get(error, error))
-        out += [failed(reply, refusal) for reply in append.replies]
-        out += self._refuse_from(ticket, refusal)
-        return out
+            return [*self._appends.succeeded(ticket)]
+        return [PersistFailed(generation=self.epoch, error=error.name), *self._appends.failed(ticket, error)]
 
     def persist_delayed(self, ticket: int, now: float) -> list[ConsumerEffect]:
         """An append takes long: requests that wait for it are refused. It may still succeed, and nothing is undone."""
-        if ticket not in self._appends:
-            return []
-        for number, append in self._appends.items():
-            append.delayed |= number >= ticket
-        return self._refuse_from(ticket, KafkaError(_DELAYED))
-
-    def _refuse_from(self, ticket: int, refusal: KafkaError) -> _Out:
-        """Refuse what waits for an append, or for later ones: these depend on what is not in the log."""
-        out: _Out = []
-        for number, append in self._appends.items():
-            if number >= ticket:
-                out += [failed(reply, refusal) for reply in append.replies]
-                append.replies = []
-        return out
+        return [*self._appends.delayed(ticket)] if ticket in self._appends else []
 
     def _record(self, record_type: int, member_id: str) -> CoordinatorRecord:
         """The record for what the group knows now; a tombstone if that is nothing."""
@@ -2175,7 +1759,7 @@ class ConsumerGroup:
             case records.MEMBER:
                 return records.member_record(group_id, member_id, self.members.get(member_id))
             case records.REGEX:
-                return records.regex_record(group_id, member_id, self.resolved.get(member_id))
+                return records.regex_record(group_id, member_id, self.subscriptions.resolved.get(member_id))
         target = self.targets.get(member_id)
         made = self._target_records.get(member_id)
         if made is not None and made[0] is target:
@@ -2188,8 +1772,7 @@ class ConsumerGroup:
 
     def _tombstones(self) -> Iterator[CoordinatorRecord]:
         group_id = self.group_id
-        pending = [key for append in self._appends.values() for key in append.keys]
-        pending += self._unwritten
+        pending = [*self._appends.pending()]
         if any(record_type == records.CLASSIC for record_type, _ in pending):
             yield self._record(records.CLASSIC, "")  # The log may still have the classic group that it was.
         gone = [
@@ -2197,7 +1780,7 @@ class ConsumerGroup:
         ]
         ids = list(dict.fromkeys((*self.members, *gone)))
         regexes = dict.fromkeys(
-            (*self.resolved, *(name for record_type, name in pending if record_type == records.REGEX))
+            (*self.subscriptions.resolved, *(name for record_type, name in pending if record_type == records.REGEX))
         )
         yield from records.tombstones(group_id, ids, regexes)
 
@@ -2231,8 +1814,8 @@ class ConsumerGroup:
                 read += 1
                 if read % (3 * _MEMBERS_PER_STEP) == 0:
                     yield
-                if record_type == records.REGEX and name not in group._regexes:
-                    group._unwritten[records.REGEX, name] = None
+                if record_type == records.REGEX and name not in group.subscriptions.regexes:
+                    group._appends.unwritten[records.REGEX, name] = None
                 elif record_type not in (records.TARGET, records.CURRENT) or name in group.members:
                     group.apply(record_type, name, records.content_of(value))
                 if record_type == records.MEMBER:
@@ -2243,67 +1826,34 @@ class ConsumerGroup:
         for member in group.members.values():
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 group._must_revoke(member, now)
-        group._release_superseded()
-        for matched in group.resolved.values():
+        for claim in superseded(group.members.values()):
+            group.apply(records.CURRENT, claim.member.member_id, claim.left())
+            group._appends.unwritten[records.CURRENT, claim.member.member_id] = None
+            group._owners.give(claim.topic_id, claim.partition, claim.by.member_id)
+        subscriptions = group.subscriptions
+        for matched in subscriptions.resolved.values():
             # The version is that of another process: topics may have been created since, so that it does not count.
-            group._refreshed_at = max(group._refreshed_at, min(now, now - (wall_ms - matched.timestamp_ms) / 1000))
+            at = min(now, now - (wall_ms - matched.timestamp_ms) / 1000)
+            subscriptions.refreshed_at = max(subscriptions.refreshed_at, at)
         # One of them may just have changed it.
-        group._unsubscribed = any(each.regex and each.regex not in group.resolved for each in group.members.values())
+        group._unsubscribed = any(
+            each.regex and each.regex not in subscriptions.resolved for each in group.members.values()
+        )
         newest = max([group.assignment_epoch, *(member.epoch for member in group.members.values())])
         # A member whose regular expression has not matched anything yet has no target.
         without_target = any(
             group.subscription(each) and each.member_id not in group.targets for each in group.members.values()
         )
         current = newest == group.epoch
-        if newest > group.epoch or (current and (without_target or not group._targets_fit())):
+        if newest > group.epoch or (
+            current
+            and (without_target or not targets_fit(group.targets.values(), subscriptions.named, settings.topics))
+        ):
             # A damaged disk has lost some of the records. The members can only agree on a new epoch.
             group.apply(records.EPOCH, "", (newest + 1, group.metadata_hash))
-            group._unwritten[records.EPOCH, ""] = None
+            group._appends.unwritten[records.EPOCH, ""] = None
         group._assign_without_heartbeats(now)
         return group
-
-    def _release_superseded(self) -> None:
-        """Partitions that the records give to two members belong to the one that got them last.
-
-        It got them when the other one had revoked them, which a damaged disk has forgotten.
-        """
-        owners: dict[tuple[bytes, int], tuple[bool, int, ConsumerGroupMember]] = {}
-        for member in self.members.values():
-            for keeps, owned in ((True, member.assigned), (False, member.revoking)):
-                for topic_id, epochs in owned.items():
-                    for partition, epoch in epochs.items():
-                        key, claim = (topic_id, partition), (keeps, epoch, member)
-                        other = owners.setdefault(key, claim)
-                        if other[2] is member:
-                            continue
-                        newest, oldest = (claim, other) if other[:2] < claim[:2] else (other, claim)
-                        owners[key] = newest
-                        self._give_back(oldest[2], topic_id, partition)
-                        self._owners.setdefault(topic_id, {})[partition] = newest[2].member_id
-
-    def _give_back(self, member: ConsumerGroupMember, topic_id: bytes, partition: int) -> None:
-        """A member does not own a partition any more."""
-
-        def without(owned: Owned) -> Owned:
-            left = dict(owned)
-            left[topic_id] = {each: epoch for each, epoch in owned.get(topic_id, {}).items() if each != partition}
-            return {key: epochs for key, epochs in left.items() if epochs}
-
-        left = member.current()._replace(assigned=without(member.assigned), revoking=without(member.revoking))
-        self.apply(records.CURRENT, member.member_id, left)
-        self._unwritten[records.CURRENT, member.member_id] = None
-
-    def _targets_fit(self) -> bool:
-        """Whether each partition of the topics that the group is subscribed to is in the target of one member."""
-        topics = self._settings.topics
-        assigned: dict[bytes, list[int]] = {}
-        for target in self.targets.values():
-            for topic_id, numbers in target.items():
-                assigned.setdefault(topic_id, []).extend(numbers)
-        if any(len(set(numbers)) < len(numbers) for numbers in assigned.values()):
-            return False
-        wanted = (topics.by_name[name] for name in self._subscribed if name in topics.by_name)
-        return all(len(assigned.get(each.topic_id, ())) >= each.partitions for each in wanted)
 
     # What the group's committed offsets depend on
 
@@ -2367,15 +1917,15 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member subscribes to `topic`: its offsets must not be removed."""
-        return topic in self._subscribed or topic in self._matched
+        return self.subscriptions.include(topic)
 
     # The end
 
     def unload(self, now: float) -> list[ConsumerEffect]:
         """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
         error = KafkaError(ErrorCode.NOT_COORDINATOR)
-        replies = [failed(reply, error) for append in self._appends.values() for reply in append.replies]
-        replies += [_refusal(heartbeat, error) for heartbeat in self._waiting()]
+        replies = [failed(reply, error) for reply in self._appends.replies]
+        replies += [heartbeat.refusal(error) for heartbeat in self._waiting()]
         self.mark_dead(now)
         return [*replies]
 
@@ -2385,82 +1935,14 @@ class ConsumerGroup:
         self._appends.clear()
         self._computation = None
         self._resolving = None
-        self._finishing.clear()
-        self._held.clear()
+        self._released.clear()
         self._deadlines.clear()
         self._check_at = self._step_at = inf
 
-    def _waiting(self) -> list[_Heartbeat]:
+    def _waiting(self) -> list[Heartbeat]:
         """The heartbeats that wait for a target, for others, or to go on with the target that there is."""
-        held = dict.fromkeys(chain.from_iterable(self._held.values()))
         waiting = () if self._computation is None else self._computation.waiting
-        return [*self._finishing, *(each.heartbeat for each in held), *waiting]
-
-
-def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings) -> None:
-    """Check what a heartbeat says, as far as that does not depend on its group.
-
-    Raises:
-        KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, or UNKNOWN_SERVER_ERROR for a record that is too large.
-    """
-
-    def refuse(message: str) -> KafkaError:
-        return KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-    epoch = request.member_epoch
-    if (version >= _OWN_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
-        raise refuse("MemberId can't be empty.")
-    if not request.group_id.strip():
-        raise refuse("GroupId can't be empty.")
-    if request.instance_id is not None and not request.instance_id.strip():
-        raise refuse("InstanceId can't be empty.")
-    if request.rack_id is not None and not request.rack_id.strip():
-        raise refuse("RackId can't be empty.")
-    if epoch == JOIN_EPOCH:
-        if request.rebalance_timeout_ms == -1:
-            raise refuse("RebalanceTimeoutMs must be provided in first request.")
-        if request.topic_partitions is None or request.topic_partitions:
-            raise refuse("TopicPartitions must be empty when (re-)joining.")
-        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise refuse("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
-    elif epoch == LEAVE_STATIC_EPOCH:
-        if request.instance_id is None:
-            raise refuse("InstanceId can't be null.")
-    elif epoch < LEAVE_STATIC_EPOCH:
-        raise refuse("MemberEpoch is invalid.")
-    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
-            f" {', '.join(settings.assignors)}.",
-        )
-    size = len(request.member_id) + len(request.instance_id or "") + len(request.rack_id or "")
-    if request.subscribed_topic_regex:
-        size += len(request.subscribed_topic_regex)
-    if request.subscribed_topic_names:
-        size += sum(map(len, request.subscribed_topic_names)) + 4 * len(request.subscribed_topic_names)
-    if size > settings.max_record_bytes // 4:
-        # A character takes up to four bytes. Kafka notices that the record is too large when it writes it.
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is larger than a record allows.")
-
-
-def changes_instance(member_id: str, instance_id: str) -> KafkaError:
-    """The error of a member that joins with another instance id than the group knows."""
-    message = f"Member {member_id} cannot change its InstanceId to {instance_id}."
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def is_full(settings: ConsumerGroupSettings) -> KafkaError:
-    """The error of a member that joins a group with as many members as it may have."""
-    message = f"The consumer group has reached its maximum capacity of {settings.max_size} members."
-    return KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-
-
-def _refusal(heartbeat: _Heartbeat, error: KafkaError) -> Reply:
-    """The failed response to a heartbeat, or to a JoinGroup."""
-    if heartbeat.classic:
-        return Reply(heartbeat.token, join_error(error.code, ""))
-    return Reply(heartbeat.token, heartbeat_error(error))
+        return [*self._released, *waiting]
 
 
 def _stale(member: ConsumerGroupMember) -> ErrorCode:

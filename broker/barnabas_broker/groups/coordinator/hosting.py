@@ -19,8 +19,9 @@ from barnabas_broker.coordinators.writer import Waiter, make_batch
 from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
-from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, ConsumerGroupSettings, Downgrade
+from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve, authorized, in_parts
+from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade

@@ -47,16 +47,12 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.assignors import load_assignors
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, Subscription, read_subscription
-from barnabas_broker.groups.consumer.group import (
-    ConsumerEffect,
-    ConsumerGroup,
-    ConsumerGroupSettings,
-    GroupTimes,
-    check_heartbeat,
-)
+from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup
 from barnabas_broker.groups.consumer.members import JOIN_EPOCH
 from barnabas_broker.groups.consumer.metadata_hash import group_hash, topic_hash
+from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings, GroupTimes
 from barnabas_broker.groups.consumer.topics import TopicCatalog
+from barnabas_broker.groups.consumer.validation import check_heartbeat
 from barnabas_broker.groups.coordinator import loading
 from barnabas_broker.groups.coordinator.hosting import (
     MOST_AT_ONCE,

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from barnabas_broker.groups.consumer.assignment import Assign, GroupSpec, NewTargets, Topic
 from barnabas_broker.groups.consumer.classic_members import MigrationPolicy, read_assignment
-from barnabas_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupSettings, Downgrade, GroupTimes
+from barnabas_broker.groups.consumer.group import ConsumerGroup, Downgrade
 from barnabas_broker.groups.consumer.regex import Resolve
+from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings, GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.effects import Caller, Persist, Reply

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.groups.consumer.assignment import NewTargets, Topic
-from barnabas_broker.groups.consumer.group import GroupTimes
+from barnabas_broker.groups.consumer.settings import GroupTimes
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_explain.catalog import (
     EpochBumped,
@@ -518,7 +518,7 @@ def test_members_do_not_wait_for_long_for_one_that_does_not_revoke(how: str) -> 
         machine.join("c")
         machine.computed()
         assert (machine.answers["b"].member_epoch, partitions(machine.answers["b"])) == (4, {})
-    assert not machine.group._held
+    assert not machine.group._released.waits
 
 
 def test_members_that_wait_heartbeat_soon_and_then_less_often() -> None:

@@ -160,7 +160,7 @@ def test_a_history(seed: int) -> None:
         machine.after(2.0)
     group = machine.group
     assert group.members.keys() == clients.keys()
-    assert group.resolved.keys() == {client.regex for client in clients.values()} - {""}
+    assert group.subscriptions.resolved.keys() == {client.regex for client in clients.values()} - {""}
     assert all(group.is_subscribed_to(name) == any(c.subscribes_to(name) for c in clients.values()) for name in TOPICS)
     assert group.state is (ConsumerGroupState.STABLE if clients else ConsumerGroupState.EMPTY)
     for client in clients.values():

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.groups.consumer import group as group_module
+from barnabas_broker.groups.consumer import subscriptions
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.records import ReplayedGroup, replay_record
 from barnabas_broker.groups.consumer.regex import MAX_REGEXES, NAMES_PER_CALL, in_parts
@@ -157,7 +157,7 @@ def test_a_deleted_topic_is_given_up_at_once_and_forgotten_with_the_next_search(
     assert regex_records(machine) == [("[ot].*", ["orders", "ticks"])]
     machine.after(40)
     machine.beat("a")
-    assert machine.group.resolved["[ot].*"].topics == {"orders", "ticks"}
+    assert machine.group.subscriptions.resolved["[ot].*"].topics == {"orders", "ticks"}
     machine.now += machine.settings.regex_interval
     machine.beat("a")
     assert regex_records(machine)[-1] == ("[ot].*", ["ticks"])
@@ -172,7 +172,7 @@ def test_an_empty_regex_removes_it(names: list[str]) -> None:
     machine.settle()
     assert owned_by(machine, "a") == ({U: {0}} if names else {})
     assert regex_records(machine) == [("o.*", ["orders"]), ("o.*", None)]
-    assert machine.group.resolved == {} and not machine.group.is_subscribed_to("orders")
+    assert machine.group.subscriptions.resolved == {} and not machine.group.is_subscribed_to("orders")
     changed = machine.of(SubscriptionChanged)
     assert [(each.regex, each.removed) for each in changed] == [("", ("orders",))]
 
@@ -278,12 +278,12 @@ def test_the_last_member_with_a_regex_takes_it_along(leaves: str) -> None:
     join(machine, "b", "o.*")
     machine.settle()
     machine.send("a", -1)
-    assert list(machine.group.resolved) == ["o.*"]
+    assert list(machine.group.subscriptions.resolved) == ["o.*"]
     if leaves == "leave":
         machine.send("b", -1)
     else:
         machine.after(60)
-    assert machine.group.resolved == {} and machine.state() is ConsumerGroupState.EMPTY
+    assert machine.group.subscriptions.resolved == {} and machine.state() is ConsumerGroupState.EMPTY
     assert regex_records(machine)[-1] == ("o.*", None)
     join(machine, "c", "o.*")
     machine.settle()
@@ -298,7 +298,7 @@ def test_a_static_member_comes_back_with_its_regex() -> None:
     back = join(machine, "a2", "o.*", instance_id="one")
     assert partitions(back) == {ORDERS: [0, 1]}
     machine.send("a2", -1, instance_id="one")
-    assert machine.group.resolved == {}
+    assert machine.group.subscriptions.resolved == {}
 
 
 def test_a_regex_that_takes_too_long_keeps_what_it_has_and_is_tried_again() -> None:
@@ -306,19 +306,19 @@ def test_a_regex_that_takes_too_long_keeps_what_it_has_and_is_tried_again() -> N
     machine.resolve = False
     join(machine, "a", "o.*")
     machine.resolved("o.*")
-    assert machine.group.resolved == {}
+    assert machine.group.subscriptions.resolved == {}
     machine.after(9)
     machine.beat("a")
     assert machine.resolutions == []
     machine.after(2)
     machine.beat("a")
     machine.resolved()
-    assert machine.group.resolved["o.*"].topics == {"orders"}
+    assert machine.group.subscriptions.resolved["o.*"].topics == {"orders"}
     set_topics(machine, orders=1, ticks=1, others=1)
     machine.after(11)
     machine.beat("a")
     machine.resolved("o.*")
-    assert machine.group.resolved["o.*"].topics == {"orders"}
+    assert machine.group.subscriptions.resolved["o.*"].topics == {"orders"}
 
 
 def test_a_regex_that_left_meanwhile_is_ignored() -> None:
@@ -327,11 +327,11 @@ def test_a_regex_that_left_meanwhile_is_ignored() -> None:
     join(machine, "a", "o.*")
     machine.beat("a", subscribed_topic_regex="u.*")
     machine.resolved()
-    assert machine.group.resolved == {}
+    assert machine.group.subscriptions.resolved == {}
     machine.after(11)
     machine.beat("a")
     machine.resolved()
-    assert list(machine.group.resolved) == ["u.*"]
+    assert list(machine.group.subscriptions.resolved) == ["u.*"]
 
 
 def test_there_is_one_search_at_a_time_and_stale_tickets_are_ignored() -> None:
@@ -342,7 +342,7 @@ def test_there_is_one_search_at_a_time_and_stale_tickets_are_ignored() -> None:
     machine.beat("a")
     (asked,) = machine.resolutions
     assert machine.group.regexes_resolved(asked.ticket + 1, {"o.*": frozenset({"orders"})}, 1, 0.0, 0) == []
-    assert machine.group.resolved == {}
+    assert machine.group.subscriptions.resolved == {}
     machine.group.mark_dead(machine.now)
     assert machine.group.regexes_resolved(asked.ticket, {"o.*": frozenset({"orders"})}, 1, 0.0, 0) == []
 
@@ -353,7 +353,7 @@ def test_matches_that_do_not_fit_into_a_record_are_refused() -> None:
     join(machine, "a", ".*")
     names = frozenset(f"{number:0200}" for number in range(5_000))
     machine.apply(machine.group.regexes_resolved(machine.resolutions[0].ticket, {".*": names}, 1, 0.0, 0))
-    assert machine.group.resolved == {} and regex_records(machine) == []
+    assert machine.group.subscriptions.resolved == {} and regex_records(machine) == []
     assert machine.of(RegexFailed)[0].reason == ("the names of 5000 topics are larger than a record allows")
 
 
@@ -395,7 +395,7 @@ def test_a_group_is_restored_with_its_regexes() -> None:
     join(machine, "a", "o.*", "ticks")
     machine.settle()
     machine.group = restored(machine)
-    assert machine.group.resolved["o.*"].topics == {"orders"}
+    assert machine.group.subscriptions.resolved["o.*"].topics == {"orders"}
     assert machine.group.is_subscribed_to("orders")
     before = machine.group.epoch
     machine.beat("a")
@@ -403,7 +403,7 @@ def test_a_group_is_restored_with_its_regexes() -> None:
     set_topics(machine, orders=2, ticks=1, others=1)
     machine.after(11)
     machine.settle()
-    assert machine.group.resolved["o.*"].topics == {"orders", "others"}
+    assert machine.group.subscriptions.resolved["o.*"].topics == {"orders", "others"}
 
 
 @pytest.mark.parametrize("regex", ["o.*", "nothing"])
@@ -417,7 +417,7 @@ def test_a_member_whose_regex_matches_nothing_yet_costs_no_epoch_when_the_group_
     if regex == "nothing":
         machine.resolved()
         machine.settle()
-        assert "nothing" in machine.group.resolved
+        assert "nothing" in machine.group.subscriptions.resolved
     before = machine.group.epoch, machine.state()
     machine.group = restored(machine)
     assert (machine.group.epoch, machine.state()) == before
@@ -438,7 +438,7 @@ def test_topics_that_were_created_while_the_group_was_not_loaded_are_found() -> 
     machine.settings = Machine(topics=machine.topics).settings
     machine.group = restored(machine)
     machine.settle()
-    assert machine.group.resolved["[ot].*"].topics == {"orders", "ticks"}
+    assert machine.group.subscriptions.resolved["[ot].*"].topics == {"orders", "ticks"}
 
 
 def test_a_record_without_a_subscriber_gets_a_tombstone() -> None:
@@ -447,7 +447,7 @@ def test_a_record_without_a_subscriber_gets_a_tombstone() -> None:
     key = ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="gone.*")
     machine.records.append((key, ConsumerGroupRegularExpressionValue(topics=["x"], version=1, timestamp=1)))
     machine.group = restored(machine)
-    assert machine.group.resolved == {}
+    assert machine.group.subscriptions.resolved == {}
     machine.send("a", -1)
     assert regex_records(machine)[-1] == ("gone.*", None)
 
@@ -494,7 +494,7 @@ def test_a_group_that_has_more_regexes_in_the_log_keeps_them(monkeypatch: pytest
     for number in range(3):
         join(machine, f"m{number}", f"orders|{number}")
     machine.settle()
-    monkeypatch.setattr(group_module, "MAX_REGEXES", 2)
+    monkeypatch.setattr(subscriptions, "MAX_REGEXES", 2)
     machine.group = restored(machine)
     machine.settle()
     assert len(machine.group.members) == 3
@@ -503,7 +503,7 @@ def test_a_group_that_has_more_regexes_in_the_log_keeps_them(monkeypatch: pytest
 
 
 def test_what_all_regexes_of_a_group_match_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "MAX_NAMES", 5)
+    monkeypatch.setattr(subscriptions, "MAX_NAMES", 5)
     machine = machine_with(a1=1, a2=1, a3=1, b=1)
     machine.resolve = False
     join(machine, "a", "a.")
@@ -514,7 +514,7 @@ def test_what_all_regexes_of_a_group_match_is_bounded(monkeypatch: pytest.Monkey
         machine.after(11)
         machine.beat("a")
         machine.resolved()
-    assert {regex: sorted(each.topics) for regex, each in machine.group.resolved.items()} == {
+    assert {regex: sorted(each.topics) for regex, each in machine.group.subscriptions.resolved.items()} == {
         "a.": ["a1", "a2", "a3"],
         "b": ["b"],
     }
@@ -527,11 +527,11 @@ def test_what_all_regexes_of_a_group_match_is_bounded(monkeypatch: pytest.Monkey
     machine.after(11)
     machine.beat("b")
     machine.resolved()
-    assert sorted(machine.group.resolved) == ["a.|x", "b"]
+    assert sorted(machine.group.subscriptions.resolved) == ["a.|x", "b"]
 
 
 def test_the_different_topics_that_all_regexes_of_a_group_match_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "MAX_TOPICS", 3)
+    monkeypatch.setattr(subscriptions, "MAX_TOPICS", 3)
     machine = machine_with(a1=1, a2=1, a3=1, b=1)
     join(machine, "a", "a.")
     join(machine, "b", "a[12]")
@@ -542,7 +542,7 @@ def test_the_different_topics_that_all_regexes_of_a_group_match_are_bounded(monk
         machine.after(11)
         machine.beat("a")
         machine.settle()
-    assert sorted(machine.group.resolved) == ["a.", "a[12]"]
+    assert sorted(machine.group.subscriptions.resolved) == ["a.", "a[12]"]
     reasons = {each.regex: each.reason for each in machine.of(RegexFailed)}
     assert reasons == dict.fromkeys(("b", ".*"), "the group would match more than 3 different topics")
 
@@ -560,7 +560,7 @@ def test_a_result_that_comes_in_parts_begins_one_epoch() -> None:
     assert machine.group.epoch == epoch
     machine.resolved("o.*", last=False)
     assert machine.group.epoch == epoch
-    assert machine.group.resolved["t.*"].topics == {"ticks"}
+    assert machine.group.subscriptions.resolved["t.*"].topics == {"ticks"}
     machine.beat("a")
     assert len(machine.resolutions) == 1, "it has not ended"
     machine.resolved("o.*", "t.*")

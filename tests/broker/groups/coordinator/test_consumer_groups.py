@@ -384,7 +384,7 @@ async def test_a_regex_is_resolved_and_survives_a_restart() -> None:
     steady = await beat(again, "a", 2)
     assert (steady.error_code, steady.member_epoch, steady.assignment) == (ErrorCode.NONE, 2, None)
     group = again.groups.groups["g"].group
-    assert isinstance(group, ConsumerGroup) and group.resolved["o.*"].topics == {"orders"}
+    assert isinstance(group, ConsumerGroup) and group.subscriptions.resolved["o.*"].topics == {"orders"}
     await service.after(12)
     topics = [Topic(T, "t", 4), Topic(ORDERS, "orders", 2), Topic(b"p" * 16, "offers", 1)]
     service.groups.topics_changed({each.name: each.partitions for each in topics}, topics)
@@ -406,7 +406,7 @@ async def test_a_regex_finds_only_topics_that_the_member_may_describe() -> None:
     # What was found is remembered for other groups, whose members may describe more.
     await join(service, "b", group_id="h", subscribed_topic_names=[], subscribed_topic_regex="o.*")
     group = service.groups.groups["h"].group
-    assert isinstance(group, ConsumerGroup) and group.resolved["o.*"].topics == {"orders", "offers"}
+    assert isinstance(group, ConsumerGroup) and group.subscriptions.resolved["o.*"].topics == {"orders", "offers"}
 
 
 async def test_a_regex_that_is_invalid_is_refused_and_changes_nothing() -> None:
@@ -466,9 +466,9 @@ async def test_many_topics_are_hashed_in_steps() -> None:
     service.groups.topics_changed({each.name: 1 for each in topics}, topics)
     await join(service, "a", subscribed_topic_names=[], subscribed_topic_regex="t.*")
     group = service.groups.groups["g"].group
-    assert isinstance(group, ConsumerGroup) and group.resolved == {}
+    assert isinstance(group, ConsumerGroup) and group.subscriptions.resolved == {}
     await service.after(2)
-    assert len(group.resolved["t.*"].topics) == 1_000 and group.epoch == 2
+    assert len(group.subscriptions.resolved["t.*"].topics) == 1_000 and group.epoch == 2
 
 
 async def test_the_configuration_of_a_group_applies_before_and_after_it_exists() -> None:

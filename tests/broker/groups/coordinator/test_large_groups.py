@@ -326,7 +326,10 @@ async def test_many_regexes_of_many_topics_are_taken_over_in_turns_and_share_wha
             await settle(service)
     codes = [each.error_code for each in answers]
     assert codes == [ErrorCode.NONE] * 100 + [ErrorCode.INVALID_REGULAR_EXPRESSION] * 100
-    assert len(group.resolved) == 100 and len({id(each.topics) for each in group.resolved.values()}) == 1
+    assert (
+        len(group.subscriptions.resolved) == 100
+        and len({id(each.topics) for each in group.subscriptions.resolved.values()}) == 1
+    )
     assert max(calls) == NAMES_PER_CALL and sum(calls) == 101_000
     assert calls[-1] == 0, "all topics are hashed in a call of its own"
 

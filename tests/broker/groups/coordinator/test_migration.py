@@ -655,7 +655,7 @@ async def test_part_of_an_upgrade_is_no_upgrade() -> None:
     # Only what came after it is appended, and then the broker dies.
     group = group_of(service)
     assert isinstance(group, ConsumerGroup)
-    group._unwritten.clear()
+    group._appends.unwritten.clear()
     service.log.fail = NONE
     await Modern(service, "d").join()
     again = await started(service.log)
