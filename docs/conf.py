@@ -14,13 +14,15 @@ from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
+from barnabas_protocol.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "Barnabas"
 author = "Barnabas contributors"
 copyright = author
-release = _PROJECT["version"]
+release = VERSION
 
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**", "examples/README.md", "tests/README.md"]

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 import uvloop
 
 from barnabas_broker import collector, heap, logs, streams
-from barnabas_broker.broker import BrokerServer, product_version
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import (
     BROKER_KEYS,
     Config,
@@ -45,6 +45,7 @@ from barnabas_broker.config.keys import (
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.init import Declared, apply, read
 from barnabas_broker.supervisor import Supervisor, SupervisorError
+from barnabas_protocol.version import VERSION
 
 #: The environment variable with the password of ``--add-user``.
 PASSWORD: Final = "BARNABAS_ADD_USER_PASSWORD"
@@ -69,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"barnabas {product_version()}")
+        print(f"barnabas {VERSION}")
         parser.exit()
 
 

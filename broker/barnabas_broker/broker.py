@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from inspect import isawaitable
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -78,8 +76,9 @@ from barnabas_broker.watchdog import Watchdog
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.version import VERSION
 
-__all__ = ["BrokerError", "BrokerServer", "product_version"]
+__all__ = ["BrokerError", "BrokerServer"]
 
 log = logger("broker")
 
@@ -96,15 +95,6 @@ _MOST_LOOKS: Final = 6_000
 
 #: Puts a dispatcher in front of the broker's own.
 WrapDispatcher = Callable[[Dispatch], Dispatcher]
-
-
-@cache
-def product_version() -> str:
-    """The installed version of Barnabas."""
-    try:
-        return version("barnabas")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @dataclass(eq=False, repr=False)
@@ -307,7 +297,7 @@ class BrokerServer:
         follow_limits(cluster, config, node_id, limits, server.limit)
         view = View(
             node_id=node_id,
-            version=product_version(),
+            version=VERSION,
             cluster=cluster,
             replicas=replicas,
             groups=coordinators.groups,
@@ -380,7 +370,7 @@ class BrokerServer:
         await listeners.serve(self.server, ScramDirectory(lambda: cluster.image.users), services.audit)
         log.info(
             "broker started",
-            version=product_version(),
+            version=VERSION,
             pid=os.getpid(),
             node_id=self.node_id,
             cluster_id=cluster.image.cluster_id,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.broker import product_version
+from barnabas_protocol.version import VERSION
 from tests.broker.command import StartCommand, logged, stop
 from tests.certificates import Authority
 from tests.cluster.harness import eventually
@@ -24,7 +24,7 @@ async def test_the_log_says_what_starts_and_why_it_stops(start_command: StartCom
     process = await start_command(tmp_path / "data", "--http-port", "0")
     started = await logged(process, "broker started")
     for pair in (
-        f" version={product_version()} ",
+        f" version={VERSION} ",
         f" pid={process.pid} ",
         f" data={tmp_path / 'data'} ",
         r" cluster_id=[\w-]{22} ",

@@ -55,6 +55,14 @@ def settings(root: Path) -> dict[str, Any]:
     return tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
 
 
+def version_of(root: Path) -> str:
+    """The version of the package."""
+    text = (root / settings(root)["tool"]["hatch"]["version"]["path"]).read_text("utf-8")
+    found = re.search(r'^VERSION = "(.*)"$', text, re.MULTILINE)
+    assert found
+    return found[1]
+
+
 def sources(root: Path) -> dict[str, Path]:
     """The files of the packages by their names in a wheel, without what Python and tools left there."""
     found: dict[str, Path] = {}
@@ -84,10 +92,12 @@ def checks(root: Path) -> Iterator[Check]:
     """What a release of a checkout needs."""
     given = settings(root)
     project = given["project"]
-    version = project["version"]
+    version = version_of(root)
     yield Check(
         f"the version {version} is a release",
-        "" if re.fullmatch(r"\d+\.\d+\.\d+", version) else "set version in pyproject.toml to MAJOR.MINOR.PATCH",
+        ""
+        if re.fullmatch(r"\d+\.\d+\.\d+", version)
+        else "set VERSION in protocol/barnabas_protocol/version.py to MAJOR.MINOR.PATCH",
     )
     changes = (root / "CHANGELOG.md").read_text("utf-8")
     yield Check(
@@ -225,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.packaging.release_check")
     parser.add_argument("--notes", action="store_true", help="print the section of this version in CHANGELOG.md")
     if parser.parse_args().notes:
-        version = settings(ROOT)["project"]["version"]
+        version = version_of(ROOT)
         found = notes((ROOT / "CHANGELOG.md").read_text("utf-8"), version)
         sys.exit(print(found) if found else f"CHANGELOG.md has no section for {version}")
     missing = False

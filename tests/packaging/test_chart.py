@@ -17,6 +17,7 @@ from barnabas import Admin, Consumer, NewTopic, Producer
 from barnabas.errors import TopicAuthorizationFailedError
 from barnabas_broker.local_etcd import free_port
 from barnabas_broker.security.trial import AUTHORITY, BROKER, issue
+from barnabas_protocol.version import VERSION
 from tests.cluster.harness import Etcd, eventually
 from tests.docs.test_operating import StrictLoader
 from tests.interop.process import end, spawn
@@ -82,9 +83,7 @@ def render(values: dict[str, Any]) -> Objects:
 
 def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
-    assert version
-    assert chart["version"] == chart["appVersion"] == version[1]
+    assert chart["version"] == chart["appVersion"] == VERSION
 
 
 @pytest.mark.programs

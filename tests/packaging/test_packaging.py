@@ -16,6 +16,7 @@ import yaml
 from hatchling.builders.wheel import WheelBuilder
 
 import hatch_build
+from barnabas_protocol.version import VERSION
 from tests.needs import missing
 from tests.packaging.release_check import notes, sources
 from tests.packaging.try_wheel import first_example
@@ -102,7 +103,7 @@ def test_the_first_example_is_found() -> None:
 
 def test_the_notes_of_the_release_can_be_read() -> None:
     """Grouped by what users do, on three pages; later changes stand below Unreleased until the next release."""
-    text = notes((ROOT / "CHANGELOG.md").read_text("utf-8"), PROJECT["version"])
+    text = notes((ROOT / "CHANGELOG.md").read_text("utf-8"), VERSION)
     assert text.count("### ") >= 5
     assert len(text.splitlines()) < 150
     assert re.findall(r"^### (?:Added|Changed|Fixed)$", text, re.MULTILINE) == []

@@ -43,10 +43,12 @@ def root(tmp_path: Path) -> Path:
 
 def write(root: Path, version: str = "0.1.0", address: str = "https://github.com/a/b", changes: str = CHANGES) -> None:
     (root / "pyproject.toml").write_text(
-        f'[project]\nname = "barnabas"\nversion = "{version}"\ndependencies = ["uvloop>=0.20"]\n'
+        f'[project]\nname = "barnabas"\ndependencies = ["uvloop>=0.20"]\n'
         f'[tool.hatch.metadata.hooks.custom]\nREPOSITORY = "{address}"\n'
+        '[tool.hatch.version]\npath = "version.py"\n'
         '[tool.hatch.build.targets.wheel]\npackages = ["client/barnabas"]\n'
     )
+    (root / "version.py").write_text(f'VERSION = "{version}"\n')
     (root / "CHANGELOG.md").write_text(changes)
     (root / "deploy/helm/barnabas").mkdir(parents=True, exist_ok=True)
     (root / "deploy/helm/barnabas/Chart.yaml").write_text("version: 0.1.0\nappVersion: 0.1.0\n")
@@ -73,7 +75,7 @@ def test_what_the_machine_cannot_check_is_said(root: Path) -> None:
 def test_nothing_is_there(tmp_path: Path) -> None:
     write(tmp_path, "0.2.0.dev1", "", "# Changes\n\n## Unreleased\n\n- A change.\n")
     assert remedies(tmp_path) == [
-        "set version in pyproject.toml to MAJOR.MINOR.PATCH",
+        "set VERSION in protocol/barnabas_protocol/version.py to MAJOR.MINOR.PATCH",
         "write a section ## 0.2.0.dev1",
         "write ## 0.2.0.dev1 - YYYY-MM-DD",
         "move what is below Unreleased to the section ## 0.2.0.dev1",

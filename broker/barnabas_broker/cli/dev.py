@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.broker import BrokerServer, product_version
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cli.output import Output
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.config.checks import check_config
@@ -36,6 +36,7 @@ from barnabas_protocol.codec import decode_request_header
 from barnabas_protocol.counts import counted
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.version import VERSION
 from barnabas_protocol.wire import Buffer
 
 PORT: Final = 9092
@@ -209,7 +210,7 @@ async def _serve(arguments: Namespace, output: Output, folder: Path, where: str)
                 about = {"bootstrap_servers": address, "page": page, "schema_registry": schemas}
                 output.row({**about, "data_dir": str(folder), "kept": kept, "init": made})
             else:
-                output.line(f"Barnabas {product_version()}, a broker for development. Clients connect to {address}")
+                output.line(f"Barnabas {VERSION}, a broker for development. Clients connect to {address}")
                 output.line(f"Page: {page or no_page}")
                 if schemas is not None:
                     output.line(f"Schema registry: {schemas}")

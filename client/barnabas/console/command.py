@@ -11,7 +11,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.optional import optional
 from barnabas_client.cli.output import Output
 from barnabas_client.history.sources import SOURCES
+from barnabas_protocol.version import VERSION
 
 PORT: Final = 9180
 _HOST: Final = "127.0.0.1"
@@ -98,7 +98,7 @@ async def serving(
                 records,
                 hidden,
                 None if token is None else Resets(admin, time.monotonic),
-                {"version": (known := _version()), "brokers": brokers, "title": f"brokers {brokers}, version {known}"},
+                {"version": VERSION, "brokers": brokers, "title": f"brokers {brokers}, version {VERSION}"},
                 token or "",
                 _wall_ms,
                 hosts,
@@ -173,13 +173,6 @@ def _redirect(url: str) -> Iterator[str]:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _version() -> str:
-    try:
-        return version("barnabas")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _port(text: str) -> int:

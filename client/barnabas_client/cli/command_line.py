@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from barnabas_client.cli import servers
@@ -21,6 +20,7 @@ from barnabas_client.cli.output import Output
 from barnabas_client.cli.parser import Parser
 from barnabas_client.program import INTERRUPTED, TERMINATED, Terminated, raise_terminated, run_in_loop, sigterm_calls
 from barnabas_protocol.errors import DecodeError, KafkaError
+from barnabas_protocol.version import VERSION
 
 _EPILOG: Final = "Exit status: 0 done, 1 failed, 2 the command line is not valid."
 
@@ -83,7 +83,7 @@ class CommandLine:
     def parser(self, commands: Iterable[Command]) -> Parser:
         """The tree of parsers for `commands`."""
         root = Parser(prog=self.name, description=self.description, epilog=_EPILOG)
-        root.add_argument("--version", action="version", version=_version(self.name))
+        root.add_argument("--version", action="version", version=f"{self.name} {VERSION}")
         self._add_options(root)
         heads = root.add_subparsers(metavar="COMMAND", required=True)
         sections: dict[str, argparse._SubParsersAction[Parser]] = {}
@@ -204,13 +204,6 @@ def _standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
-
-
-def _version(program: str) -> str:
-    try:
-        return f"{program} {version('barnabas')}"
-    except PackageNotFoundError:
-        return f"{program}, from a source tree"
 
 
 def _sentence(text: str) -> str:

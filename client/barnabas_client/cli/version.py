@@ -9,6 +9,7 @@ from barnabas_client.cli.command import Command
 from barnabas_client.cli.failures import DONE
 from barnabas_client.cli.output import Column, Output
 from barnabas_protocol.records import iteration
+from barnabas_protocol.version import VERSION
 
 #: The libraries in C that the common path uses.
 _LIBRARIES: Final = ("uvloop", "crc32c", "cramjam", "xxhash")
@@ -16,7 +17,7 @@ _LIBRARIES: Final = ("uvloop", "crc32c", "cramjam", "xxhash")
 
 def show_version(arguments: Namespace, output: Output) -> int:
     """Print the version; with `--verbose`, also those of Python and libraries, and whether the codec is compiled."""
-    found = {"barnabas": _version("barnabas")}
+    found = {"barnabas": VERSION}
     if arguments.verbose:
         compiled = not (iteration.__file__ or "").endswith(".py")
         found["python"] = f"{platform.python_version()} ({platform.python_implementation()})"

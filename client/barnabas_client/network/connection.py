@@ -16,8 +16,7 @@ import ssl
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
@@ -35,6 +34,7 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.sasl import Exchange as SaslExchange
 from barnabas_protocol.sasl import SaslError, bearer, exchange
 from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.version import VERSION
 from barnabas_protocol.wire import Buffer
 
 R = TypeVar("R", bound=Response)
@@ -59,20 +59,6 @@ _CLOSED: Final = "the broker closed it"
 
 #: Decodes a response: takes the version of the request, and the frame.
 Decoder = Callable[[int, Buffer], T]
-
-
-@cache
-def software_version() -> str:
-    """The version of this client, which ApiVersions requests carry (KIP-511).
-
-    It is read when the first connection is made: the packages for it are slow to import.
-    """
-    installed = import_module("importlib.metadata")
-    try:
-        found: str = installed.version("barnabas")
-    except installed.PackageNotFoundError:  # imported from a source tree that was never installed
-        return "0"
-    return found
 
 
 @dataclass(slots=True)
@@ -492,7 +478,7 @@ async def _messages(login: Login, where: str) -> SaslExchange:
 
 def api_versions_request() -> ApiVersionsRequest:
     """The request for the API versions and the features of a broker."""
-    return ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version())
+    return ApiVersionsRequest(client_software_name="barnabas", client_software_version=VERSION)
 
 
 def _ranges(response: ApiVersionsResponse) -> dict[int, ApiRange]:

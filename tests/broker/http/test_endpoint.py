@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.broker import BrokerServer, product_version
+from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import LastKnown, PartitionInfo, TopicCreated
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
@@ -16,6 +16,7 @@ from barnabas_broker.storage.files import RealFiles
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_protocol.version import VERSION
 from barnabas_protocol.wire import Buffer
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, join_alone, make_topic, produce
@@ -34,7 +35,7 @@ async def test_an_unknown_path_is_404(broker: BrokerServer, http: Http, path: st
 
 async def test_the_root_lists_the_paths(broker: BrokerServer, http: Http) -> None:
     index = (await http.get("/")).json
-    assert (index["node_id"], index["version"]) == (1, product_version())
+    assert (index["node_id"], index["version"]) == (1, VERSION)
     documented = (Path(__file__).parents[3] / "docs" / "observing.md").read_text()
     for path, description in index["paths"].items():
         assert description
