@@ -48,6 +48,17 @@ def test_a_consumer_is_imported_alone() -> None:
     assert not loaded & HEAVY
 
 
+def test_the_first_connection_and_the_first_checksum_import_nothing_large() -> None:
+    loaded = imported(
+        "from barnabas import Consumer\n"
+        "from barnabas_client.network.connection import api_versions_request\n"
+        "from barnabas_protocol.records.checksums import crc32c\n"
+        "assert api_versions_request().client_software_version\n"
+        "assert crc32c(b'123456789') == 0xE3069283"
+    )
+    assert not loaded & HEAVY
+
+
 def test_a_producer_does_not_import_the_admin() -> None:
     loaded = imported("from barnabas import Producer")
     assert "barnabas_client.producer.producer" in loaded

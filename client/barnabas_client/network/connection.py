@@ -16,8 +16,8 @@ import ssl
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeVar, cast
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionError, KafkaTimeoutError, error_for
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
@@ -46,6 +46,7 @@ MAX_FRAME: Final = 256 * 1024 * 1024
 _NO_RESPONSE: Final = -1
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # after size, key and version
+_CORRELATION_ID_SIZE: Final = 4
 _OF_LOGIN: Final = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 
 #: The parts of a session after which a connection logs in again: when nothing is in flight, and in any case.
@@ -77,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: str, port: int, client_id: str) -> None:
         self.host, self.port = host, port
-        self.versions: dict[int, ApiRange] = {}
+        self.versions: Mapping[int, ApiRange] = {}
         self.last_used = 0.0
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
@@ -363,11 +364,11 @@ class Connection(asyncio.BufferedProtocol):
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
             # The body is of version 0, and may have the range of this one API (KIP-511). Version 0 always works.
-            high = next((api.max_version for api in response.api_keys if api.api_key == request.API_KEY), 0)
-            chosen = min(chosen - 1, high)
+            known = response.ranges.get(request.API_KEY)
+            chosen = min(chosen - 1, 0 if known is None else known.high)
         if response.error_code != ErrorCode.NONE:
             raise error_for(response.error_code, f"ask {self.host}:{self.port} for its API versions")
-        self.versions = _ranges(response)
+        self.versions = response.ranges
 
     async def _log_in(self, login: Login, timeout: float) -> None:
         """Prove to the broker who this client is.
@@ -421,16 +422,16 @@ class Connection(asyncio.BufferedProtocol):
     def _confirm_versions(self, known: Mapping[int, ApiRange], timeout: float) -> None:
         """Request the API versions without waiting; requests before the response use the `known` ones."""
 
-        def confirmed(answer: asyncio.Future[ApiVersionsResponse]) -> None:
+        def confirmed(answer: asyncio.Future[_ApiVersions]) -> None:
             if answer.cancelled() or answer.exception() is not None:
                 return  # the connection has ended
             response = answer.result()
             if response.error_code != ErrorCode.NONE:
                 self.abort(f"it is another broker now ({ErrorCode.of(response.error_code).name})")
             else:
-                self.versions = _ranges(response)
+                self.versions = response.ranges
 
-        self.versions = dict(known)
+        self.versions = known
         self.send(api_versions_request(), _decode_versions, timeout=timeout).add_done_callback(confirmed)
 
     def _timed_out(self, asked: _InFlight, timeout: float) -> None:
@@ -481,12 +482,23 @@ def api_versions_request() -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name="barnabas", client_software_version=VERSION)
 
 
-def _ranges(response: ApiVersionsResponse) -> dict[int, ApiRange]:
-    return {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
+class _ApiVersions(NamedTuple):
+    """The response to ApiVersions: its error code, and the range of each API."""
+
+    error_code: int
+    ranges: Mapping[int, ApiRange]
 
 
-def _decode_versions(chosen: int, frame: Buffer) -> ApiVersionsResponse:
+def _decode_versions(chosen: int, frame: Buffer) -> _ApiVersions:
+    return _api_versions(chosen, bytes(frame[_CORRELATION_ID_SIZE:]))
+
+
+@lru_cache(maxsize=16)
+def _api_versions(chosen: int, content: bytes) -> _ApiVersions:
+    """Decode a response without its correlation id. All connections to a broker get the same one, with some 60 APIs."""
     # The header is always of version 0, so the error code is always at the same position.
-    if int.from_bytes(bytes(frame[4:6]), "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
-        return decode_response(ApiVersionsResponse, 0, frame)
-    return decode_response(ApiVersionsResponse, chosen, frame)
+    if int.from_bytes(content[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+        chosen = 0
+    response = decode_response(ApiVersionsResponse, chosen, bytes(_CORRELATION_ID_SIZE) + content)
+    ranges = {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
+    return _ApiVersions(response.error_code, ranges)

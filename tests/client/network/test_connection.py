@@ -43,6 +43,13 @@ async def test_api_versions_are_requested_first(broker: FakeBroker) -> None:
     assert connection.closed
 
 
+async def test_the_same_api_versions_are_decoded_once(broker: FakeBroker) -> None:
+    connections = [await opened(broker) for _ in range(2)]
+    assert connections[0].versions is connections[1].versions
+    for connection in connections:
+        await connection.close()
+
+
 @pytest.mark.parametrize("newest", [0, 1, 2, 3, 4])
 async def test_api_versions_are_requested_again_in_a_version_of_an_older_broker(
     broker: FakeBroker, newest: int
@@ -98,7 +105,7 @@ async def test_the_newest_common_version_is_used(broker: FakeBroker) -> None:
 
 async def test_an_api_that_the_broker_lacks_is_refused_by_name(broker: FakeBroker) -> None:
     connection = await opened(broker)
-    del connection.versions[ApiKey.HEARTBEAT]
+    connection.versions = {key: found for key, found in connection.versions.items() if key != ApiKey.HEARTBEAT}
     with pytest.raises(UnsupportedVersionError, match="HEARTBEAT"):
         await ask(connection)
     await connection.close()
