@@ -13,8 +13,9 @@ from tests.cluster.harness import PATIENCE, Brokers, Etcd, create, eventually, l
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(4 * PATIENCE)]
 
-#: ``broker.session.timeout.ms``, in seconds.
-SESSION = 2.0
+#: ``broker.session.timeout.ms``, in seconds. A lease is lost if an answer and a pause of the machine take 0.8 of it
+#: together: it is long beside both. `tests/broker/cluster/test_member.py` has slower answers, in virtual time.
+SESSION = 6.0
 
 
 class SlowLink:
@@ -100,7 +101,7 @@ async def is_named(bootstrap: str, *, slow: bool) -> bool:
     return len(found) == 3 and all(("metadata_slow" in [each.name for each in one.conditions]) == slow for one in found)
 
 
-@pytest.mark.parametrize("latency", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("latency", [0.5, 1.5])
 async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: SlowLink, latency: float) -> None:
     cluster = slow_cluster
     await cluster.start(3)
@@ -112,12 +113,12 @@ async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, lin
         await producer.send_and_wait("before", b"fast", partition=0)
         link.seconds = latency
         loop = asyncio.get_running_loop()
-        end, sent = loop.time() + 6 * SESSION, 0
+        end, sent = loop.time() + 2 * SESSION, 0
         while loop.time() < end:
             await asyncio.wait_for(producer.send_and_wait("before", b"slow", partition=sent % 6), PATIENCE)
             sent += 1
             await asyncio.sleep(0.02)
-        print(f"{sent} records were acknowledged in {6 * SESSION:.0f} s")
+        print(f"{sent} records were acknowledged in {2 * SESSION:.0f} s")
         await eventually("each broker says that etcd is slow", lambda: is_named(bootstrap, slow=True))
         # As many as with a fast etcd, apart from the moment when answers become slow.
         assert await create(cluster[2], "while-slow", 1, 3) == ErrorCode.NONE

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.security import acls
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, release
 from barnabas_protocol.acls import AclOperation, AclResourceType
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ def split(
                 refused.add(name)
         if not number % _PER_STEP:
             yield
+    yield from release(known)
     return refused
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import dropwhile
 from typing import Any, Final, TypeVar
 
@@ -46,7 +45,7 @@ from barnabas_broker.logs import logger
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, by_key, each
+from barnabas_broker.steps import Steps, by_key, release
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
@@ -94,7 +93,10 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
     """Answer DescribeConfigs, each resource on its own. One that is asked for twice is described once."""
     resources, _ = yield from by_key(request.resources, _key)
     refusals = yield from _refusals(context, acls.DESCRIBE_CONFIGS, resources.values())
-    results = yield from each(resources.values(), partial(_describe, context, request, refusals))
+    results = []
+    for resource in resources.values():
+        results.append((yield from _describe(context, request, refusals, resource)))
+        yield
     return DescribeConfigsResponse(results=results)
 
 
@@ -130,7 +132,7 @@ def handle_list_config_resources(
 
 def _describe(
     context: RequestContext, request: DescribeConfigsRequest, refusals: "_Refusals", resource: DescribeConfigsResource
-) -> DescribeConfigsResult:
+) -> Steps[DescribeConfigsResult]:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message="",
@@ -166,7 +168,12 @@ def _describe(
         return result
     if wanted:  # in the order of the request, which some tools rely on
         by_name = {row.name: row for row in rows}
-        rows = [by_name[name] for name in dict.fromkeys(wanted) if name in by_name]
+        rows = []
+        for name in wanted:
+            row = by_name.pop(name, None)
+            if row is not None:
+                rows.append(row)
+            yield
     result.configs = rows
     return result
 
@@ -369,6 +376,7 @@ async def _alter_each(
         else:
             code, message = await _alter(context, refusals, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))
+    await slicer.enqueue(release(found), context.peer)
     return results
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.stepwise import Handled
-from barnabas_broker.handlers.weight import elements, exceeds, release
+from barnabas_broker.handlers.weight import elements, exceeds
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics
 from barnabas_broker.security.acls import Requirement
@@ -24,6 +24,7 @@ from barnabas_broker.security.audit import Change
 from barnabas_broker.security.authorizer import Access
 from barnabas_broker.server.connection import Answer, CloseConnection, DeferredResponse, NotServed, Peer
 from barnabas_broker.server.refusals import feature_of_api, unserved_version
+from barnabas_broker.steps import release
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode

@@ -8,7 +8,7 @@ Known deviation: OffsetFetch answers a group that is named again only while the 
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from barnabas_broker.handlers.stepwise import Handled, extended, respond, stepwi
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, distinct, each
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode
@@ -197,9 +197,11 @@ def _audit_commit(
 ) -> Steps[None]:
     """Audit what is committed outside of the group's membership: a reset, or a consumer without a subscription."""
     for topic in response.topics:
-        if any(each.error_code == ErrorCode.NONE for each in topic.partitions):
-            context.services.audit.offsets_set(context.principal, context.peer.host, group_id, context.client_id)
-            return
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.NONE:
+                context.services.audit.offsets_set(context.principal, context.peer.host, group_id, context.client_id)
+                return
+            yield
         yield
 
 
@@ -375,7 +377,11 @@ def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) 
         if response.error_code != ErrorCode.NONE:
             return
         for topic in response.topics:
-            deleted = [each.partition_index for each in topic.partitions if each.error_code == ErrorCode.NONE]
+            deleted: list[int] = []
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.NONE:
+                    deleted.append(partition.partition_index)
+                yield
             if deleted:
                 what = {"group": printable(request.group_id), "topic": topic.name, "partitions": deleted}
                 context.changed(Change.OFFSETS_DELETED, **what)
@@ -398,10 +404,10 @@ def _not_deleted(asked: OffsetDeleteRequestPartition) -> OffsetDeleteResponsePar
 # DescribeGroups, ListGroups, DeleteGroups
 
 
-def take_out_groups(context: RequestContext, operation: AclOperation, group_ids: list[str]) -> Steps[list[str]]:
+def take_out_groups(context: RequestContext, operation: AclOperation, group_ids: list[str]) -> Steps[Collection[str]]:
     """Remove the groups of a request on which an operation is not allowed, and return each once."""
     refused = yield from take_out(context, group_ids, str, operation, acls.GROUP)
-    return list(dict.fromkeys(refused))
+    return (yield from distinct(refused))
 
 
 @stepwise

@@ -1,6 +1,6 @@
 """Metadata, DescribeCluster and FindCoordinator: brokers, topics, leaders and coordinators."""
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from barnabas_broker.handlers.topics import create_automatically
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, by_key, each
+from barnabas_broker.steps import Steps, by_key, distinct, each
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import ErrorCode
@@ -325,8 +325,8 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     topics = context.services.cluster.image.topics
     missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
     slicer = context.services.slicer
-    refusals = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
-    if missing and len(refusals) < len(set(keys)):
+    refused, code = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
+    if missing and any(key not in refused for key in keys):
         await create_automatically(context, missing)
         services = context.services
         for partitions in (
@@ -335,7 +335,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
             services.share_partitions,
         ):
             partitions.reconcile()  # or the client's next request may come before this broker has noticed
-    steps = each(keys, partial(_coordinator, context, request.key_type, refusals))
+    steps = each(keys, partial(_coordinator, context, request.key_type, refused, code))
     found = await slicer.enqueue(steps, context.peer)
     if batched:
         return FindCoordinatorResponse(coordinators=found)
@@ -349,19 +349,21 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     )
 
 
-def _refusals(context: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[dict[str, ErrorCode]]:
+def _refusals(context: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[tuple[Container[str], ErrorCode]]:
     """The keys of which the client may not know the coordinator, and why."""
     if key_type in _DESCRIBED:
         resource, code = _DESCRIBED[key_type]
-        return dict.fromkeys((yield from split(context, keys, acls.DESCRIBE, resource)), code)
+        return (yield from split(context, keys, acls.DESCRIBE, resource)), code
     if key_type == _SHARE and not context.allows_on_cluster(acls.CLUSTER_ACTION):
-        return dict.fromkeys(keys, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return {}
+        return (yield from distinct(keys)), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return (), ErrorCode.NONE
 
 
-def _coordinator(context: RequestContext, key_type: int, refusals: Mapping[str, ErrorCode], key: str) -> Coordinator:
-    if key in refusals:
-        return _no_coordinator(key, refusals[key], "")
+def _coordinator(
+    context: RequestContext, key_type: int, refused: Container[str], code: ErrorCode, key: str
+) -> Coordinator:
+    if key in refused:
+        return _no_coordinator(key, code, "")
     if key_type == _SHARE and not _is_share_key(key):
         text = "The key of a share partition must be groupId:topicId:partition."
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, text)

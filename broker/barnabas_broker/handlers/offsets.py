@@ -1,7 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offset look-ups, and moves of the log start offset."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -75,9 +74,9 @@ def handle_list_offsets(
         if topic.name in refused:
             answer.partitions = yield from each(topic.partitions, _not_listed)
             continue
-        times = Counter(partition.partition_index for partition in topic.partitions)
-        for partition in {p.partition_index: p for p in topic.partitions}.values():
-            twice = times[partition.partition_index] > 1
+        partitions, repeated = yield from by_key(topic.partitions, lambda partition: partition.partition_index)
+        for index, partition in partitions.items():
+            twice = index in repeated
             answer.partitions.append(_list_offset(context, topic.name, partition, twice, committed, look_ups))
             yield
     if not look_ups:

@@ -164,7 +164,7 @@ def _append_allowed(context: RequestContext, request: Produce) -> Steps[Handled]
     refused = yield from _not_authorized(context, request)
     refusal: KafkaError | None = None
     verified: _Verified = {}
-    if transactional := _transactional(request):
+    if transactional := (yield from _transactional(request)):
         refusal = yield from _refuse_transactional(context, request, transactional)
         if refusal is None:
             wanted = [each for each in transactional if each[0][0] not in refused]
@@ -231,13 +231,15 @@ class _Asked(NamedTuple):
     verification: Verification
 
 
-def _transactional(request: Produce) -> list[tuple[_Partition, Buffer]]:
+def _transactional(request: Produce) -> Steps[list[tuple[_Partition, Buffer]]]:
     """The batches that say that they are part of a transaction."""
     found: list[tuple[_Partition, Buffer]] = []
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL:
                 found.append(((topic, index), records))
+            yield
+        yield
     return found
 
 

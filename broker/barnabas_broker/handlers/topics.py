@@ -10,6 +10,7 @@ those of the topics that follow.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Final, TypeVar
 
 from barnabas_broker.cluster import controller
@@ -46,7 +47,7 @@ from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, by_key
+from barnabas_broker.steps import Steps, by_key, each, release
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import (
     EVENTS_TOPIC,
@@ -224,7 +225,7 @@ async def _create_all(
         await services.cluster.change(decide)
     except KafkaError as error:
         return {
-            name: each if isinstance(each := outcomes.get(name, error), KafkaError) else error.kept() for name in wanted
+            name: own if isinstance(own := outcomes.get(name, error), KafkaError) else error.kept() for name in wanted
         }
     if not validate_only:
         await services.replicas.changed()
@@ -301,12 +302,12 @@ def _in_turns(wanted: Mapping[K, T], partitions: Callable[[K], int]) -> Iterator
     """
     turn: dict[K, T] = {}
     total = 0
-    for name, each in wanted.items():
+    for name, one in wanted.items():
         more = partitions(name)
         if turn and (len(turn) == _TOPICS_AT_ONCE or total + more > _PARTITIONS_AT_ONCE):
             yield turn
             turn, total = {}, 0
-        turn[name] = each
+        turn[name] = one
         total += more
     if turn:
         yield turn
@@ -387,7 +388,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     slicer = services.slicer
     quota = context.mutation_quota(_STRICT_CREATE)
     asked, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
-    once = (name for name in asked if name not in repeated)
+    once = (None if name in repeated else name for name in asked)
     refused = await slicer.enqueue(split(context, once, acls.CREATE, unless=acls.CREATE), context.peer)
     shown = _ShownConfigs(services.config)
     results: dict[str, CreatableTopicResult] = {}
@@ -425,7 +426,8 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
     await create()
     return CreateTopicsResponse(
-        throttle_time_ms=quota.throttle_ms(services.now()), topics=[results[name] for name in asked]
+        throttle_time_ms=quota.throttle_ms(services.now()),
+        topics=await slicer.enqueue(each(asked, results.pop), context.peer),
     )
 
 
@@ -548,8 +550,20 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     wanted: dict[_Named, DeleteTopicState] = {}
     quota = context.mutation_quota(_STRICT_DELETE)
     asked, repeated = await slicer.enqueue(by_key(given, lambda one: (one.name, one.topic_id)), context.peer)
-    once = [one for named, one in asked.items() if named not in repeated]
-    hidden, kept = await slicer.enqueue(_may_not_delete(context, once), context.peer)
+    hidden, kept = await slicer.enqueue(_may_not_delete(context, asked, repeated), context.peer)
+
+    def partitions(named: _Named) -> int:
+        name, topic_id = named
+        image = context.services.cluster.image
+        topic = image.topics.get(image.names.get(topic_id, "") if name is None else name)
+        return 0 if topic is None else len(topic.partitions)
+
+    async def delete() -> None:
+        for some in _in_turns(wanted, partitions):
+            responses.update(await _delete_all(context, some, quota))
+            await asyncio.sleep(0)
+        wanted.clear()
+
     for named, topic in asked.items():
         if named in repeated:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id in request.")
@@ -561,21 +575,13 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
             responses[named] = _not_deleted(DeleteTopicState(name=shown, topic_id=topic.topic_id), error)
         else:
             wanted[named] = topic
+        if len(wanted) == _TOPICS_AT_ONCE:
+            await delete()
         await asyncio.sleep(0)
-
-    def partitions(named: _Named) -> int:
-        name, topic_id = named
-        image = context.services.cluster.image
-        topic = image.topics.get(image.names.get(topic_id, "") if name is None else name)
-        return 0 if topic is None else len(topic.partitions)
-
-    for some in _in_turns(wanted, partitions):
-        responses |= await _delete_all(context, some, quota)
-        await asyncio.sleep(0)
-    return DeleteTopicsResponse(
-        throttle_time_ms=quota.throttle_ms(context.services.now()),
-        responses=[responses[named] for named in asked],
-    )
+    await delete()
+    done = await slicer.enqueue(each(asked, responses.pop), context.peer)
+    await slicer.enqueue(release(asked), context.peer)
+    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), responses=done)
 
 
 def _not_deleted(asked: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
@@ -589,21 +595,25 @@ def _name(context: RequestContext, asked: DeleteTopicState) -> str | None:
     return context.services.cluster.image.names.get(asked.topic_id) if asked.topic_id != _NO_ID else asked.name
 
 
-def _may_not_delete(context: RequestContext, asked: Sequence[DeleteTopicState]) -> Steps[tuple[Set[str], Set[str]]]:
+def _may_not_delete(
+    context: RequestContext, asked: Mapping[_Named, DeleteTopicState], repeated: Set[_Named]
+) -> Steps[tuple[Set[str], Set[str]]]:
     """The names of the topics that the client may neither describe nor delete, and of those that it may only describe.
 
     A topic that the client may describe and that does not exist is unknown, whatever it may delete.
     """
-    by_name: list[str | None] = []
-    by_id: list[str | None] = []
-    for topic in asked:
-        # One that is named by its id alone is not named in the audit log, either.
-        (by_id if topic.name is None else by_name).append(_name(context, topic))
-        yield
-    hidden = yield from split(context, by_name, acls.DESCRIBE, unless=acls.DELETE)
-    hidden |= yield from split(context, by_id, acls.DESCRIBE, unless=acls.DELETE, audit=False)
+
+    def names(*, by_id: bool) -> Iterator[str | None]:
+        for named, topic in asked.items():
+            yield _name(context, topic) if (topic.name is None) is by_id and named not in repeated else None
+
+    hidden = yield from split(context, names(by_id=False), acls.DESCRIBE, unless=acls.DELETE)
+    # One that is named by its id alone is not named in the audit log, either.
+    hidden |= yield from split(context, names(by_id=True), acls.DESCRIBE, unless=acls.DELETE, audit=False)
     topics = context.services.cluster.image.topics
-    described = (name for name in (*by_name, *by_id) if name in topics and name not in hidden)
+    described = (
+        name if name in topics and name not in hidden else None for name in chain(names(by_id=False), names(by_id=True))
+    )
     return hidden, (yield from split(context, described, acls.DELETE, unless=acls.DELETE))
 
 
@@ -691,7 +701,7 @@ async def handle_create_partitions(
     quota = context.mutation_quota(_STRICT_GROW)
     topics, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
     refused = await slicer.enqueue(
-        split(context, (name for name in topics if name not in repeated), acls.ALTER), context.peer
+        split(context, (None if name in repeated else name for name in topics), acls.ALTER), context.peer
     )
     for topic in topics.values():
         code, message = ErrorCode.NONE, None

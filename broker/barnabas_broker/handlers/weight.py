@@ -3,13 +3,9 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
-from barnabas_broker.steps import Steps
 from barnabas_protocol.schema import Message, Struct
-
-#: Elements that are freed in one step, in 0.1 ms.
-_FREED_PER_STEP: Final = 1_000
 
 
 def exceeds(message: Message, most: int) -> bool:
@@ -34,19 +30,12 @@ def _elements(cls: type[Struct], items: Iterable[Any], most: int) -> int:
 def elements(message: Message) -> list[Any]:
     """The elements of the lists of a message, those within its elements included.
 
-    A long message is freed all at once when its last reference ends, which takes 10 ms for 100,000 elements. While
-    there is a list of its elements, only they are left, and :func:`release` frees them some per step.
+    While there is a list of its elements, only they are left when the last reference to the message ends, and
+    :func:`~barnabas_broker.steps.release` frees them some per step.
     """
     found: list[Any] = []
     _collect(type(message), (message,), found)
     return found
-
-
-def release(elements: list[Any]) -> Steps[None]:
-    """Free the elements of a message that is not used any more, some per step."""
-    while elements:
-        del elements[-_FREED_PER_STEP:]
-        yield
 
 
 def _collect(cls: type[Struct], owners: Sequence[Any], found: list[Any]) -> None:

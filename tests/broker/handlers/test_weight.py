@@ -11,7 +11,7 @@ import pytest
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Dispatch, Route, encode
 from barnabas_broker.handlers.weight import elements as elements_of
-from barnabas_broker.handlers.weight import exceeds, release
+from barnabas_broker.handlers.weight import exceeds
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
 from barnabas_broker.slicer import Slicer, SlicerClient, Work
 from barnabas_broker.steps import Steps
@@ -66,11 +66,6 @@ def test_the_elements_of_responses_of_all_apis(key: int) -> None:
         assert not exceeds(message, count)
         assert exceeds(message, count - 1)
         assert len(elements_of(message)) == count
-
-
-def test_elements_are_freed_some_per_step() -> None:
-    parts = elements_of(metadata(100, 100))
-    assert [len(parts) for _ in release(parts)] == [*range(29_100, 0, -1_000), 0]
 
 
 @pytest.mark.parametrize(("topics", "in_thread"), [(3, False), (4, True)])

@@ -29,7 +29,7 @@ from barnabas_broker.groups.coordinator.responses import (
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.repeats import Repeats
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, consumed, each
 from barnabas_explain.catalog import (
     CommitsWentBack,
     GroupDeleted,
@@ -378,13 +378,13 @@ class OffsetService:
         records: list[tuple[bytes, bytes | None]] = []
         commits: list[tuple[str, int, Committed]] = []
         failure = yield from self._validate_transactional(request, version, response, records, commits)
-        if all(answer.error_code in _UNKNOWN for answer in _answers(response)):
+        if not (yield from _any_is_known(response)):
             return response
         if not request.group_id:
-            return _failed(response, ErrorCode.INVALID_GROUP_ID, version)
+            return (yield from _failed(response, ErrorCode.INVALID_GROUP_ID, version))
         if failure != NONE:
             self._refused(request, caller, failure)
-            return _failed(response, failure, version)
+            return (yield from _failed(response, failure, version))
         producer = Producer(request.producer_id, request.producer_epoch)
         index = hosted_groups.runtime.partition_for(request.group_id)
         try:
@@ -394,15 +394,18 @@ class OffsetService:
             )
         except KafkaError as refused:
             self._refused(request, caller, refused.code)
-            return _failed(response, _verification_error(refused.code, version), version)
+            return (yield from _failed(response, _verification_error(refused.code, version), version))
         future: Future[TxnOffsetCommitResponse] = hosted_groups.loop.create_future()
 
         def answer(error: ErrorCode) -> None:
-            if not future.done():
-                if error != NONE:
-                    self._refused(request, caller, error)
-                known = _verification_error(error, version)
-                future.set_result(response if error == NONE else _failed(response, known, version))
+            if future.done():
+                return
+            if error == NONE:
+                future.set_result(response)
+                return
+            self._refused(request, caller, error)
+            failed = _failed(response, _verification_error(error, version), version)
+            hosted_groups.do(failed, _STEPS, lambda answer: None if future.done() else future.set_result(answer))
 
         def verified(error: ErrorCode) -> None:
             if error == NONE:
@@ -662,7 +665,7 @@ class OffsetService:
                 yield
         stable = not require_stable or offsets is None or not offsets.in_transaction
         waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
-        for name, topic_id, indexes in wanted:
+        for name, topic_id, indexes in consumed(wanted):
             fetched = []
             for index in indexes:
                 pending = None if stable or offsets is None else offsets.pending(name, index)
@@ -865,18 +868,27 @@ def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
     return _append_error(error)
 
 
-def _answers(response: TxnOffsetCommitResponse) -> Iterator[TxnOffsetCommitResponsePartition]:
+def _any_is_known(response: TxnOffsetCommitResponse) -> Steps[bool]:
+    """Whether any of the partitions exists."""
     for topic in response.topics:
-        yield from topic.partitions
+        for answer in topic.partitions:
+            if answer.error_code not in _UNKNOWN:
+                return True
+            yield
+        yield
+    return False
 
 
-def _failed(response: TxnOffsetCommitResponse, error: ErrorCode, version: int) -> TxnOffsetCommitResponse:
+def _failed(response: TxnOffsetCommitResponse, error: ErrorCode, version: int) -> Steps[TxnOffsetCommitResponse]:
     """The response with an error for all partitions that exist."""
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # Old clients do not know the former (KAFKA-7296).
-    for answer in _answers(response):
-        if answer.error_code not in _UNKNOWN:
-            answer.error_code = error
+    for topic in response.topics:
+        for answer in topic.partitions:
+            if answer.error_code not in _UNKNOWN:
+                answer.error_code = error
+            yield
+        yield
     return response
 
 

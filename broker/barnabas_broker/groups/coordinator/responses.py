@@ -1,9 +1,10 @@
 """Responses in the shape of the request's version. Pure."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, consumed, each
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import Committed
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -129,19 +130,17 @@ def requested_groups(request: OffsetFetchRequest, version: int) -> Steps[list[Of
 
 
 def fetch_response(request: OffsetFetchRequest, version: int, groups: list[FetchedGroup]) -> Steps[OffsetFetchResponse]:
-    """One partition per step. An error is its group's from version 8 on, the response's from 2 on, else each one's."""
+    """One partition per step; it consumes `groups`.
+
+    An error is its group's from version 8 on, the response's from 2 on, else each one's.
+    """
     if version >= 8:
         response = OffsetFetchResponse(groups=[])
-        for group in groups:
+        for group in consumed(groups):
             answer = OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error, topics=[])
             response.groups.append(answer)
-            for fetched in group.topics:
-                partitions = yield from each(
-                    fetched.offsets, lambda one: OffsetFetchResponsePartitions(**_fetched(one))
-                )
-                if fetched.unknown:
-                    for partition in partitions:
-                        partition.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            for fetched in consumed(group.topics):
+                partitions = yield from each(consumed(fetched.offsets), partial(_partition, fetched.unknown))
                 answer.topics.append(
                     OffsetFetchResponseTopics(name=fetched.name, topic_id=fetched.topic_id, partitions=partitions)
                 )
@@ -161,11 +160,18 @@ def fetch_response(request: OffsetFetchRequest, version: int, groups: list[Fetch
             topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=failed))
             yield
     else:
-        for name, offsets, *_ in group.topics:
-            found = yield from each(offsets, lambda one: OffsetFetchResponsePartition(**_fetched(one)))
+        for name, offsets, *_ in consumed(group.topics):
+            found = yield from each(consumed(offsets), lambda one: OffsetFetchResponsePartition(**_fetched(one)))
             topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
             yield
     return OffsetFetchResponse(error_code=group.error, topics=topics)
+
+
+def _partition(unknown_topic: bool, fetched: FetchedOffset) -> OffsetFetchResponsePartitions:
+    answer = OffsetFetchResponsePartitions(**_fetched(fetched))
+    if unknown_topic:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+    return answer
 
 
 def _fetched(fetched: FetchedOffset) -> dict[str, Any]:

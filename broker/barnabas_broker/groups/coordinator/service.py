@@ -94,7 +94,7 @@ from barnabas_broker.groups.sightings import Clients, MemberConnection, SeenClie
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, distinct
 from barnabas_explain.catalog import (
     CommitsRefused,
     FetchOutOfRange,
@@ -898,7 +898,7 @@ class GroupCoordinator:
     def describe(self, request: DescribeGroupsRequest, version: int, caller: Caller) -> Steps[DescribeGroupsResponse]:
         """DescribeGroups, one group per step. A group that is named more than once is described once."""
         response = DescribeGroupsResponse(groups=[])
-        for group_id in dict.fromkeys(request.groups):
+        for group_id in (yield from distinct(request.groups)):
             response.groups.append(self._describe(group_id, version, request.include_authorized_operations))
             yield
         return response
@@ -943,7 +943,7 @@ class GroupCoordinator:
                 future.set_result(response)
 
         complete = False
-        for group_id in dict.fromkeys(request.groups_names):
+        for group_id in (yield from distinct(request.groups_names)):
             result = DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE)
             response.results.append(result)
             try:
@@ -1162,7 +1162,7 @@ def _describe_each(
         failed: a group that is not described.
     """
     groups: list[D] = []
-    for group_id in dict.fromkeys(group_ids):
+    for group_id in (yield from distinct(group_ids)):
         try:
             if not group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
