@@ -59,6 +59,8 @@ FIELDS: Final = {
     "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
     "protocol_type": '"consumer" of consumers',
     "assignor": "the name of the assignor",
+    "offered": "the assignors of the client, the first ones",
+    "supported": "the assignors that all members support, the first ones",
     "members": "the number of members; after an upgrade and a downgrade, of those that go on with the classic protocol",
     "classic": "the number of members that use the classic protocol, while a group is upgraded",
     "state": "the state of the classic group before the upgrade",
@@ -562,6 +564,33 @@ _HOW_GONE: Final = {
     "not_rejoined": "did not rejoin in time",
     "not_revoked": "did not revoke its partitions in time",
 }
+
+
+@event("join_refused")
+class JoinRefused(MemberEvent):
+    """A client may not join: it has no assignor in common with the members; recorded once in 60 s of a group."""
+
+    protocol_type: str | None = None
+    offered: tuple[str, ...]
+    supported: tuple[str, ...]
+
+    def sentence(self) -> Told:
+        text = f"{self.name} may not join (INCONSISTENT_GROUP_PROTOCOL): "
+        if self.protocol_type is not None:
+            return Told(
+                f"{text}it is of the protocol type {self.protocol_type}, and the members are of another one.",
+                "Give it a group.id of its own.",
+            )
+        offered, supported = words.listed(self.offered), words.listed(self.supported) or "none in common"
+        return Told(
+            f"{text}its partition.assignment.strategy is {offered}, and the members support {supported}.",
+            "To change the assignor: deploy the new version with both assignors first; when all members have it, deploy"
+            " it once more without the old one. If it is another program: give it a group.id of its own.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "offered": list(self.offered), "supported": list(self.supported)}
+        return self._line("warning", "a client has no assignor in common with the members", **pairs)
 
 
 @event("member_disconnected")

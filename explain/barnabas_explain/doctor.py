@@ -38,6 +38,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.SILENT_OR_SLOW: SICK,
     found.NO_HEARTBEATS: SICK,
     found.SAME_INSTANCE: SICK,
+    found.NO_COMMON_ASSIGNOR: SICK,
 }
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000

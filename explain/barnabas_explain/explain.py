@@ -35,6 +35,7 @@ from barnabas_explain.catalog import (
     HistoryGap,
     JoinPhaseOver,
     JoinPhaseStuck,
+    JoinRefused,
     LeaderChanged,
     LeaderRejoined,
     MemberDisconnected,
@@ -660,13 +661,13 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 
 
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
-#: Events about offsets. Each has an explanation of its own, also during a storm.
-_ABOUT_OFFSETS: Final = (CommitsRefused, CommitsWentBack, FetchOutOfRange, OffsetsAltered, OffsetsExpired)
+#: Events that have an explanation of their own, also during a storm.
+_ALONE: Final = (CommitsRefused, CommitsWentBack, FetchOutOfRange, JoinRefused, OffsetsAltered, OffsetsExpired)
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
     MemberDisconnected,
-    *_ABOUT_OFFSETS,
+    *_ALONE,
     OffsetsUnstable,
     OffsetsStable,
     OffsetsCommitted,
@@ -691,7 +692,7 @@ _IN_STORMS: Final = (
     MemberSlow,
     MemberDisconnected,
     RebalanceStorm,
-    *_ABOUT_OFFSETS,
+    *_ALONE,
     OffsetsCommitted,
     TopicChanged,
     TopicDeleted,
@@ -778,7 +779,7 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         parts = list(zip(rebalances, causes, strict=True))
         others = [rebalance for rebalance, cause in parts if cause is not None and cause not in repeated]
         rebalances = [rebalance for rebalance, cause in parts if cause is None or cause in repeated]
-    others += [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ABOUT_OFFSETS)]
+    others += [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ALONE)]
     events = [event for rebalance in rebalances for event in rebalance.events]
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
     told = _of_findings(rebalances, findings)

@@ -21,6 +21,8 @@ from barnabas_explain.catalog import (
     Departure,
     GroupEvent,
     InstanceInUse,
+    JoinPhaseOver,
+    JoinRefused,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -58,6 +60,7 @@ SILENT: Final = "silent"
 SILENT_OR_SLOW: Final = "silent_or_slow"
 NO_HEARTBEATS: Final = "no_heartbeats"
 SAME_INSTANCE: Final = "same_instance"
+NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
 
 #: A member that stops closes its connection within so many milliseconds after it has left.
 _STOPS_MS: Final = 5_000
@@ -92,7 +95,7 @@ _WAS: Final = {
     CRASH_LOOP: "it crashes again and again",
     RESTART_LOOP: "it stops and starts again and again",
     CLOSED_BY_BROKER: "the broker had closed its connection",
-    BLOCKED: "it had probably been blocked or paused",
+    BLOCKED: "it had probably been blocked or paused, or its network had been cut",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
     SILENT_OR_SLOW: "it had polled too slowly, or had been blocked or paused",
     NO_HEARTBEATS: "its heartbeats had probably starved",
@@ -133,6 +136,7 @@ class _Case:
         returned_ms: after how long a member of the same name joined on another connection; None if none did.
         closed_ms: after how long its connection was closed; None if it was not.
         refused: whether it came back before its session was over, and was refused.
+        assigning: whether it was the leader of a rebalance, and had not assigned partitions.
     """
 
     event: Seen
@@ -140,6 +144,7 @@ class _Case:
     returned_ms: float | None = None
     closed_ms: float | None = None
     refused: bool = False
+    assigning: bool = False
 
 
 @dataclass(slots=True)
@@ -194,15 +199,22 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     open_cases: dict[str | None, _Case] = {}
     by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
     contested: set[str | None] = set()
-    disputes: list[InstanceInUse] = []
+    refusals: list[InstanceInUse | JoinRefused] = []
+    assigning: str | None = None
     for event in events:
         if isinstance(event, InstanceInUse):
             if event.connection == "closed":
                 contested.add(event.owner.member_id)
             else:
-                disputes.append(event)
+                refusals.append(event)
+        elif isinstance(event, JoinRefused):
+            refusals.append(event)
+        elif isinstance(event, JoinPhaseOver | RebalanceOver):
+            leader = event.leader if isinstance(event, JoinPhaseOver) else None
+            assigning = None if leader is None else leader.member_id
         elif isinstance(event, Departure | MemberReplaced):
             case = _Case(event, refused=event.member.member_id in contested)
+            case.assigning = event.member.member_id == assigning
             cases.append(case)
             if isinstance(event, Departure):
                 open_cases[event.member.member_id] = case
@@ -240,8 +252,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         finding = findings.of_departures.get(id(case.event))
         if finding is not None:
             findings.of_joins[id(joined)] = finding
-    for dispute in disputes:
-        findings.of_departures[id(dispute)] = _of_dispute(dispute)
+    for refusal in refusals:
+        findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_loops(events, findings)
     deleted: dict[str, int] = {}
     for event in events:
@@ -264,7 +276,7 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
     if isinstance(event, MemberLeft):
         return _of_left(event, case)
     if isinstance(event, MemberExpired):
-        if of_epochs and event.connection == "open" and "rdkafka" in (event.software or ""):
+        if of_epochs and event.connection == "open" and "rdkafka" in (event.software or "") and not _is_young(event):
             return _of_silent_rdkafka(event, case)
         return None if event.is_new else _of_expired(event, case)
     if isinstance(event, MemberNotRejoined):
@@ -310,8 +322,7 @@ def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
     name, limit = event.name, _poll_interval(event)
     was_one = "" if event.joined_ago_ms is None else f" {ms(event.joined_ago_ms)} after it had joined"
     left = f"it left by itself{was_one}, its connection stayed open"
-    too_young = limit is not None and event.joined_ago_ms is not None and event.joined_ago_ms < limit * _ALMOST
-    if too_young:
+    if _is_young(event):
         text = f"{name} probably unsubscribed: {left}, and it was a member for less than its max.poll.interval.ms"
         if case.back_ms is not None:
             text = f"{name} probably unsubscribed and subscribed again: {left}, and it joined again {ms(case.back_ms)}"
@@ -347,6 +358,12 @@ def _poll_interval(event: Seen) -> float | None:
         return event.rebalance_timeout_ms
     # aiokafka sends its session timeout as its rebalance timeout.
     return None if event.rebalance_timeout_ms == event.session_ms else event.rebalance_timeout_ms
+
+
+def _is_young(event: Seen) -> bool:
+    """Whether a member was one for less than its poll interval, so that it cannot have exceeded it."""
+    limit = _poll_interval(event)
+    return limit is not None and event.joined_ago_ms is not None and event.joined_ago_ms < limit * _ALMOST
 
 
 def _of_limit(limit: float | None) -> str:
@@ -393,6 +410,8 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         if member.instance_id:
             return _of_static_away(event, case, f"its connection was closed{error} {ago}")
         text = f"{name} probably crashed or was killed: its connection was closed{error} {ago}, and it had not left"
+        if case.assigning:
+            text += "; it was to assign partitions and has not, so its assignor may have failed"
         if case.returned_ms is not None:
             text += f"; it came back {ms(case.returned_ms)} later on another one"
         remedy = (
@@ -402,23 +421,27 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         return Finding(KILLED, member, text, remedy)
     silent = event.heard_ago_ms
     fetched = event.fetched_ago_ms
-    if case.back_ms is not None:
-        gap = silent + case.back_ms
-        text = (
-            f"{name} was probably blocked or paused: it sent no heartbeat for {ms(gap)}, its connection stayed open,"
-            f" and it joined again on it; its session is {session}"
-        )
-        remedy = (
-            "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
-            f" session.timeout.ms above {_whole_seconds(gap)}."
-        )
-        return Finding(BLOCKED, member, text, remedy, PROBABLE, gap, event.session_ms)
     if fetched is not None and fetched < min(silent, event.session_ms) / 2:
         text = (
             f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched {ms(fetched)}"
             " before: its heartbeat thread or task probably starves"
         )
-        return Finding(NO_HEARTBEATS, member, text, "Look what its heartbeat thread waits for.", PROBABLE)
+        remedy = "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes."
+        return Finding(NO_HEARTBEATS, member, text, remedy, PROBABLE)
+    back = case.returned_ms if case.back_ms is None else case.back_ms
+    if back is not None:
+        gap = silent + back
+        text = (
+            f"{name} was probably blocked or paused, or its network was cut: it sent no heartbeat for {ms(gap)}, its"
+            f" connection stayed open, and it joined again on {'it' if case.returned_ms is None else 'another one'};"
+            f" its session is {session}"
+        )
+        remedy = (
+            "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
+            f" session.timeout.ms above {_whole_seconds(gap)}. If its log says that requests timed out, look at the"
+            " network."
+        )
+        return Finding(BLOCKED, member, text, remedy, PROBABLE, gap, event.session_ms)
     text = (
         f"{name} was last heard of {ms(silent)} ago, its session is {session}, and its connection is still open: it is"
         " probably blocked or paused, or its network is cut"
@@ -461,10 +484,10 @@ def _of_silent_rdkafka(event: MemberExpired, case: _Case) -> Finding:
             f"{name} probably polled too slowly: {silent}{_of_limit(limit)}, but it still fetched {ms(fetched)} before"
         )
         return _slow_poll(event, f"{text}{again}", limit, None, PROBABLE)
-    text = f"{name} either polled too slowly, or was blocked or paused: {silent}{_of_limit(limit)}, and its connection"
-    text += f" stayed open{again}"
+    text = f"{name} either polled too slowly, or was blocked or paused, or its network was cut: {silent}"
+    text += f"{_of_limit(limit)}, and its connection stayed open{again}"
     remedy = "Look whether its log says that it exceeded max.poll.interval.ms: then raise that, or give it less to do"
-    remedy += " between two polls. Otherwise look whether its process was paused, or raise session.timeout.ms."
+    remedy += " between two polls. Otherwise look at its process and its network, or raise session.timeout.ms."
     return Finding(SILENT_OR_SLOW, event.member, text, remedy, POSSIBLE, limit_ms=limit)
 
 
@@ -480,9 +503,13 @@ def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:
     return _slow_poll(event, text, event.waited_ms, case.back_ms, PROBABLE) if gap else None
 
 
-def _of_dispute(event: InstanceInUse) -> Finding:
+def _of_refusal(event: InstanceInUse | JoinRefused) -> Finding:
+    """A client may not join."""
     told = event.sentence()
-    return Finding(SAME_INSTANCE, event.owner, told.text.removesuffix("."), told.remedy)
+    text = told.text.removesuffix(".")
+    if isinstance(event, JoinRefused):
+        return Finding(NO_COMMON_ASSIGNOR, event.member, text, told.remedy, CERTAIN)
+    return Finding(SAME_INSTANCE, event.owner, text, told.remedy)
 
 
 def _of_replaced(event: MemberReplaced) -> Finding | None:

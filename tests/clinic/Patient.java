@@ -49,6 +49,10 @@ public final class Patient {
             config.put("session.timeout.ms", settings.get("session_ms").asInt());
             config.put("heartbeat.interval.ms", 500);
         }
+        if (!settings.get("assignor").isNull()) {
+            String name = settings.get("assignor").asText().equals("range") ? "RangeAssignor" : "RoundRobinAssignor";
+            config.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + name);
+        }
         name(config, "client.id", settings.get("client_id"));
         name(config, "group.instance.id", settings.get("instance_id"));
         consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());

@@ -66,6 +66,9 @@ class Disease:
         return self.grades.get(case, RIGHT)
 
 
+_CLASSIC: Final = tuple((library, "classic") for library in CLIENTS)
+_CONSUMER: Final = tuple((library, "consumer") for library, protocols in CLIENTS.items() if "consumer" in protocols)
+
 #: Advice that does not cure a program that is slow or ill and was never restarted.
 _RESTARTS: Final = ("was restarted", "group.instance.id", "it was restarted", "was stopped")
 
@@ -117,6 +120,80 @@ def _paused(ward: Ward) -> None:
 def _frozen(ward: Ward) -> None:
     _two(ward)
     ward.send("sick", signal.SIGSTOP)
+
+
+def _cut(ward: Ward) -> None:
+    ward.admit("sick", cuttable=True)
+    ward.admit("healthy")
+    ward.settle("sick", "healthy")
+    ward.cut()
+
+
+def _cut_and_mended(ward: Ward) -> None:
+    _cut(ward)
+    ward.wait_for("the sick member was removed", partial(_removed, times=1))
+    ward.mend()
+
+
+def _starved(ward: Ward) -> None:
+    ward.admit("sick", commit_ms=60_000)
+    ward.admit("healthy")
+    ward.settle("sick", "healthy")
+    ward.order("sick", "starve 9")
+
+
+def _other_assignor(ward: Ward) -> None:
+    """The new version of a program has another assignor than the old one, and not the old one, too."""
+    ward.admit("healthy", assignor="range")
+    ward.settle("healthy")
+    ward.admit("sick", assignor="roundrobin")
+
+
+def _failing_assignor(ward: Ward) -> None:
+    """The leader's own assignor fails when a second member joins: its program ends."""
+    ward.admit("sick", assignor="failing")
+
+
+def _other_topic(ward: Ward) -> None:
+    """The new version of a program reads another topic than the old one, which still runs."""
+    with Admin(bootstrap_servers=ward.bootstrap) as admin:
+        admin.create_topics([NewTopic(f"{ward.topic}-new", num_partitions=2)])
+    _two(ward)
+    ward.discharge("sick")
+    ward.admit("sick", topics=[f"{ward.topic}-new"])
+
+
+def _never_revokes(ward: Ward) -> None:
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.order("sick", "slow_revoke 14")
+    ward.admit("healthy")
+
+
+def _downgraded(ward: Ward) -> None:
+    """A deployment goes back to the classic protocol while others have gone on."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.admit("healthy", protocol="classic")
+    ward.settle("sick", "healthy")
+    ward.discharge("sick")
+
+
+def _lags(ward: Ward) -> None:
+    """A member gets many records, and is behind for a while."""
+    _two(ward)
+    ward.produce(5_000)
+
+
+def _offsets_expired(ward: Ward) -> None:
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.discharge("sick")
+    ward.commit_for(100)
+    ask_until(lambda: ward.committed() == 0, "the offsets have expired")
+    ward.admit("sick", reset="latest")
 
 
 def _restarted(ward: Ward) -> None:
@@ -306,8 +383,6 @@ DISEASES: Final = (
         says=("sick", "probably blocked or paused"),
         remedy=("session.timeout.ms",),
         never=("probably polled too slowly", *_RESTARTS),
-        hints=("sick", "either polled too slowly, or was blocked or paused"),
-        grades={("confluent-kafka", "consumer"): VAGUE},
     ),
     Disease(
         "process frozen",
@@ -316,8 +391,34 @@ DISEASES: Final = (
         says=("sick", "probably blocked or paused, or its network is cut"),
         remedy=("Look whether its process runs",),
         never=("probably polled too slowly", *_RESTARTS),
-        hints=("sick", "either polled too slowly, or was blocked or paused"),
-        grades={("confluent-kafka", "consumer"): VAGUE},
+    ),
+    Disease(
+        "network cut, and no connection is closed",
+        _cut,
+        session_ms=SHORT_SESSION_MS,
+        says=("sick", "probably blocked or paused, or its network is cut"),
+        remedy=("Look whether its process runs",),
+        never=("probably polled too slowly", *_RESTARTS),
+    ),
+    Disease(
+        "network cut for longer than the session, and mended",
+        _cut_and_mended,
+        session_ms=SHORT_SESSION_MS,
+        says=("sick", "blocked or paused, or its network was cut"),
+        remedy=("session.timeout.ms",),
+        never=("probably polled too slowly", *_RESTARTS),
+    ),
+    Disease(
+        "heartbeats starve while the program fetches and polls",
+        _starved,
+        session_ms=SHORT_SESSION_MS,
+        says=("sick", "heartbeat thread or task probably starve"),
+        remedy=("its heartbeat",),
+        never=("polled too slowly", "blocked or paused", *_RESTARTS),
+        # Their heartbeats have a thread that does not wait for the program.
+        without=tuple(
+            (library, protocol) for library in ("confluent-kafka", "barnabas", JAVA) for protocol in CLIENTS[library]
+        ),
     ),
     Disease(
         "restart",
@@ -416,6 +517,59 @@ DISEASES: Final = (
         # Its heartbeats starve after it has rebalanced: that is the story.
         grades={("kafka-python", "classic"): SILENT},
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+    ),
+    Disease(
+        "a member that never revokes its partitions",
+        _never_revokes,
+        says=("sick", "did not revoke", "within 6 s"),
+        remedy=("max.poll.interval.ms",),
+        never=("crashed", "killed", "restarted", "blocked"),
+        without=_CLASSIC,
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a new version with another assignor, without the old one",
+        _other_assignor,
+        says=("sick", "may not join", "roundrobin", "support range"),
+        remedy=("with both assignors first",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+        without=_CONSUMER,
+    ),
+    Disease(
+        "an assignor that fails",
+        _failing_assignor,
+        session_ms=SHORT_SESSION_MS,
+        says=("sick", "it was to assign partitions and has not, so its assignor may have failed"),
+        remedy=("its last lines of log",),
+        never=("polled too slowly", "restarted", "blocked"),
+        without=(*_CONSUMER, ("confluent-kafka", "classic"), (JAVA, "classic")),
+    ),
+    Disease(
+        "a new version that reads another topic",
+        _other_topic,
+        says=("sick",),
+        never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "a deployment that goes back to the classic protocol (healthy)",
+        _downgraded,
+        says=("Downgraded to the classic protocol", "sick", "1 member of the classic protocol went on"),
+        never=("crashed", "killed", "polled too slowly", "blocked"),
+        without=_CLASSIC,
+    ),
+    Disease(
+        "offsets expired, and a member goes on at latest",
+        _offsets_expired,
+        says=("expired",),
+        remedy=("auto.offset.reset",),
+        never=("crashed", "killed", "polled too slowly", "blocked"),
+    ),
+    Disease(
+        "a group that is behind for a while (healthy)",
+        _lags,
+        says=("joined",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "probably"),
     ),
     Disease(
         "a topic is deleted and created again",

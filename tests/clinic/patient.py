@@ -8,6 +8,7 @@ it ill, between two polls:
 - ``busy SECONDS``: processes for so long; the client's own threads or tasks go on where it has any
 - ``block SECONDS``: the same, while nothing else of the process runs: the event loop is blocked, the interpreter
   lock held
+- ``starve SECONDS``: sends no heartbeats for so long, and fetches; aiokafka and kafka-python only
 - ``slow_revoke SECONDS``: its rebalance listener takes so long to give up partitions, once
 - ``resubscribe``: unsubscribes and subscribes again
 - ``subscribe TOPIC``: subscribes to another topic
@@ -15,6 +16,9 @@ it ill, between two polls:
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
+
+With `assignor`, in the classic protocol, it has that assignor only. The one named `failing` fails always, and the
+program then ends without closing the consumer; confluent-kafka and kafka-clients have no such assignor.
 
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
 when it has got that record, and one of another partition.
@@ -51,6 +55,9 @@ class Patient(Protocol):
         """Poll for 0.1 s."""
 
     async def commit(self, topic: str, partition: int, offset: int) -> None: ...
+
+    def starve(self, seconds: float) -> None:
+        """Send no heartbeats for so long."""
 
     def owned(self) -> Iterable[tuple[str, int]]: ...
 
@@ -97,6 +104,8 @@ class ConfluentKafka:
         }
         if settings["protocol"] == "classic":
             config |= {"session.timeout.ms": settings["session_ms"], "heartbeat.interval.ms": 500}
+        if settings["assignor"]:
+            config["partition.assignment.strategy"] = settings["assignor"]
         self._revoking = revoking
         self._consumer = Consumer(config)
 
@@ -119,6 +128,9 @@ class ConfluentKafka:
         from confluent_kafka import TopicPartition
 
         self._consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+
+    def starve(self, seconds: float) -> None:
+        raise NotImplementedError("the heartbeats of librdkafka have a thread of their own")
 
     def owned(self) -> Iterable[tuple[str, int]]:
         return [(each.topic, each.partition) for each in self._consumer.assignment()]
@@ -152,6 +164,7 @@ class KafkaPython:
             request_timeout_ms=longest + 5000,
             connections_max_idle_ms=longest + 60_000,
             **names(settings, "client_id", "group_instance_id"),
+            **kafka_python_assignor(settings["assignor"]),
         )
 
     async def subscribe(self, topics: list[str]) -> None:
@@ -171,6 +184,19 @@ class KafkaPython:
         from kafka import OffsetAndMetadata, TopicPartition
 
         self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+
+    def starve(self, seconds: float) -> None:
+        coordinator = self._consumer._coordinator
+        send, until = coordinator._do_heartbeat, time.monotonic() + seconds
+
+        async def late() -> None:
+            if time.monotonic() < until:
+                coordinator.heartbeat.received_heartbeat()  # It does not notice that it is late.
+                coordinator.heartbeat.sent_heartbeat()
+            else:
+                await send()
+
+        coordinator._do_heartbeat = late
 
     def owned(self) -> Iterable[tuple[str, int]]:
         return [(each.topic, each.partition) for each in self._consumer.assignment()]
@@ -207,6 +233,15 @@ class _Async:
     async def commit(self, topic: str, partition: int, offset: int) -> None:
         await self._consumer.commit({self._partition(topic, partition): offset})
 
+    def starve(self, seconds: float) -> None:
+        coordinator = self._consumer._coordinator
+        send, until = coordinator._do_heartbeat, time.monotonic() + seconds
+
+        async def late() -> bool:
+            return time.monotonic() < until or bool(await send())
+
+        coordinator._do_heartbeat = late
+
     def owned(self) -> Iterable[tuple[str, int]]:
         return [(each.topic, each.partition) for each in self._consumer.assignment()]
 
@@ -228,6 +263,55 @@ def _asynchronous(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def kafka_python_assignor(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    class Failing(RangePartitionAssignor):  # type: ignore[misc]
+        name = "failing"
+
+        def assign(self, *_: object) -> Any:
+            raise RuntimeError("no rack is known")
+
+    found = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "failing": Failing}[name]
+    return {"partition_assignment_strategy": [found]}
+
+
+def aiokafka_assignor(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    class Failing(RangePartitionAssignor):  # type: ignore[misc]
+        name = "failing"
+
+        @classmethod
+        def assign(cls, *_: object) -> Any:
+            raise RuntimeError("no rack is known")
+
+    found = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor, "failing": Failing}[name]
+    return {"partition_assignment_strategy": [found]}
+
+
+def barnabas_assignor(name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    from barnabas_client.assignors import RangeAssignor, RoundRobinAssignor
+
+    class Failing(RangeAssignor):
+        name = "failing"
+
+        def assign(self, *_: object) -> Any:
+            raise RuntimeError("no rack is known")
+
+    assignors: dict[str, type[RangeAssignor | RoundRobinAssignor]] = {"range": RangeAssignor, "failing": Failing}
+    assignors["roundrobin"] = RoundRobinAssignor
+    return {"partition_assignment_strategy": [assignors[name]()]}
+
+
 def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
@@ -239,6 +323,7 @@ def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
 
     config = _asynchronous(settings)
     config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
+    config |= aiokafka_assignor(settings["assignor"])
     return _Async(AIOKafkaConsumer(**config), Listener(), TopicPartition)
 
 
@@ -252,6 +337,7 @@ def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
     config = _asynchronous(settings) | {"group_protocol": settings["protocol"]}
     if settings["protocol"] == "classic":
         config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
+        config |= barnabas_assignor(settings["assignor"])
     return _Async(Consumer(**config), Listener(), TopicPartition)
 
 
@@ -315,6 +401,8 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
         await asyncio.sleep(float(values[0]))
     elif what == "block":
         block(float(values[0]))
+    elif what == "starve":
+        patient.starve(float(values[0]))
     elif what == "slow_revoke":
         revoking.seconds = float(values[0])
     elif what == "exit":

@@ -1,6 +1,7 @@
 """The clinic: programs that have a disease, and what `barnabas groups explain` says about their group."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,18 @@ import pytest
 from barnabas import AlterConfigOp, ConfigResource, NewTopic, ResourceType
 from barnabas.explain import GroupStory
 from barnabas.sync import Admin
+from barnabas_client.loop_thread import loop_thread
 from tests.clinic.diseases import CLIENTS, DISEASES, RIGHT, SHORT_SESSION_MS, SILENT, VAGUE, Case, Disease
 from tests.clinic.ward import JAVA, JAVA_PROGRAM, Ward
 from tests.interop.barnabas_server import BarnabasBroker
 from tests.interop.kafka_server import ApacheKafka, compiled
+from tests.interop.server import free_port
+from tests.link import Link
 
 pytestmark = [pytest.mark.programs]
 
-_HEARTBEATS = {
+_SETTINGS = {
+    "offsets.retention.check.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.session.timeout.ms": SHORT_SESSION_MS,
@@ -45,9 +50,28 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[BarnabasBroker]:
-    with BarnabasBroker(_HEARTBEATS) as broker:
+def link() -> Iterator[Link]:
+    link = Link(free_port())
+    loop_thread().run(link.start())
+    yield link
+    loop_thread().run(link.close())
+
+
+@pytest.fixture(scope="module")
+def broker(link: Link) -> Iterator[BarnabasBroker]:
+    with ward_broker(link) as broker:
         yield broker
+
+
+def ward_broker(link: Link) -> BarnabasBroker:
+    """A broker for wards: members that are behind the link reach it by a listener of their own."""
+    port = free_port()
+    listeners = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},BEHIND://127.0.0.1:{link.target}",
+        "advertised.listeners": f"BEHIND://127.0.0.1:{link.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BEHIND:PLAINTEXT",
+    }
+    return BarnabasBroker({**_SETTINGS, **listeners}, port=port)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +79,7 @@ def java_classes(needs_jars: None, tmp_path_factory: pytest.TempPathFactory) -> 
     return compiled(JAVA_PROGRAM, tmp_path_factory.mktemp("classes"))
 
 
-def grade_of(disease: Disease, story: GroupStory) -> str:
+def grade_of(disease: Disease, story: GroupStory, ward: Ward) -> str:
     """The grade of what was said.
 
     Raises:
@@ -64,47 +88,92 @@ def grade_of(disease: Disease, story: GroupStory) -> str:
     said = [line for one in story for line in (one.text, *one.details, one.remedy or "")]
     for wrong in disease.never:
         assert not any(wrong in line for line in said), f"wrong: {wrong}\n{story}"
+
+    def has(text: str | None, parts: tuple[str, ...]) -> bool:
+        return all(ward.told(part) in (text or "") for part in parts)
+
     for one in story:
-        if disease.hints and all(part in one.text for part in disease.hints):
+        if disease.hints and has(one.text, disease.hints):
             return VAGUE
-        if all(part in one.text for part in disease.says) and all(
-            part in (one.remedy or "") for part in disease.remedy
-        ):
+        if has(one.text, disease.says) and has(one.remedy, disease.remedy):
             return RIGHT
     return SILENT
 
 
-@pytest.mark.parametrize(("disease", "case"), list(cases()))
-def test_what_is_said_about_a_disease(
-    request: pytest.FixtureRequest, broker: BarnabasBroker, fresh: str, disease: Disease, case: Case
-) -> None:
-    classes = request.getfixturevalue("java_classes") if case[0] == JAVA else None
-    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(fresh, num_partitions=2)])
-        session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
-        admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, fresh): [session]})
+@dataclass(frozen=True)
+class Clinic:
+    """A broker with wards.
 
-    def restart() -> None:
-        broker.stop()
-        broker.start()
+    Attributes:
+        broker: the broker.
+        link: the network of members that can be cut off.
+        fresh: a name for a topic and a group.
+    """
 
-    ward = Ward(
-        broker.bootstrap_servers,
-        fresh,
-        fresh,
-        *case,
-        disease.poll_ms,
-        disease.session_ms,
-        classes=classes,
-        restart=restart,
-    )
-    try:
-        disease.strikes(ward)
+    broker: BarnabasBroker
+    link: Link
+    fresh: str
+
+    def treat(self, disease: Disease, case: Case, classes: Path | None = None, *, own_names: bool = True) -> None:
+        """Make a group ill, and look whether what is said about it is as good as expected."""
+        bootstrap, fresh = self.broker.bootstrap_servers, self.fresh
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics([NewTopic(fresh, num_partitions=2)])
+            session = AlterConfigOp("consumer.session.timeout.ms", str(disease.session_ms))
+            admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, fresh): [session]})
+
+        def restart() -> None:
+            self.broker.stop()
+            self.broker.start()
+
+        times = disease.poll_ms, disease.session_ms
+        more: dict[str, Any] = {"classes": classes, "own_names": own_names, "restart": restart, "link": self.link}
+        ward = Ward(bootstrap, fresh, fresh, *case, *times, **more)
         expected = disease.grade(case)
         best = _GRADES.index(expected)
-        ward.wait_for(f"the explanation is {expected}", lambda story: _GRADES.index(grade_of(disease, story)) <= best)
-    finally:
-        ward.close()
+        try:
+            disease.strikes(ward)
+            ward.wait_for(
+                f"the explanation is {expected}", lambda story: _GRADES.index(grade_of(disease, story, ward)) <= best
+            )
+        finally:
+            ward.close()
+
+
+@pytest.fixture
+def clinic(broker: BarnabasBroker, link: Link, fresh: str) -> Clinic:
+    return Clinic(broker, link, fresh)
+
+
+@pytest.mark.parametrize(("disease", "case"), list(cases()))
+def test_what_is_said_about_a_disease(
+    request: pytest.FixtureRequest, clinic: Clinic, disease: Disease, case: Case
+) -> None:
+    clinic.treat(disease, case, request.getfixturevalue("java_classes") if case[0] == JAVA else None)
+
+
+#: Diseases of which several events have to be found to be of one program, which its name helps with.
+_FOLDED = [
+    each
+    for each in DISEASES
+    if each.name
+    in (
+        "each batch takes longer than max.poll.interval.ms",
+        "kill -9",
+        "process paused for longer than the session, and thawed",
+        "restart",
+        "a program that crashes at each start",
+        "a record at which a program ends each time, while it reads other partitions",
+        "a new version with another assignor, without the old one",
+    )
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [("confluent-kafka", "classic"), ("aiokafka", "classic")], ids="-".join)
+@pytest.mark.parametrize("disease", _FOLDED, ids=lambda disease: disease.name)
+def test_what_is_said_about_members_without_client_ids(clinic: Clinic, disease: Disease, case: Case) -> None:
+    clinic.treat(disease, case, own_names=False)
 
 
 #: Diseases of which records of ``__consumer_offsets`` show that a member is gone, and nothing of why.

@@ -13,8 +13,17 @@ from typing import Any, Final
 from barnabas.errors import UnknownTopicOrPartitionError
 from barnabas.explain import GroupStory, follow_group
 from barnabas.sync import Admin, Producer
+from barnabas_client.loop_thread import loop_thread
+from barnabas_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from tests.interop.kafka_server import tool_command
 from tests.interop.process import end, run, spawn
+from tests.link import Link
+from tests.wire import Wire
 
 #: Seconds for what has to happen: sessions of 6 s, on a machine that is busy.
 LIMIT: Final = 90
@@ -37,11 +46,13 @@ class Ward:
         classes: folder with the class of the Java program; None if no member is one.
         own_names: whether each member has a client id; otherwise the library chooses it.
         restart: restarts the broker.
+        link: the network of members that can be cut off from the broker.
 
     Attributes:
         bootstrap: of the broker.
         group: the group.
         topic: that it reads.
+        link: the network of members that can be cut off.
     """
 
     def __init__(
@@ -56,10 +67,12 @@ class Ward:
         classes: Path | None = None,
         own_names: bool = True,
         restart: Callable[[], None] | None = None,
+        link: Link | None = None,
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.group = group
+        self.link = link
         self._restart = restart
         self._classes = classes
         self._library = library
@@ -71,19 +84,22 @@ class Ward:
             "protocol": protocol,
             "session_ms": session_ms,
             "poll_ms": poll_ms,
-            "commit_ms": 1_000,
         }
         self._stack = ExitStack()
         self._patients: dict[str, subprocess.Popen[str]] = {}
         self._news = threading.Condition()
+        #: The member id of each member when it settled, by its name here.
+        self._ids: dict[str, str] = {}
         #: The partitions that each member has last said it owns.
         self._owned: dict[subprocess.Popen[str], list[str]] = {}
         self._listeners: dict[subprocess.Popen[str], threading.Thread] = {}
 
     def close(self) -> None:
-        """End all programs."""
+        """End all programs, and mend the network."""
         for name in list(self._patients):
             self.kill(name)
+        if self.link is not None:
+            self.mend()
         self._stack.close()
 
     def admit(
@@ -93,6 +109,10 @@ class Ward:
         topics: Sequence[str] = (),
         poison: tuple[int, int] | None = None,
         reset: str = "earliest",
+        assignor: str | None = None,
+        protocol: str | None = None,
+        cuttable: bool = False,
+        commit_ms: int = 1_000,
     ) -> None:
         """Start a member.
 
@@ -102,10 +122,19 @@ class Ward:
             topics: that it reads, the ward's if none are given. A name that begins with ^ is an expression.
             poison: partition and offset of a record at which it ends.
             reset: its auto.offset.reset.
+            assignor: its only assignor; None for those that its library has by itself.
+            protocol: its protocol; the ward's if it is None.
+            cuttable: whether its network can be cut.
+            commit_ms: its auto.commit.interval.ms. A commit counts as a heartbeat.
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
-        settings |= {"poison": poison, "reset": reset}
+        settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
+        if protocol is not None:
+            settings["protocol"] = protocol
+        if cuttable:
+            assert self.link is not None
+            settings["bootstrap"] = f"127.0.0.1:{self.link.port}"
         if topics:
             settings["topics"] = list(topics)
         if name in self._patients:
@@ -128,11 +157,41 @@ class Ward:
         with self._news:
             settled = self._news.wait_for(lambda: all(self._owned.get(self._patients[name]) for name in names), LIMIT)
             assert settled, f"not within {LIMIT} s: {names} own partitions\n{self.transcript()}"
+            owned = {name: self._owned[self._patients[name]] for name in names}
+        if not self._own_names:
+            self._identify(owned)
+
+    def _identify(self, owned: dict[str, list[str]]) -> None:
+        """Find the member ids of members by the partitions that they own; the first one counts."""
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            (group,) = admin.describe_consumer_groups([self.group])
+        for member in group.members:
+            partitions = sorted(f"{each.topic}-{each.partition}" for each in member.partitions)
+            for name in (name for name, has in owned.items() if has == partitions):
+                self._ids.setdefault(name, member.member_id)
+
+    def told(self, part: str) -> str:
+        """A part of an explanation as it is if members have no client ids: the ends of their ids tell them apart."""
+        if self._own_names:
+            return part
+        if part in self._ids and len(self._ids) > 1:
+            return f"…{self._ids[part][-4:]}"
+        return part.removesuffix("sick")
 
     def restart_broker(self) -> None:
         """Restart the broker."""
         assert self._restart is not None
         self._restart()
+
+    def cut(self) -> None:
+        """Cut the network of the members that are cuttable."""
+        assert self.link is not None
+        loop_thread().run(self.link.cut())
+
+    def mend(self) -> None:
+        """Mend that network."""
+        assert self.link is not None
+        loop_thread().run(self.link.mend())
 
     def produce(self, records: int) -> None:
         """Write so many records to each partition of the topic."""
@@ -144,6 +203,21 @@ class Ward:
         """The sum of the committed offsets of the group."""
         with Admin(bootstrap_servers=self.bootstrap) as admin:
             return sum(one.offset or 0 for one in admin.list_consumer_group_offsets(self.group).values())
+
+    def commit_for(self, milliseconds: int) -> None:
+        """Commit offsets of both partitions that expire after that time, as clients before Kafka 2.1 could."""
+        asyncio.run(self._commit_for(milliseconds))
+
+    async def _commit_for(self, milliseconds: int) -> None:
+        places = [
+            OffsetCommitRequestPartition(partition_index=number, committed_offset=10, committed_metadata="")
+            for number in range(2)
+        ]
+        topics = [OffsetCommitRequestTopic(name=self.topic, partitions=places)]
+        request = OffsetCommitRequest(group_id=self.group, retention_time_ms=milliseconds, topics=topics)
+        async with await Wire.connect(int(self.bootstrap.rpartition(":")[2])) as wire:
+            answer = await wire.ask(request, 4, OffsetCommitResponse)
+        assert not any(each.error_code for topic in answer.topics for each in topic.partitions)
 
     def order(self, name: str, what: str) -> None:
         """Ask a member to be ill."""

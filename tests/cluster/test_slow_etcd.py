@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from barnabas_client import Admin, Producer
 from barnabas_protocol.errors import ErrorCode
 from tests.cluster.harness import PATIENCE, Brokers, Etcd, create, eventually, leaders, new_prefix
+from tests.link import Link
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(4 * PATIENCE)]
 
@@ -18,70 +18,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(4 * PATIENCE)]
 SESSION = 6.0
 
 
-class SlowLink:
-    """A proxy in front of etcd.
-
-    Attributes:
-        port: where it listens.
-        seconds: how much later answers arrive.
-    """
-
-    def __init__(self, target: int) -> None:
-        self.port = 0
-        self.seconds = 0.0
-        self._target = target
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
-
-    def _begin(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
-        task = asyncio.create_task(self._pass_on(source, target, answers=answers))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_etcd, to_etcd = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers += [writer, to_etcd]
-        self._begin(reader, to_etcd, answers=False)
-        self._begin(from_etcd, writer, answers=True)
-
-    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool) -> None:
-        loop = asyncio.get_running_loop()
-
-        def send(data: bytes) -> None:
-            if not target.is_closing():
-                target.write(data)
-
-        with suppress(OSError):
-            while data := await source.read(1 << 16):
-                loop.call_later(self.seconds if answers else 0.0, send, data)
-        loop.call_later(self.seconds, target.close)
-
-
 @pytest.fixture
-async def link(etcd: Etcd) -> AsyncIterator[SlowLink]:
-    slow = SlowLink(etcd.port)
+async def link(etcd: Etcd) -> AsyncIterator[Link]:
+    slow = Link(etcd.port)
     await slow.start()
     yield slow
     await slow.close()
 
 
 @pytest.fixture
-async def slow_cluster(link: SlowLink, tmp_path: Path) -> AsyncIterator[Brokers]:
+async def slow_cluster(link: Link, tmp_path: Path) -> AsyncIterator[Brokers]:
     session = f"broker.session.timeout.ms={SESSION * 1000:.0f}"
     brokers = Brokers(f"etcd://127.0.0.1:{link.port}/{new_prefix()}", tmp_path, [session, "min.insync.replicas=2"])
     yield brokers
@@ -102,7 +48,7 @@ async def is_named(bootstrap: str, *, slow: bool) -> bool:
 
 
 @pytest.mark.parametrize("latency", [0.5, 1.5])
-async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: SlowLink, latency: float) -> None:
+async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: Link, latency: float) -> None:
     cluster = slow_cluster
     await cluster.start(3)
     assert await create(cluster[1], "before", 6, 3) == ErrorCode.NONE

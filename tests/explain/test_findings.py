@@ -9,6 +9,7 @@ from barnabas_explain.catalog import (
     GroupEvent,
     InstanceInUse,
     JoinPhaseOver,
+    JoinRefused,
     LeaderRejoined,
     MemberDisconnected,
     MemberExpired,
@@ -197,10 +198,48 @@ def finding(*records: EventRecord) -> Finding | None:
             [expired(), back(3_000)],
             "blocked",
             PROBABLE,
-            "c (h) was probably blocked or paused: it sent no heartbeat for 9.1 s, its connection stayed open, and it"
-            " joined again on it; its session is 6 s",
+            "c (h) was probably blocked or paused, or its network was cut: it sent no heartbeat for 9.1 s, its"
+            " connection stayed open, and it joined again on it; its session is 6 s",
             "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
-            " session.timeout.ms above 10 s.",
+            " session.timeout.ms above 10 s. If its log says that requests timed out, look at the network.",
+        ),
+        (
+            [
+                expired(),
+                event(MemberDisconnected, 101_000, closed_by="client", gone_ago_ms=1_000),
+                event(MemberJoined, 103_000, 2),
+            ],
+            "blocked",
+            PROBABLE,
+            "c (h) was probably blocked or paused, or its network was cut: it sent no heartbeat for 9.1 s, its"
+            " connection stayed open, and it joined again on another one; its session is 6 s",
+            "Move what takes long off the event loop, or the interpreter lock, that its heartbeats need; or set"
+            " session.timeout.ms above 10 s. If its log says that requests timed out, look at the network.",
+        ),
+        (
+            [expired(fetched_ago_ms=300), back(3_000)],
+            "no_heartbeats",
+            PROBABLE,
+            "c (h) sent no heartbeat for 6.1 s, its session is 6 s, but it still fetched 300 ms before: its heartbeat"
+            " thread or task probably starves",
+            "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes.",
+        ),
+        (
+            [event(JoinRefused, 100_000, offered=["roundrobin"], supported=["range"])],
+            "no_common_assignor",
+            CERTAIN,
+            "c (h) may not join (INCONSISTENT_GROUP_PROTOCOL): its partition.assignment.strategy is roundrobin, and the"
+            " members support range",
+            "To change the assignor: deploy the new version with both assignors first; when all members have it, deploy"
+            " it once more without the old one. If it is another program: give it a group.id of its own.",
+        ),
+        (
+            [event(JoinRefused, 100_000, offered=["v1"], supported=[], protocol_type="connect")],
+            "no_common_assignor",
+            CERTAIN,
+            "c (h) may not join (INCONSISTENT_GROUP_PROTOCOL): it is of the protocol type connect, and the members are"
+            " of another one",
+            "Give it a group.id of its own.",
         ),
         (
             [expired(fetched_ago_ms=300)],
@@ -208,7 +247,7 @@ def finding(*records: EventRecord) -> Finding | None:
             PROBABLE,
             "c (h) sent no heartbeat for 6.1 s, its session is 6 s, but it still fetched 300 ms before: its heartbeat"
             " thread or task probably starves",
-            "Look what its heartbeat thread waits for.",
+            "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes.",
         ),
         (
             [expired(fetched_ago_ms=6_300)],

@@ -53,6 +53,8 @@ GOOD: dict[str, Any] = {
     "changes": [{"topic": "t", "partition": 0, "before": 1, "after": None}],
     "positions": [["t", 0, 42]],
     "committed_sum": 42,
+    "offered": ["roundrobin"],
+    "supported": ["range"],
     "new_topics": ["t"],
     "producer_id": 5,
     "committed": True,

@@ -63,7 +63,7 @@ def page(tables: LagTables, now: int) -> str:
     body = [
         "<h1>Consumer lag</h1>",
         f'<p class="soft">{_when(tables.times[0])} to {_when(tables.times[-1])} UTC, one point every '
-        f"{duration((int(tables.times[-1]) - int(tables.times[-2])) / 1000)}. Created {_when(now)} UTC.</p>",
+        f"{_seconds((int(tables.times[-1]) - int(tables.times[-2])) / 1000)}. Created {_when(now)} UTC.</p>",
         _tiles(tables, last),
     ]
     if tables.broken:
@@ -89,7 +89,7 @@ def latest(tables: LagTables) -> pd.DataFrame:
 
 
 def _tiles(tables: LagTables, last: pd.DataFrame) -> str:
-    lag, behind = float(last["lag"].sum()), float(last["lag_seconds"].max()) if len(last) else 0.0
+    lag, behind = float(last["lag"].sum()), float(tables.rows["lag_seconds"].max()) if len(tables.rows) else 0.0
     tiles = [
         (f"{tables.rows['group'].nunique():,}", "groups", ""),
         (f"{lag:,.0f}", "records behind at the end", "" if lag else "good"),

@@ -16,8 +16,8 @@ from barnabas_pipeline.lag.report import page, summary, write
 HOSTILE = "<script>alert(1)</script> $x^$ \x07"
 
 
-def tables(*, events: bool = True, broken: int = 0) -> LagTables:
-    times = lag_rows.points(0, 600_000, 10_000)
+def tables(*, events: bool = True, broken: int = 0, interval: int = 10_000) -> LagTables:
+    times = lag_rows.points(0, 60 * interval, interval)
     ends = {("orders", 0): np.arange(len(times), dtype=float) * 10}
     rows = [("calm", "orders", 0, at, at * 10.0) for at in range(len(times))]
     rows += [(HOSTILE, "orders", 0, at, at * 10.0) for at in range(20)]
@@ -69,6 +69,16 @@ def test_the_page_names_missing_information() -> None:
     text = page(tables(events=False, broken=3), 600_000)
     assert "the causes of rebalances are not known" in text
     assert "3 records of __consumer_offsets could not be read" in text
+
+
+def test_the_tiles_say_what_the_rows_say() -> None:
+    made = tables(events=False, interval=250)
+    text = page(made, 600_000)
+    assert "one point every 250 ms." in text
+    caught_up = made.rows[made.rows["group"] == "calm"].copy()
+    caught_up["lag_seconds"] = [14.25, *[0.0] * (len(caught_up) - 1)]
+    text = page(LagTables(made.times, caught_up, made.stalls, made.rebalances, True, 0), 600_000)
+    assert '<b>14 s</b><span class="soft">maximum time behind' in text
 
 
 def test_files_are_written(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ delay), KIP-345 (static membership), KIP-394 (member ids), KIP-559 (protocol in 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -31,6 +32,7 @@ from barnabas_explain.catalog import (
     GroupEvent,
     JoinPhaseOver,
     JoinPhaseStuck,
+    JoinRefused,
     LeaderChanged,
     LeaderRejoined,
     MemberEvent,
@@ -76,6 +78,10 @@ _MOMENT: Final = 0.001
 _PENDING_CHECK_SECONDS: Final = 0.5
 #: Characters of a client's reason that are kept, as in Kafka's client.
 _MAX_REASON: Final = 255
+#: Assignors that an event names.
+_MAX_NAMES: Final = 8
+#: Seconds between two events about clients that have no assignor in common with the members.
+_REFUSAL_SECONDS: Final = 60.0
 #: Members of a downgraded group that get their assignment in one step.
 _MEMBERS_PER_STEP: Final = 100
 #: Seconds until the record of an Empty group is appended again that could not be: the first pause, which doubles, and
@@ -181,6 +187,7 @@ class ClassicGroup:
         "_rebalance_started",
         "_record_again_at",
         "_record_pause",
+        "_report_refusal_at",
         "_settings",
         "_subscribed",
         "_sync_phase_ends",
@@ -223,6 +230,8 @@ class ClassicGroup:
         self._record_pause = _FIRST_RECORD_PAUSE
         #: The assignments of the last Stable generation, of members that have left since, too.
         self._last_assignments: tuple[tuple[ClassicGroupMember, bytes], ...] = ()
+        #: When it is recorded again that a client has no assignor in common with the members.
+        self._report_refusal_at = -inf
         #: What :attr:`subscribed_topics` was computed from, and its value.
         self._subscribed: tuple[tuple[bytes, ...], str | None, frozenset[str] | None] = ((), None, None)
 
@@ -285,6 +294,7 @@ class ClassicGroup:
                 self._complete_if_all_joined(out, now)
         elif not members.supports(request.protocol_type, request.protocols, self.state is EMPTY):
             out.append(Reply(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)))
+            self._report_refusal(request, caller, out, now)
         elif not member_id:
             self._join_without_id(request, version, caller, token, out, now)
         elif member_id in members.pending and request.group_instance_id is None:
@@ -297,6 +307,22 @@ class ClassicGroup:
             # A new group is recorded at once, so that it exists for the next coordinator, too.
             out.append(self._persist(None))
         return out
+
+    def _report_refusal(self, request: JoinGroupRequest, caller: Caller, out: list[Effect], now: float) -> None:
+        """A client has no assignor in common with the members: clients try again all the time."""
+        if self.state is EMPTY or now < self._report_refusal_at:
+            return
+        self._report_refusal_at = now + _REFUSAL_SECONDS
+        other_type = request.protocol_type if request.protocol_type != self.members.protocol_type else None
+        out.append(
+            JoinRefused(
+                generation=self.generation,
+                member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
+                protocol_type=None if other_type is None else other_type[:_MAX_REASON],
+                offered=_first_names(protocol.name for protocol in request.protocols),
+                supported=_first_names(self.members.supported_protocols()),
+            )
+        )
 
     def _has_room_for(self, member_id: str) -> bool:
         """Whether ``group.max.size`` allows this JoinGroup. Pending members do not count."""
@@ -1339,6 +1365,11 @@ class ClassicGroup:
 def reason_of(text: str | None) -> str:
     """The reason that a client gives, shortened; Kafka's words if it gives none (KIP-800)."""
     return text[:_MAX_REASON] if text else NOT_PROVIDED
+
+
+def _first_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of some names, shortened: clients choose them."""
+    return tuple(name[:_MAX_REASON] for name in islice(names, _MAX_NAMES))
 
 
 def _timeouts(request: JoinGroupRequest, version: int) -> tuple[float, float]:

@@ -248,6 +248,10 @@ class Members:
         members = len(self.by_id)
         return any(self._supported.get(protocol.name, 0) == members for protocol in protocols)
 
+    def supported_protocols(self) -> list[str]:
+        """The protocols that all members support."""
+        return [name for name, count in self._supported.items() if count == len(self.by_id)]
+
     def select_protocol(self, member: ClassicGroupMember | None = None, protocols: Protocols = ()) -> str | None:
         """Select a protocol by vote: each member votes for the first of its protocols that all members support.
 

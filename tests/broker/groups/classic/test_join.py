@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
-from barnabas_explain.catalog import LeaderRejoined
+from barnabas_explain.catalog import JoinRefused, LeaderRejoined
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.machine import Machine
 
@@ -96,6 +96,19 @@ def test_a_member_without_a_common_protocol_is_refused() -> None:
         assert answer is not None
         assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not empty.group.recorded
+
+
+def test_what_a_client_and_the_members_support_is_recorded_once_a_minute() -> None:
+    machine = Machine()
+    machine.stable("a", session=300_000, protocols=(("range", b""), ("sticky", b"")))
+    for _ in range(3):
+        machine.join("b", protocols=(("roundrobin", b""), *((f"x{number}" * 300, b"") for number in range(20))))
+    machine.now += 61
+    machine.join("b", protocol_type="connect")
+    first, second = (event for event in machine.events if isinstance(event, JoinRefused))
+    assert (first.offered[0], first.supported, first.protocol_type) == ("roundrobin", ("range", "sticky"), None)
+    assert (len(first.offered), max(map(len, first.offered))) == (8, 255)
+    assert second.protocol_type == "connect"
 
 
 def test_each_member_votes_for_its_first_protocol_that_all_support() -> None:
