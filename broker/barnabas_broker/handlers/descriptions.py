@@ -1,6 +1,7 @@
 """DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs: partitions and their log directories, for tools."""
 
 import shutil
+from collections.abc import Iterable
 from typing import Final
 
 from barnabas_broker.cluster.image import Image, PartitionInfo, TopicInfo
@@ -11,7 +12,7 @@ from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
-from barnabas_broker.steps import Steps, each, in_order
+from barnabas_broker.steps import Steps, distinct, each, in_order
 from barnabas_broker.storage.names import parse_stray_directory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
@@ -22,6 +23,7 @@ from barnabas_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from barnabas_protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -50,13 +52,13 @@ def handle_describe_topic_partitions(
     A cursor must name one of the requested topics.
     """
     image, cursor = context.services.cluster.image, request.cursor
-    asked = [topic.name for topic in request.topics]
+    asked = yield from distinct(topic.name for topic in request.topics)
     # Without a list, topics that the client may not describe are left out.
     refused = yield from split(context, asked or image.topics, acls.DESCRIBE, audit=bool(asked))
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        failed = yield from each(asked, lambda name: _failed(name, ErrorCode.INVALID_REQUEST))
+        failed = yield from each(request.topics, lambda topic: _failed(topic.name, ErrorCode.INVALID_REQUEST))
         return DescribeTopicPartitionsResponse(topics=failed)
-    names = yield from in_order(set(asked) or image.topics)
+    names = yield from in_order(asked or image.topics)
     left = max(min(request.response_partition_limit, _LIMIT), 1)
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in names:
@@ -130,11 +132,11 @@ def handle_describe_log_dirs(
     """
     if not context.allows_on_cluster(acls.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
-    asked = None if request.topics is None else {(t.topic, p) for t in request.topics for p in t.partitions}
+    asked = None if request.topics is None else (yield from _partitions(request.topics))
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for where, replica in context.services.replicas.all():
         yield
-        if asked is None or where in asked:
+        if asked is None or where.partition in asked.get(where.topic, ()):
             topics.setdefault(where.topic, []).append(
                 DescribeLogDirsPartition(
                     partition_index=where.partition, partition_size=replica.log.size, offset_lag=0, is_future_key=False
@@ -150,6 +152,7 @@ def handle_describe_log_dirs(
                         partition_index=stray.partition, partition_size=size, offset_lag=0, is_future_key=False
                     )
                 ]
+    shown = yield from each(topics.items(), lambda of: DescribeLogDirsTopic(name=of[0], partitions=of[1]))
     failed = directory.failure is not None
     try:
         disk = shutil.disk_usage(directory.path)
@@ -159,11 +162,23 @@ def handle_describe_log_dirs(
     result = DescribeLogDirsResult(
         error_code=ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NONE,
         log_dir=str(directory.path.absolute()),
-        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=shown,
         total_bytes=total,
         usable_bytes=usable,
     )
     return DescribeLogDirsResponse(results=[result])
+
+
+def _partitions(topics: Iterable[DescribableLogDirTopic]) -> Steps[dict[str, set[int]]]:
+    """The partitions that a request names, by topic."""
+    named: dict[str, set[int]] = {}
+    for topic in topics:
+        indexes = named.setdefault(topic.topic, set())
+        for index in topic.partitions:
+            indexes.add(index)
+            yield
+        yield
+    return named
 
 
 @stepwise
@@ -191,10 +206,10 @@ def handle_alter_replica_log_dirs(
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 result = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 topics.setdefault(topic.name, []).append(result)
-    return AlterReplicaLogDirsResponse(
-        throttle_time_ms=0,
-        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=done) for name, done in topics.items()],
+    results = yield from each(
+        topics.items(), lambda of: AlterReplicaLogDirTopicResult(topic_name=of[0], partitions=of[1])
     )
+    return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 
 ROUTES: Final = (

@@ -14,7 +14,7 @@ from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, each, release
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -54,9 +54,9 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     if request.election_type not in tuple(ElectionType):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     kind = ElectionType(request.election_type)
-    everything, cluster = request.topic_partitions is None, context.services.cluster
+    everything, cluster, slicer = request.topic_partitions is None, context.services.cluster, context.services.slicer
     naming = _partitions(request.topic_partitions) if request.topic_partitions is not None else _all(cluster.image)
-    asked = await context.services.slicer.enqueue(naming, context.peer)
+    asked = await slicer.enqueue(naming, context.peer)
     answers: dict[tuple[str, int], ErrorCode] = {}
     try:
         for at in range(0, max(len(asked), 1), _AT_ONCE):
@@ -66,13 +66,12 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     except KafkaError as error:
         if context.version >= _FIRST_WITH_ERROR:
             return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
-        # As in Kafka: each partition has the error, if the request names any.
-        answers = {**dict.fromkeys(() if everything else asked, error.code), **answers}
-    elected = [where for where, code in answers.items() if code is ErrorCode.NONE]
-    for name, index in elected:
-        context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
-        await asyncio.sleep(0)
-    return await context.services.slicer.enqueue(_elected(answers), context.peer)
+        if not everything:  # as in Kafka: each partition that the request names has the error
+            await slicer.enqueue(_answer_others(answers, asked, error.code), context.peer)
+    await slicer.enqueue(_audit(context, kind, answers), context.peer)
+    response = await slicer.enqueue(_elected(answers), context.peer)
+    await slicer.enqueue(release(asked), context.peer)
+    return response
 
 
 def _elect(
@@ -87,9 +86,28 @@ async def _not_elected(
     """The response with an error for all, and for each partition that the request names."""
     slicer = context.services.slicer
     asked = await slicer.enqueue(_partitions(request.topic_partitions or ()), context.peer)
-    response = await slicer.enqueue(_elected(dict.fromkeys(asked, error.code)), context.peer)
+    answers: dict[tuple[str, int], ErrorCode] = {}
+    await slicer.enqueue(_answer_others(answers, asked, error.code), context.peer)
+    response = await slicer.enqueue(_elected(answers), context.peer)
     response.error_code = error.code if context.version >= _FIRST_WITH_ERROR else ErrorCode.NONE
+    await slicer.enqueue(release(asked), context.peer)
     return response
+
+
+def _answer_others(
+    answers: dict[tuple[str, int], ErrorCode], asked: Iterable[tuple[str, int]], code: ErrorCode
+) -> Steps[None]:
+    """Give an error to the partitions that have no answer."""
+    for where in asked:
+        answers.setdefault(where, code)
+        yield
+
+
+def _audit(context: RequestContext, kind: ElectionType, answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[None]:
+    for (name, index), code in answers.items():
+        if code is ErrorCode.NONE:
+            context.changed(Change.LEADER_ELECTED, partition=f"{name}-{index}", election=kind.name.lower())
+        yield
 
 
 def _partitions(topics: Iterable[TopicPartitions]) -> Steps[list[tuple[str, int]]]:
@@ -121,18 +139,16 @@ def _needed(answers: Mapping[tuple[str, int], ErrorCode]) -> dict[tuple[str, int
     return {where: code for where, code in answers.items() if code not in not_needed}
 
 
-def _elected(answers: Mapping[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:
-    """The response, one partition per step."""
+def _elected(answers: dict[tuple[str, int], ErrorCode]) -> Steps[ElectLeadersResponse]:
+    """The response, one partition per step; `answers` are released."""
     topics: dict[str, list[PartitionResult]] = {}
     for (name, index), code in answers.items():
         message = None if code is ErrorCode.NONE else _WHY.get(code, code.name)
         topics.setdefault(name, []).append(PartitionResult(partition_id=index, error_code=code, error_message=message))
         yield
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(topic=name, partition_result=results) for name, results in topics.items()
-        ]
-    )
+    yield from release(answers)
+    found = yield from each(topics.items(), lambda of: ReplicaElectionResult(topic=of[0], partition_result=of[1]))
+    return ElectLeadersResponse(replica_election_results=found)
 
 
 _WHY = {

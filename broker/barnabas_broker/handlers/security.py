@@ -48,7 +48,7 @@ from barnabas_protocol.registry import ApiKey
 T = TypeVar("T")
 
 #: Bindings that are stored in one step.
-_BATCH: Final = 1_000
+_BATCH: Final = 500
 #: Bindings that are compared with a filter in one step.
 _COMPARED: Final = 100
 _TOO_MANY_FOUND: Final = f"The filters before this one have found {MOST_ROWS:,} ACLs: send it again on its own."
@@ -151,6 +151,7 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
         else:
             for event in created:
                 context.changed(Change.ACL_CREATED, acl=str(event.binding))
+        await asyncio.sleep(0)  # a batch that changes nothing does not wait for anything
     return CreateAclsResponse(throttle_time_ms=0, results=results)
 
 
@@ -174,6 +175,7 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
         else:
             for event in deleted:
                 context.changed(Change.ACL_DELETED, acl=str(event.binding))
+        await asyncio.sleep(0)
     answers = await slicer.enqueue(_filter_results(results, errors, context.version), context.peer)
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=answers)
 
