@@ -7,8 +7,8 @@ whatever else is ready comes between the steps.
 
 A handshake takes 60 KB and a second descriptor, so few are done at a time. It begins when the client has sent
 something; until then, and while it waits for its place, a connection is hardly more than its socket. While others wait,
-a handshake ends whose client has sent nothing for :data:`PATIENCE_SECONDS`: clients that begin handshakes and do not
-end them cannot keep others out.
+a handshake ends whose client has sent nothing for :data:`PATIENCE_SECONDS`, and its place gets the client that came
+last: clients that begin thousands of handshakes and do not end them cannot keep others out.
 
 The first byte shows what is not TLS. A connection that does not get through its handshake causes a log line with
 the peer and the reason, once a minute for a host and a reason. It has :data:`HANDSHAKE_SECONDS` for it, and counts in
@@ -55,36 +55,51 @@ _REASONS: Final = {
 
 
 class HandshakeSteps:
-    """Bounds the handshakes at a time, and their steps in a turn of the event loop; the others wait in the order in
-    which they ask.
+    """Bounds the handshakes at a time, and their steps in a turn of the event loop.
 
-    A step ends with its turn, whether the peer has sent all of its message or not, so that peers which are slow or
-    never end their handshakes cannot keep others out.
+    Steps wait in the order in which they ask for a turn. Of the clients that wait for a place, the last one is the
+    first: after 5,000 clients that do not end their handshakes, an honest one would have to wait for all of them, until
+    its own time is over. A step ends with its turn, whether the peer has sent all of its message or not, so that peers
+    which are slow or never end their handshakes cannot keep others out.
 
     Args:
         most: handshakes at a time.
-
-    Attributes:
-        waiting: handshakes that wait for others to end.
     """
 
     def __init__(self, most: int) -> None:
-        self.waiting = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._places = asyncio.Semaphore(most)
+        self._places = most
+        #: Those that wait for a place, in the order in which they came.
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Handshakes that wait for others to end."""
+        return len(self._waiting)
 
     @asynccontextmanager
     async def handshake(self) -> AsyncIterator[None]:
         """Wait for the place of a handshake, which it has in the context."""
-        self.waiting += 1
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[place] = None
+        self._give()
         try:
-            await self._places.acquire()
-        finally:
-            self.waiting -= 1
-        try:
+            await place
             yield
         finally:
-            self._places.release()
+            if place.cancelled():
+                self._waiting.pop(place, None)
+            else:
+                self._places += 1
+                self._give()
+
+    def _give(self) -> None:
+        """Give free places to those that came last."""
+        while self._places and self._waiting:
+            place, _ = self._waiting.popitem()
+            if not place.cancelled():
+                place.set_result(None)
+                self._places -= 1
 
     @asynccontextmanager
     async def step(self) -> AsyncIterator[None]:

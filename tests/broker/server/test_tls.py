@@ -426,14 +426,51 @@ async def test_handshakes_that_are_not_ended_take_few_descriptors_and_make_room_
         each.writer.write(first)
     # Three at a time, which give way to the others.
     assert await principal(broker, trusting(authority)) == "User:ANONYMOUS"
-    assert made >= 9
     assert len(os.listdir("/proc/self/fd")) <= before + 40 + 3 + 2
+    await until(lambda: made == 11)
+    assert len(os.listdir("/proc/self/fd")) <= before + 40 + 3
     reasons = {line["reason"] for line in failures(caplog)}
     assert reasons == {"it has sent nothing for 0.05 s while other handshakes waited"}
     for each in silent:
         await each.close()
     await until(lambda: not broker.server.handshakes)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_the_handshake_that_came_last_has_the_next_place() -> None:
+    steps, entered, release = HandshakeSteps(1), list[int](), asyncio.Event()
+
+    async def handshake(number: int) -> None:
+        async with steps.handshake():
+            entered.append(number)
+            await release.wait()
+
+    tasks = [asyncio.create_task(handshake(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    assert (entered, steps.waiting) == ([0], 4)
+    tasks[4].cancel()
+    release.set()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert (entered, steps.waiting) == ([0, 3, 2, 1], 0)
+
+
+async def test_a_handshake_that_gives_up_does_not_keep_its_place() -> None:
+    steps, never = HandshakeSteps(1), asyncio.Event()
+
+    async def handshake() -> None:
+        async with steps.handshake():
+            await never.wait()
+
+    first, second, third = (asyncio.create_task(handshake()) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    third.cancel()  # while it has been given the place, and does not know it yet
+    second.cancel()
+    await asyncio.gather(first, second, third, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE), steps.handshake():
+        assert steps.waiting == 0
 
 
 async def test_few_steps_of_handshakes_are_done_together() -> None:
