@@ -196,7 +196,7 @@ def _of_present(present: Present) -> list[Diagnosis]:
         remedy = "If records should come: look at the producer, and at the name of the topic."
         diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
     diagnoses += _subscriptions(present)
-    diagnoses += _hot_partition(present, behind)
+    diagnoses += _hot_partition(present, behind) or _slow_member(present, behind)
     idle = [reader for reader in readers if not reader.partitions]
     partitions = sum(present.topics.get(topic, 0) for topic in subscribed)
     if idle and present.state == "Stable" and len(readers) > partitions > 0:
@@ -227,6 +227,23 @@ def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
     )
     remedy += f" there: look at its log, and whether the offset moves (barnabas groups describe {present.group})."
     return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=remedy)]
+
+
+def _slow_member(present: Present, behind: int) -> list[Diagnosis]:
+    """The partitions of one member have nearly all records that are not consumed, and other members have partitions."""
+    readers = [each for each in present.readers if each.partitions]
+    if behind < _MANY_RECORDS or len(readers) < 2:
+        return []
+    lags = [sum(present.lags.get(each, 0) for each in reader.partitions) for reader in readers]
+    lag, slow = max(zip(lags, readers, strict=True), key=lambda each: each[0])
+    if lag < behind * _NEARLY_ALL:
+        return []
+    text = f"The partitions of {slow.member.name} have {lag:,} of the {behind:,} records that {present.group} has not"
+    text += f" consumed ({words.partitions(by_topic(slow.partitions))}), and it is a member: it is probably slow or"
+    text += " stuck, or it has paused them."
+    remedy = f"Look at its log, and whether its offsets move (barnabas groups describe {present.group}); whether the"
+    remedy += " program resumes partitions that it pauses (pause, resume)."
+    return [Diagnosis(present.group, "slow_member", ODD, text, PROBABLE, remedy=remedy)]
 
 
 def _outside(present: Present) -> list[Diagnosis]:

@@ -12,7 +12,7 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
@@ -137,6 +137,8 @@ class _Case:
         closed_ms: after how long its connection was closed; None if it was not.
         refused: whether it came back before its session was over, and was refused.
         assigning: whether it was the leader of a rebalance, and had not assigned partitions.
+        successor: the static member of another instance id, and of its client id, that joined meanwhile; None if none
+            did.
     """
 
     event: Seen
@@ -145,6 +147,7 @@ class _Case:
     closed_ms: float | None = None
     refused: bool = False
     assigning: bool = False
+    successor: MemberJoined | None = None
 
 
 @dataclass(slots=True)
@@ -201,6 +204,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     contested: set[str | None] = set()
     refusals: list[InstanceInUse | JoinRefused] = []
     assigning: str | None = None
+    #: The first join of each static member, the newest ones last.
+    statics: dict[str, MemberJoined] = {}
     for event in events:
         if isinstance(event, InstanceInUse):
             if event.connection == "closed":
@@ -215,6 +220,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         elif isinstance(event, Departure | MemberReplaced):
             case = _Case(event, refused=event.member.member_id in contested)
             case.assigning = event.member.member_id == assigning
+            case.successor = _successor(event, statics)
             cases.append(case)
             if isinstance(event, Departure):
                 open_cases[event.member.member_id] = case
@@ -224,6 +230,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             if found is not None and found.closed_ms is None:
                 found.closed_ms = event.gone_ago_ms
         elif isinstance(event, MemberJoined):
+            if event.member.instance_id:
+                statics.setdefault(event.member.instance_id, event)
             found = None
             if event.rejoined_ms is not None:
                 found = open_cases.pop(event.old_member_id, None)
@@ -262,6 +270,15 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         elif isinstance(event, TopicChanged) and not event.before and event.topic in deleted:
             findings.recreated[id(event)] = event.time - deleted.pop(event.topic)
     return findings
+
+
+def _successor(event: Seen, statics: Mapping[str, MemberJoined]) -> MemberJoined | None:
+    """The static member that is probably the same program as one that is gone, after a start."""
+    if not event.member.instance_id or event.closed_ago_ms is None:
+        return None
+    closed_at = event.time - event.closed_ago_ms
+    joined = (each for each in statics.values() if each.time >= closed_at)
+    return next((each for each in joined if each.member.client_id == event.member.client_id), None)
 
 
 def _has_gone(case: _Case) -> bool:
@@ -461,6 +478,14 @@ def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:
         text += ", and it was refused when it came back before that: it was probably killed and restarted"
         remedy = f"After a kill it has to wait for the rest of its session ({session}): let it try again until then. A"
         remedy += " static member that closes its consumer may come back at once."
+        return Finding(STATIC_AWAY, event.member, text, remedy, PROBABLE, limit_ms=event.session_ms)
+    if case.returned_ms is None and case.successor is not None:
+        text += f", and {case.successor.name} joined meanwhile, a static member of the same client id: the program"
+        text += " probably has another group.instance.id after each start"
+        remedy = (
+            "Give a program the same group.instance.id at each start, such as the name of its pod in a StatefulSet:"
+        )
+        remedy += " with a new one, its partitions wait for the rest of the old one's session."
         return Finding(STATIC_AWAY, event.member, text, remedy, PROBABLE, limit_ms=event.session_ms)
     if case.returned_ms is None:
         text += ", and it has not come back: it was stopped, or has crashed, which looks the same, as static members do"

@@ -38,6 +38,7 @@ HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
         present(reader(1), reader(2), reader(3), state="PreparingRebalance"),
         present(reader(1, ("t", "u"), (0,)), reader(2, ("t",), (1,))),
         present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_000, ("t", 1): 2_000}),
+        present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), lags={("t", 0): 3_000, ("t", 1): 2_000}),
     ],
     ids=[
         "one that lags",
@@ -45,6 +46,7 @@ HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
         "one that rebalances",
         "subscriptions that overlap",
         "an even lag",
+        "an even lag of two members",
     ],
 )
 def test_nothing_is_wrong_with(group: Present) -> None:
@@ -91,6 +93,18 @@ def test_nothing_is_wrong_with(group: Present) -> None:
             "odd",
             "t-0 has 4,980 of the 5,000 records that g has not consumed, and the topic has 2 partitions; c1 (h)"
             " owns it.",
+        ),
+        (
+            present(
+                reader(1, partitions=(0, 1)),
+                reader(2, ("t", "u"), (2,)),
+                topics={"t": 3, "u": 2},
+                lags={("t", 0): 2_000, ("t", 1): 2_000, ("t", 2): 20},
+            ),
+            "slow_member",
+            "odd",
+            "The partitions of c1 (h) have 4,000 of the 4,020 records that g has not consumed (t-0 to t-1), and it is a"
+            " member: it is probably slow or stuck, or it has paused them.",
         ),
         (
             present(reader(1, partitions=(0, 1)), waits=("t-0: read_committed consumers wait.",)),

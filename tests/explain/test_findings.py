@@ -430,6 +430,23 @@ def test_a_static_member_that_came_back_too_early_is_not_said_to_stay_away() -> 
     assert found.remedy.startswith("After a kill it has to wait for the rest of its session (6 s)")
 
 
+def test_a_program_with_another_instance_id_after_each_start() -> None:
+    started = event(MemberJoined, 95_000, 2, instance_id="pod-x7")
+    gone = expired(connection="closed", closed_by="client", closed_ago_ms=5_900, instance_id="pod-a1")
+    events = read([event(MemberJoined, 10_000, instance_id="pod-a1"), started, gone])
+    found = find(events).about(events[2])
+    assert found is not None
+    assert (found.kind, found.sure) == ("static_away", PROBABLE)
+    assert "pod-x7 joined meanwhile" in found.text
+    assert "has another group.instance.id after each start" in found.text
+    assert found.remedy is not None
+    assert "the same group.instance.id at each start" in found.remedy
+    events = read([started | {"client_id": "another"}, gone])
+    found = find(events).about(events[1])
+    assert found is not None
+    assert "has not come back" in found.text
+
+
 def test_a_member_that_may_not_join_because_another_has_its_instance_id_is_a_finding() -> None:
     found = finding(in_use("open"))
     assert found is not None
