@@ -35,6 +35,8 @@ from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
 #: The reason of a client that gives none, in Kafka's words (KIP-800).
 NOT_PROVIDED: Final = "not provided"
+#: What to do if a member may not read its group.
+NEEDS_READ: Final = "Look at the ACLs of the group: the user of its members needs READ on it (barnabas acls list)."
 #: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
 NOT_RECORDED: Final = "not_recorded"
 #: The generation in rebuilt events, if what they were rebuilt from does not say it.
@@ -72,6 +74,7 @@ FIELDS: Final = {
     "fetched_ago_ms": "the time since the last Fetch of the client; only if no other member has its client id and host",
     "connection": "open, or closed: the connection on which the member sent its last request",
     "closed_ago_ms": "the time since that connection was closed",
+    "denied_ago_ms": "the time since a request of it was refused, because its user may not read the group",
     "closed_by": "client or broker: who closed it",
     "closed_error": "why, if it was closed because of an error",
     "removed_by": "the client id of the other client that asked for it: an administrator has removed the member",
@@ -336,6 +339,7 @@ class Seen(MemberEvent):
     closed_ago_ms: float | None = None
     closed_by: str | None = None
     closed_error: str | None = None
+    denied_ago_ms: float | None = None
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
 
@@ -611,8 +615,15 @@ class MemberSlow(MemberEvent):
     session_ms: float
     connection: str | None = None
     closed_ago_ms: float | None = None
+    denied_ago_ms: float | None = None
 
     def sentence(self) -> Told:
+        if self.denied_ago_ms is not None and self.denied_ago_ms < self.heard_ago_ms:
+            return Told(
+                f"{self.name} may not read the group any more: its requests are refused (GROUP_AUTHORIZATION_FAILED);"
+                f" when its session of {words.ms(self.session_ms)} is over, it will be removed.",
+                NEEDS_READ,
+            )
         if self.connection == "closed":
             return Told(
                 f"{self.name} has not left, and its connection was closed {words.ms(self.closed_ago_ms or 0)} ago: when"

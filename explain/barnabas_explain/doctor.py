@@ -39,6 +39,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.NO_HEARTBEATS: SICK,
     found.SAME_INSTANCE: SICK,
     found.NO_COMMON_ASSIGNOR: SICK,
+    found.DENIED: SICK,
 }
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000

@@ -18,6 +18,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
+    NEEDS_READ,
     Departure,
     GroupEvent,
     InstanceInUse,
@@ -61,6 +62,7 @@ SILENT_OR_SLOW: Final = "silent_or_slow"
 NO_HEARTBEATS: Final = "no_heartbeats"
 SAME_INSTANCE: Final = "same_instance"
 NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
+DENIED: Final = "denied"
 
 #: A member that stops closes its connection within so many milliseconds after it has left.
 _STOPS_MS: Final = 5_000
@@ -100,6 +102,7 @@ _WAS: Final = {
     SILENT_OR_SLOW: "it had polled too slowly, or had been blocked or paused",
     NO_HEARTBEATS: "its heartbeats had probably starved",
     SAME_INSTANCE: "another program has its group.instance.id",
+    DENIED: "it was not allowed to read the group",
 }
 
 
@@ -293,6 +296,8 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
     if isinstance(event, MemberLeft):
         return _of_left(event, case)
     if isinstance(event, MemberExpired):
+        if event.denied_ago_ms is not None and event.denied_ago_ms < event.heard_ago_ms:
+            return _of_denied(event, event.denied_ago_ms)
         if of_epochs and event.connection == "open" and "rdkafka" in (event.software or "") and not _is_young(event):
             return _of_silent_rdkafka(event, case)
         return None if event.is_new else _of_expired(event, case)
@@ -468,6 +473,12 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         " sends heartbeats."
     )
     return Finding(SILENT, member, text, remedy, POSSIBLE, silent, event.session_ms)
+
+
+def _of_denied(event: MemberExpired, ago_ms: float) -> Finding:
+    text = f"{event.name} may not read the group any more: its requests were refused (GROUP_AUTHORIZATION_FAILED), the"
+    text += f" last one {ms(ago_ms)} before its session of {ms(event.session_ms)} ended"
+    return Finding(DENIED, event.member, text, NEEDS_READ, CERTAIN)
 
 
 def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:

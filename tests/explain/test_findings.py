@@ -217,6 +217,14 @@ def finding(*records: EventRecord) -> Finding | None:
             " session.timeout.ms above 10 s. If its log says that requests timed out, look at the network.",
         ),
         (
+            [expired(fetched_ago_ms=300, denied_ago_ms=400)],
+            "denied",
+            CERTAIN,
+            "c (h) may not read the group any more: its requests were refused (GROUP_AUTHORIZATION_FAILED), the last"
+            " one 400 ms before its session of 6 s ended",
+            "Look at the ACLs of the group: the user of its members needs READ on it (barnabas acls list).",
+        ),
+        (
             [expired(fetched_ago_ms=300), back(3_000)],
             "no_heartbeats",
             PROBABLE,

@@ -122,6 +122,7 @@ class MemberConnection:
         closed_error: why, if it was closed because of an error.
         members: group and member id of the members that use it, the first 16.
         gone: the members that used it and are gone, by group, the newest one of each.
+        denied: the group that its user may not read, and when a request was last refused for that; None for none.
     """
 
     __slots__ = (
@@ -134,6 +135,7 @@ class MemberConnection:
         "closed_at",
         "closed_by",
         "closed_error",
+        "denied",
         "gone",
         "members",
         "software",
@@ -151,6 +153,7 @@ class MemberConnection:
         self.closed_by = self.closed_error = ""
         self.members: dict[tuple[str, str], None] = {}
         self.gone: dict[str, Gone] = {}
+        self.denied: tuple[str, float] | None = None
         #: The last groups to which it has committed without being a member.
         self._altered: tuple[str, ...] = ()
         #: The group, error and number of the last commits, if they were refused one after the other.
@@ -162,6 +165,11 @@ class MemberConnection:
         number = number + 1 if (group, error) == (group_id, code) else 1
         self._refused = group_id, code, number
         return number if str(number).rstrip("0") == "3" else None
+
+    def denied_ago_ms(self, group_id: str, now: float) -> float | None:
+        """The time since its user was denied a group; None if that has not happened."""
+        group, at = self.denied or ("", None)
+        return _ago(at, now) if group == group_id else None
 
     def commit_accepted(self) -> None:
         """A commit was not refused."""
@@ -276,6 +284,9 @@ class Sightings:
                 seen["removed_by"] = connection.client_id if connection is not None else None
             return self._without_known(event, seen)
         if isinstance(event, MemberSlow):
+            sight = self._members.get(event.member.member_id or "")
+            if sight is not None and sight.connection is not None:
+                event = event.changed(denied_ago_ms=sight.connection.denied_ago_ms(self._group_id, now))
             return event.changed(**self._connection_of(event.member.member_id or "", now))
         if isinstance(event, InstanceInUse):
             return event.changed(**self._connection_of(event.owner.member_id or "", now))
@@ -350,6 +361,7 @@ class Sightings:
         if connection is not None:
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
+            fields["denied_ago_ms"] = connection.denied_ago_ms(self._group_id, now)
             if len(connection.client.connections) <= 1:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
             if connection.closed_at is None:

@@ -12,7 +12,7 @@ from barnabas_broker.groups.errors import heartbeat_error
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Handler, Route
-from barnabas_broker.handlers.groups import Method, call, handler_for, take_out_groups
+from barnabas_broker.handlers.groups import Method, call, caller_of, handler_for, take_out_groups
 from barnabas_broker.handlers.stepwise import Handled, extended, stepwise
 from barnabas_broker.security import acls, operations
 from barnabas_broker.security.acls import requires
@@ -46,6 +46,7 @@ def heartbeat_handler(method: Method, refused: Callable[[KafkaError], Response])
 
     def handle(context: RequestContext, request: Any) -> Handled:
         if not context.allows(acls.READ, acls.GROUP, request.group_id):
+            context.services.groups.denied(request.group_id, caller_of(context))
             return refused(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         if context.access is None or not request.subscribed_topic_names:
             return heartbeat(context, request)

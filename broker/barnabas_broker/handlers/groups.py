@@ -133,6 +133,7 @@ def member_handler(method: Method, refused: Callable[[ErrorCode, int], Response]
     def check(context: RequestContext, request: Any) -> Handled:
         access, group_id = context.access, request.group_id
         if access is not None and group_id not in access.groups and not access.allows(acls.READ, acls.GROUP, group_id):
+            context.services.groups.denied(group_id, caller_of(context))
             return refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, context.version)
         return handle(context, request)
 

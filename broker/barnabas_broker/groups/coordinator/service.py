@@ -335,6 +335,11 @@ class GroupCoordinator:
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
 
+    def denied(self, group_id: str, caller: Caller) -> None:
+        """A request for a group was refused, because the user of a client may not read the group."""
+        if caller.connection is not None:
+            caller.connection.denied = group_id, self._hosted_groups.now()
+
     def _reader(self, client: SeenClient, client_id: str, host: str, topic: str) -> tuple[HostedGroup, Member] | None:
         """The member of a client that reads a topic, and its group; None if several groups may be meant."""
         hosted_groups = self._hosted_groups

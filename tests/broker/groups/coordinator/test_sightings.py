@@ -153,6 +153,23 @@ async def test_a_member_that_another_client_removes() -> None:
     assert newest(one.service, MemberLeft)["removed_by"] == "admin"
 
 
+async def test_a_member_that_may_not_read_its_group_any_more() -> None:
+    one = await program()
+    groups = one.service.groups
+    await one.service.after(2)
+    groups.denied("another group", one.caller)
+    await one.service.after(5)
+    assert "denied_ago_ms" not in newest(one.service, MemberSlow)
+    one.heartbeat()
+    await one.service.after(5)
+    groups.denied("g", one.caller)
+    await one.service.after(2)
+    slow = newest(one.service, MemberSlow)
+    assert slow["denied_ago_ms"] < 2_000
+    await one.service.after(4)
+    assert newest(one.service, MemberExpired)["denied_ago_ms"] >= 4_000
+
+
 async def test_the_last_fetch_counts_if_no_other_member_has_the_name() -> None:
     one = await program()
     one.service.groups.fetched("client", "/127.0.0.1")
