@@ -39,10 +39,18 @@ def story(name: str) -> OffsetsLog:
 async def test_a_report_shows_the_story_and_stands_still(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     made = {"since": NOON - 1_000, **chart(story("a").events)}
-    file.write_text(report("orders", made, time_ms=NOON + 20_000), encoding="utf-8")
+    joined = {"time": NOON + 1_000, "until": NOON + 1_005, "api": "JoinGroup", "answer": "NONE", "client_id": "client-b"}
+    nothing: dict[str, Any] = dict.fromkeys(("host", "instance_id", "generation", "reason", "given"))
+    sent = {"member_id": "b", "members": 1, "waited_ms": 5, "more": 0, **joined, **nothing}
+    requests = {"kept_since": NOON - 1_000, "requests": [sent]}
+    file.write_text(report("orders", made, time_ms=NOON + 60_000, requests=requests), encoding="utf-8")
     await page.tab.goto(file.as_uri())
     await page.tab.wait_for_selector(".band >> nth=2")
     assert await page.tab.locator(".band").count() == 3
+    box = await page.tab.locator(".band >> nth=2").bounding_box()
+    first = await page.tab.locator(".band >> nth=0").bounding_box()
+    assert box is not None and first is not None
+    assert box["x"] - first["x"] > 300, "it opens on the story, which is short"
     headline = await page.tab.locator(".headline").inner_text()
     assert "✕ client-a (10.0.0.7) was gone. t-0 to 1 had no owner for ≤ 8 s." in headline
     shown = await page.tab.locator(".range").inner_text()
@@ -50,6 +58,7 @@ async def test_a_report_shows_the_story_and_stands_still(page: Page, tmp_path: P
     await page.tab.locator(".band").nth(1).click()
     await page.tab.locator(".panel h2:has-text('Generation 2')").wait_for()
     assert "client-b (10.0.0.7) joined" in await page.tab.locator(".panel").inner_text()
+    assert "JoinGroup" in await page.tab.locator("section.requests").inner_text()
     await page.tab.keyboard.press("z")
     await page.tab.wait_for_selector(f".range:not(:has-text({json.dumps(shown[:40])}))")
     assert "band=" in page.tab.url

@@ -28,7 +28,14 @@ _UNPRINTABLE: Final = re.compile(
 )
 
 
-def report(group: str, chart: Mapping[str, Any], *, time_ms: int, now: Mapping[str, Any] | None = None) -> str:
+def report(
+    group: str,
+    chart: Mapping[str, Any],
+    *,
+    time_ms: int,
+    now: Mapping[str, Any] | None = None,
+    requests: Mapping[str, Any] | None = None,
+) -> str:
     """The file.
 
     Args:
@@ -36,12 +43,14 @@ def report(group: str, chart: Mapping[str, Any], *, time_ms: int, now: Mapping[s
         chart: of :func:`~barnabas_explain.chart.chart`, with `since`.
         time_ms: the time at which it is made, in ms since 1970: the right end of the time axis.
         now: the group as it is then, in the shape of ``/groups/{id}``; None if that is not known.
+        requests: of its members, in the shape of ``/groups/{id}/requests``; None if they are not known.
     """
     script, style = _script(), _page("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    data = json.dumps({"group": group, "time": time_ms, "chart": chart, "now": now}).translate(_IN_HTML)
+    known = {"group": group, "time": time_ms, "chart": chart, "now": now, "requests": requests}
+    data = json.dumps(known).translate(_IN_HTML)
     title = f"{_text(group[:200])} – Barnabas"
     return f"""<!doctype html>
 <html lang="en">

@@ -402,6 +402,10 @@ class Broker(Managed):
         """The group events of each group, oldest first, as in ``__group_events``."""
         return {group: each["events"] for group, each in self._histories().items()}
 
+    def group_requests(self, group: str) -> dict[str, Any] | None:
+        """The newest requests of a group's members, as the page has them; None if none is known."""
+        return self._histories().get(group, {}).get("requests")
+
     def explain(self, group: str, since: float = 0.0) -> str:
         """Why a group rebalanced, in sentences; "" if it has no events.
 

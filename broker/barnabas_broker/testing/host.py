@@ -260,12 +260,13 @@ class BrokerHost:
         return fitting()[count - 1]
 
     async def history(self) -> dict[str, dict[str, Any]]:
-        """The events of every group, and their explanations."""
+        """The events of every group, their explanations, and the requests of its members since the last start."""
         events = self._past if self._broker is None else _histories(self._broker, self._past)
         return {
             group: {
                 "events": each,
                 "explanations": [explanation.as_data() for explanation in explain(filter(None, map(read_event, each)))],
+                "requests": None if self._broker is None else self._broker.groups.requests.of(group),
             }
             for group, each in events.items()
         }

@@ -67,7 +67,8 @@ def _timeline(broker: Broker, group: str, events: list[dict[str, Any]], since: f
     made = {"since": start, **chart(shown), "findings": findings}
     target = file.with_name(f"{file.name}-{name}.html")
     try:
-        target.write_text(report(group, made, time_ms=now), encoding="utf-8")
+        requests = broker.group_requests(group)
+        target.write_text(report(group, made, time_ms=now, requests=requests), encoding="utf-8")
     except OSError as error:
         return f"Its timeline cannot be written to {target}: {error.strerror}"
     return f"Its timeline, for a browser: {target}"

@@ -1,5 +1,6 @@
 """The pytest plugin, in runs of its own."""
 
+import json
 import re
 import subprocess
 import sys
@@ -284,6 +285,10 @@ def test_a_failing_test_explains_its_rebalances(pytester: pytest.Pytester) -> No
     timeline = Path(found[1]).read_text(encoding="utf-8")
     assert "Generation 1: reader (127.0.0.1) joined." in timeline
     assert "Content-Security-Policy" in timeline
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', timeline)
+    assert data is not None
+    requests = json.loads(data[1])["requests"]["requests"]
+    assert {"JoinGroup", "SyncGroup", "LeaveGroup"} <= {each["api"] for each in requests}
 
 
 def test_faults_end_with_their_test_and_a_stopped_broker_is_started(pytester: pytest.Pytester) -> None:

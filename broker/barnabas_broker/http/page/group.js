@@ -361,7 +361,7 @@ export function groupPage(parent, group, parameters, heard) {
     if (requestsOf?.chart === chart && requestsOf.band === band && requestsOf.requests === requests) return;
     requestsOf = { chart, band, requests };
     around.hidden = band === null;
-    around.replaceChildren(...(band === null ? [] : requestsAround(band, requests, chart.source?.no_requests ?? (LIVE ? null : "Requests are not in this file."))));
+    around.replaceChildren(...(band === null ? [] : requestsAround(band, requests, chart.source?.no_requests ?? (LIVE || requests !== null ? null : "Requests are not in this file."))));
   }
 
   /** Where the events come from, as far as that has to be known; a broker's own events have no such note. */
