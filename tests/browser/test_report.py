@@ -39,7 +39,13 @@ def story(name: str) -> OffsetsLog:
 async def test_a_report_shows_the_story_and_stands_still(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     made = {"since": NOON - 1_000, **chart(story("a").events)}
-    joined = {"time": NOON + 1_000, "until": NOON + 1_005, "api": "JoinGroup", "answer": "NONE", "client_id": "client-b"}
+    joined = {
+        "time": NOON + 1_000,
+        "until": NOON + 1_005,
+        "api": "JoinGroup",
+        "answer": "NONE",
+        "client_id": "client-b",
+    }
     nothing: dict[str, Any] = dict.fromkeys(("host", "instance_id", "generation", "reason", "given"))
     sent = {"member_id": "b", "members": 1, "waited_ms": 5, "more": 0, **joined, **nothing}
     requests = {"kept_since": NOON - 1_000, "requests": [sent]}
