@@ -172,3 +172,38 @@ async def test_handlers_get_the_client_and_the_version() -> None:
     found = [(context.peer, context.version, context.client_id) for context in owing.contexts]
     assert found == [(peer, version, client_id or "") for peer, version, client_id in asked]
     owing.future.cancel()
+
+
+class Quota:
+    """Keeps what clients are charged for, in percent of a second."""
+
+    def __init__(self) -> None:
+        self.charged: list[float] = []
+
+    def record(self, user: str, client_id: str, amount: float, now: float) -> float:
+        self.charged.append(amount)
+        return 0.0
+
+
+async def test_a_client_is_charged_for_all_the_time_of_a_handler_that_waits() -> None:
+    time, quota = 0.0, Quota()
+
+    async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        nonlocal time
+        time += 2.0
+        await asyncio.sleep(0)
+        time += 3.0
+        return HeartbeatResponse(error_code=ErrorCode.NONE)
+
+    quotas = SimpleNamespace(active=True, requests=quota, produces=Quota())
+    services = SimpleNamespace(quotas=quotas, authorizer=None, slicer=Slicer(lambda: time), now=lambda: time)
+    dispatch = Dispatch(cast(Any, services), {ApiKey.HEARTBEAT: Route(ApiKey.HEARTBEAT, handle, ())}, lambda: time)
+    peer = Peer("h", 1)
+    for charged in (200, 700):  # what a request does in the step that answers it counts with the next one
+        later = dispatch(peer, HEARTBEAT[4:])
+        assert isinstance(later, DeferredResponse)
+        settled = asyncio.Event()
+        later.settled = lambda _, settled=settled: settled.set()  # type: ignore[misc]
+        async with asyncio.timeout(60):
+            await settled.wait()
+        assert sum(quota.charged) == charged
