@@ -275,8 +275,8 @@ class Runtime(Generic[P, H, R]):
         self._now = now
         self._patience = patience
         self._backoff = jittered(*_RETRY_SECONDS, seed=topic)
-        #: The ids with requests that wait.
-        self._waiting: set[H] = set()
+        #: The ids with requests that wait, in the order in which they began to.
+        self._waiting: dict[H, None] = {}
         #: The next turn of each kind of regular work.
         self._regular: dict[Callable[[], Iterator[None]], Handle] = {}
 
@@ -462,7 +462,7 @@ class Runtime(Generic[P, H, R]):
         waiting = hosted.waiting
         if waiting is None:
             waiting = hosted.waiting = {}
-            self._waiting.add(hosted)
+            self._waiting[hosted] = None
         elif len(waiting) >= _MOST_WAITING:
             request.respond(self._shard.busy)
             return
@@ -495,7 +495,7 @@ class Runtime(Generic[P, H, R]):
     def _keep_waiting(self, hosted: H, waiting: "dict[_Request, Handle]") -> None:
         hosted.waiting = waiting or None
         if not waiting:
-            self._waiting.discard(hosted)
+            self._waiting.pop(hosted, None)
 
     # Partitions
 

@@ -113,7 +113,7 @@ class MarkerSender:
 
     def send(self, marker: Marker) -> None:
         """Write the markers of a transaction; `marker.written` is called later, not now."""
-        self._route(marker, marker.effect.partitions, 0)
+        self._route(marker, sorted(marker.effect.partitions), 0)
 
     def leaders_changed(self) -> None:
         """Try again at once what waits for, or was sent to, a former leader.

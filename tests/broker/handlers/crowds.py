@@ -3,7 +3,7 @@
 They are made from the declarations of the messages, so that an API that is added later is among them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -136,7 +136,16 @@ class _Maker:
         numbers = range(self.count) if len(path) == 1 else range(1)
         if self.same:
             return [self.element(element, one, path[1:], None)] * len(numbers)
+        if element.struct is not None and len(path) == 1:
+            return list(self.numbered(element.struct, numbers))
         return [self.element(element, one, path[1:], each) for each in numbers]
+
+    def numbered(self, of: type[Struct], numbers: Iterable[int]) -> Iterator[Struct]:
+        """Structures that differ in their numbers only: most of their fields are made once."""
+        made = {one.name: self.value(one, (), 0) for one in of.FIELDS}
+        differing = [one for one in of.FIELDS if self.value(one, (), 1) != made[one.name]]
+        for number in numbers:
+            yield of(**made | {one.name: self.value(one, (), number) for one in differing})
 
     def element(self, element: WireType[Any], array: Field, path: tuple[str, ...], number: int | None) -> Any:
         if element.struct is not None:

@@ -480,7 +480,7 @@ class World:
         for broker in self.brokers.values():
             await broker.close()
         if found is not None:
-            raise Violation(f"seed {self.seed}: {found}")
+            raise Violation(f"seed {self.seed}, {found}")
 
 
 def replayed(data: bytes) -> dict[str, Metadata]:
