@@ -22,7 +22,7 @@ from barnabas_broker.repeats import Repeats
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.connection import CloseConnection
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, distinct
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, TransactionState, TxnReply
@@ -177,7 +177,14 @@ def handle_add_partitions(
                 where = TopicPartition(topic.name, index)
                 partitions[where] = code if topic.name in refused else _addable(context, where)
                 yield
-        begun.append((transaction.transactional_id, _begin(context, transaction, partitions), list(partitions)))
+        outcome: _Codes | asyncio.Future[TxnReply] = partitions
+        if any(partitions.values()):
+            for where, found in partitions.items():
+                partitions[where] = found or ErrorCode.OPERATION_NOT_ATTEMPTED
+                yield
+        else:
+            outcome = _begin(context, transaction, partitions)
+        begun.append((transaction.transactional_id, outcome, list(partitions)))
         yield
     return _added(context, begun)
 
@@ -196,8 +203,6 @@ def _begin(
     context: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: _Codes
 ) -> "_Codes | asyncio.Future[TxnReply]":
     """Start to add or verify the partitions of one transaction: the codes, or a future of one for all."""
-    if any(partitions.values()):
-        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in partitions.items()}
     coordinator = _coordinator(context)
     who = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
@@ -360,16 +365,22 @@ def handle_list_transactions(context: RequestContext, request: ListTransactionsR
     response = ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
-        unknown_state_filters=[name for name in request.state_filters if name not in names],
+        unknown_state_filters=[],
         transaction_states=[],
     )
     try:
         found = _coordinator(context).listed()
     except KafkaError as error:
-        response.error_code, response.unknown_state_filters = error.code, []
+        response.error_code = error.code
         return response
-    states = {names[name] for name in request.state_filters if name in names}
-    producer_ids = set(request.producer_id_filters)
+    states: set[TransactionState] = set()
+    for name in request.state_filters:
+        if name in names:
+            states.add(names[name])
+        else:
+            response.unknown_state_filters.append(name)
+        yield
+    producer_ids = yield from distinct(request.producer_id_filters)
     started_before = context.services.wall_ms() - request.duration_filter if request.duration_filter >= 0 else None
 
     for transaction in found:

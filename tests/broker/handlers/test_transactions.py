@@ -114,7 +114,8 @@ async def test_producers_without_a_transactional_id_take_no_memory(ready: Wire) 
         ids = len({(await init(ready, name=None)).producer_id for _ in range(many)})
         gc.collect()
         assert ids == many
-        assert tracemalloc.get_traced_memory()[0] / many < 10
+        # Less than any object would take. The broker keeps the next thousand ids.
+        assert tracemalloc.get_traced_memory()[0] / many < 20
     finally:
         tracemalloc.stop()
 
