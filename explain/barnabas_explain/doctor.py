@@ -239,11 +239,14 @@ def _slow_member(present: Present, behind: int) -> list[Diagnosis]:
     lag, slow = max(zip(lags, readers, strict=True), key=lambda each: each[0])
     if lag < behind * _NEARLY_ALL:
         return []
-    text = f"The partitions of {slow.member.name} have {lag:,} of the {behind:,} records that {present.group} has not"
+    others = sum(each.member.name == slow.member.name for each in readers)
+    name = found.Distinct(*slow.member).name if others > 1 else slow.member.name
+    text = f"The partitions of {name} have {lag:,} of the {behind:,} records that {present.group} has not"
     text += f" consumed ({words.partitions(by_topic(slow.partitions))}), and it is a member: it is probably slow or"
     text += " stuck, or it has paused them."
     remedy = f"Look at its log, and whether its offsets move (barnabas groups describe {present.group}); whether the"
-    remedy += " program resumes partitions that it pauses (pause, resume)."
+    remedy += " program resumes partitions that it pauses (pause, resume); whether a quota limits it (barnabas quotas"
+    remedy += " list)."
     return [Diagnosis(present.group, "slow_member", ODD, text, PROBABLE, remedy=remedy)]
 
 

@@ -24,11 +24,13 @@ from barnabas_explain.catalog import (
     InstanceInUse,
     JoinPhaseOver,
     JoinRefused,
+    LeaderRejoined,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
     MemberLeft,
     MemberNotRejoined,
+    MemberRejoined,
     MemberReplaced,
     RebalanceOver,
     Seen,
@@ -36,8 +38,9 @@ from barnabas_explain.catalog import (
     TopicChanged,
     TopicDeleted,
 )
-from barnabas_explain.members import Member, Position
+from barnabas_explain.members import ByTopic, Member, Position, by_topic
 from barnabas_explain.words import Told, count, ms, times
+from barnabas_explain.words import partitions as in_words
 
 #: How sure a finding is.
 CERTAIN: Final = "certain"
@@ -162,6 +165,8 @@ class Findings:
             the event.
         of_joins: the finding about why a member had gone before it joined again, by the identity of its join.
         recreated: the time in ms between the deletion of a topic and its creation, by the identity of the latter.
+        revoked: the partitions that a member had to revoke before it rejoined, and that no member has got yet
+            (KIP-429), and how long ago that was in ms, by the identity of the event.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
     """
@@ -169,6 +174,7 @@ class Findings:
     of_departures: dict[int, Finding] = field(default_factory=dict)
     of_joins: dict[int, Finding] = field(default_factory=dict)
     recreated: dict[int, int] = field(default_factory=dict)
+    revoked: dict[int, tuple[ByTopic, int]] = field(default_factory=dict)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
 
     def about(self, event: GroupEvent) -> Finding | None:
@@ -187,11 +193,36 @@ class Findings:
         if isinstance(event, TopicChanged) and id(event) in self.recreated:
             text = f"topic {event.topic} was created again with {count(event.partitions, 'partition')}"
             return Told(f"{text}, {ms(self.recreated[id(event)])} after it was deleted")
+        if isinstance(event, LeaderRejoined | MemberRejoined) and id(event) in self.revoked:
+            partitions, waited_ms = self.revoked[id(event)]
+            text = f"{event.name} rejoined {ms(waited_ms)} after it had to revoke {in_words(partitions)}, which had no"
+            return Told(f"{text} owner until then", _LATE if waited_ms > _LATE_MS else _COOPERATIVE)
         before = self.of_joins.get(id(event))
         if before is None or not isinstance(event, MemberJoined):
             return event.clause()
         after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
+
+
+#: A member that revokes later than this keeps others waiting.
+_LATE_MS: Final = 1_000
+_COOPERATIVE: Final = (
+    "This is normal for cooperative rebalancing: others get partitions when a member has revoked them."
+)
+_LATE: Final = (
+    "In a cooperative rebalance a member revokes and rejoins at its next poll: reduce the work between two polls"
+    " (max.poll.records), and in its rebalance listener."
+)
+
+
+def _without_owner(over: RebalanceOver, member: Member) -> ByTopic:
+    """The partitions that a member had to give up in a rebalance, and that no member got."""
+    moves = over.moves or ()
+    lost = next((move.lost for move in moves if move.member.member_id == member.member_id), {})
+    gained = {(topic, number) for move in moves for topic, numbers in move.gained.items() for number in numbers}
+    return by_topic(
+        (topic, number) for topic, numbers in lost.items() for number in numbers if (topic, number) not in gained
+    )
 
 
 def find(events: Sequence[GroupEvent]) -> Findings:
@@ -267,8 +298,15 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_loops(events, findings)
     deleted: dict[str, int] = {}
+    over: RebalanceOver | None = None
     for event in events:
-        if isinstance(event, TopicDeleted):
+        if isinstance(event, RebalanceOver):
+            over = event
+        elif isinstance(event, LeaderRejoined | MemberRejoined) and over is not None:
+            partitions = _without_owner(over, event.member)
+            if partitions:
+                findings.revoked[id(event)] = partitions, event.time - over.time
+        elif isinstance(event, TopicDeleted):
             deleted[event.topic] = event.time
         elif isinstance(event, TopicChanged) and not event.before and event.topic in deleted:
             findings.recreated[id(event)] = event.time - deleted.pop(event.topic)

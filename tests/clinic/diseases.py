@@ -46,6 +46,8 @@ class Disease:
         grades: the grade of clients that are not always right: what is said about them is as good, or better.
         without: clients that cannot have it.
         poll_ms: max.poll.interval.ms of the members.
+        alike: whether it is much the same with all libraries: `make test-all` runs it with two, `make interop` with
+            all.
         session_ms: their session timeout. It expires in some diseases; in the others it must not, however slow the
             machine is.
     """
@@ -58,6 +60,7 @@ class Disease:
     never: tuple[str, ...] = ()
     grades: Mapping[Case, str] = field(default_factory=dict)
     without: tuple[Case, ...] = ()
+    alike: bool = False
     poll_ms: int = 60_000
     session_ms: int = 45_000
 
@@ -395,6 +398,7 @@ DISEASES: Final = (
     Disease(
         "network cut, and no connection is closed",
         _cut,
+        alike=True,
         session_ms=SHORT_SESSION_MS,
         says=("sick", "probably blocked or paused, or its network is cut"),
         remedy=("Look whether its process runs",),
@@ -403,6 +407,7 @@ DISEASES: Final = (
     Disease(
         "network cut for longer than the session, and mended",
         _cut_and_mended,
+        alike=True,
         session_ms=SHORT_SESSION_MS,
         says=("sick", "blocked or paused, or its network was cut"),
         remedy=("session.timeout.ms",),
@@ -531,6 +536,7 @@ DISEASES: Final = (
     Disease(
         "a new version with another assignor, without the old one",
         _other_assignor,
+        alike=True,
         says=("sick", "may not join", "roundrobin", "support range"),
         remedy=("with both assignors first",),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
@@ -548,12 +554,14 @@ DISEASES: Final = (
     Disease(
         "a new version that reads another topic",
         _other_topic,
+        alike=True,
         says=("sick",),
         never=("crashed", "killed", "polled too slowly", "blocked"),
     ),
     Disease(
         "a deployment that goes back to the classic protocol (healthy)",
         _downgraded,
+        alike=True,
         says=("Downgraded to the classic protocol", "sick", "1 member of the classic protocol went on"),
         never=("crashed", "killed", "polled too slowly", "blocked"),
         without=_CLASSIC,
@@ -561,6 +569,7 @@ DISEASES: Final = (
     Disease(
         "offsets expired, and a member goes on at latest",
         _offsets_expired,
+        alike=True,
         says=("expired",),
         remedy=("auto.offset.reset",),
         never=("crashed", "killed", "polled too slowly", "blocked"),
@@ -568,6 +577,7 @@ DISEASES: Final = (
     Disease(
         "a group that is behind for a while (healthy)",
         _lags,
+        alike=True,
         says=("joined",),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "probably"),
     ),

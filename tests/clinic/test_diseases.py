@@ -31,10 +31,12 @@ _GRADES = (RIGHT, VAGUE, SILENT)
 _QUICK = {
     (DISEASES[0].name, ("confluent-kafka", "classic")),
     (DISEASES[0].name, ("aiokafka", "classic")),
-    (DISEASES[2].name, ("confluent-kafka", "consumer")),
-    (DISEASES[4].name, ("barnabas", "classic")),
-    (DISEASES[7].name, ("kafka-python", "classic")),
+    ("kill -9", ("confluent-kafka", "consumer")),
+    ("event loop or interpreter lock blocked for longer than the session", ("barnabas", "classic")),
+    ("restart", ("kafka-python", "classic")),
 }
+#: The libraries of diseases that are much the same with all.
+_TWO = ("confluent-kafka", "aiokafka")
 
 
 def cases() -> Iterator[Any]:
@@ -44,7 +46,7 @@ def cases() -> Iterator[Any]:
                 case = library, protocol
                 if case not in disease.without:
                     marks = [] if (disease.name, case) in _QUICK else [pytest.mark.slow]
-                    if library == JAVA:
+                    if library == JAVA or (disease.alike and library not in _TWO):
                         marks = [pytest.mark.kafka]
                     yield pytest.param(disease, case, id=f"{disease.name}-{library}-{protocol}", marks=marks)
 
@@ -169,8 +171,13 @@ _FOLDED = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [("confluent-kafka", "classic"), ("aiokafka", "classic")], ids="-".join)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(("confluent-kafka", "classic"), marks=pytest.mark.slow, id="confluent-kafka"),
+        pytest.param(("aiokafka", "classic"), marks=pytest.mark.kafka, id="aiokafka"),
+    ],
+)
 @pytest.mark.parametrize("disease", _FOLDED, ids=lambda disease: disease.name)
 def test_what_is_said_about_members_without_client_ids(clinic: Clinic, disease: Disease, case: Case) -> None:
     clinic.treat(disease, case, own_names=False)

@@ -488,6 +488,19 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
 
 
+@pytest.mark.parametrize("cause", [LeaderRejoined, MemberRejoined])
+def test_the_second_half_of_a_cooperative_rebalance(cause: type[GroupEvent]) -> None:
+    lost = [{**member(1), "gained": {}, "lost": {"t": [0, 1]}}]
+    first = rebalance(MemberJoined, by=2, count=2, moves=lost)
+    second = [{**each, "time": 6_000, "generation": 2} for each in rebalance(cause, count=2)]
+    told = explain(read([*first, *second]))[-1]
+    assert "c1 (h) rejoined 6 s after it had to revoke t-0 to t-1, which had no owner until then." in told.text
+    assert told.remedy is not None and "In a cooperative rebalance" in told.remedy
+    lost.append({**member(2), "gained": {"t": [0, 1]}, "lost": {}})
+    told = explain(read([*rebalance(MemberJoined, by=2, count=2, moves=lost), *second]))[-1]
+    assert "after it had to revoke" not in told.text
+
+
 @pytest.mark.parametrize(
     ("then", "waited"),
     [
