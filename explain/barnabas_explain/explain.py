@@ -64,6 +64,7 @@ from barnabas_explain.catalog import (
     ShareOffsetsAltered,
     SharePartitionsOpened,
     ShareRecords,
+    Started,
     SubscriptionChanged,
     TopicChanged,
     TopicDeleted,
@@ -507,8 +508,27 @@ def _explain_epochs(
             if isinstance(event, AssignorFailed):
                 current.remedy = "Look at the assignor's error; the next heartbeats try again, once a second."
     for each in explanations:
+        _tell_new_topics(each, findings)
         _tell_progress(each, gone)
     return _selected([each for each in explanations if id(each.events[0]) not in causes], since, generation)
+
+
+def _tell_new_topics(told: Explanation, findings: Findings) -> None:
+    """Tell of a member that joined which topics it reads that no member has read before."""
+    started = next((event for event in told.events if isinstance(event, Started)), None)
+    if started is None or started.cause != MemberJoined.type:
+        return
+    for event in told.events:
+        of_members = findings.new_topics.get(id(event), {})
+        topics = sorted({topic for member_id in started.by_ids() for topic in of_members.get(member_id, ())})
+        if topics:
+            head = told.text.removesuffix(".")
+            told.text = f"{head}, and reads {words.listed(topics)}, which no member read just before."
+            told.remedy = (
+                "If it is another program: give it a group.id of its own, or each rebalance stops both. If it is a new"
+                " version, this is as it should be until all members have it."
+            )
+            return
 
 
 def _tell_progress(epoch: Explanation, gone: set[str | None]) -> None:
@@ -950,6 +970,7 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
         head = f"The first rebalance started: {text}."
     explanation = Explanation(started.time, started.generation, head, remedy, events=list(rebalance.events))
     explanation.cause = _finding_of(rebalance, started, findings)
+    _tell_new_topics(explanation, findings)
     gone = rebalance.of(MemberGone)
     unclaimed, own_groups = _unclaimed(rebalance)
     explanation.details += unclaimed

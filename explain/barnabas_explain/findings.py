@@ -33,12 +33,14 @@ from barnabas_explain.catalog import (
     MemberRejoined,
     MemberReplaced,
     RebalanceOver,
+    RegexResolved,
     Seen,
+    SubscriptionChanged,
     TargetAssigned,
     TopicChanged,
     TopicDeleted,
 )
-from barnabas_explain.members import ByTopic, Member, Position, by_topic
+from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Position, by_topic
 from barnabas_explain.words import Told, count, ms, times
 from barnabas_explain.words import partitions as in_words
 
@@ -167,6 +169,8 @@ class Findings:
         recreated: the time in ms between the deletion of a topic and its creation, by the identity of the latter.
         revoked: the partitions that a member had to revoke before it rejoined, and that no member has got yet
             (KIP-429), and how long ago that was in ms, by the identity of the event.
+        new_topics: the topics that a member has got, and that no member had before as far as is known, by member id, by
+            the identity of the event that says so.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
     """
@@ -175,6 +179,7 @@ class Findings:
     of_joins: dict[int, Finding] = field(default_factory=dict)
     recreated: dict[int, int] = field(default_factory=dict)
     revoked: dict[int, tuple[ByTopic, int]] = field(default_factory=dict)
+    new_topics: dict[int, dict[str | None, list[str]]] = field(default_factory=dict)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
 
     def about(self, event: GroupEvent) -> Finding | None:
@@ -223,6 +228,32 @@ def _without_owner(over: RebalanceOver, member: Member) -> ByTopic:
     return by_topic(
         (topic, number) for topic, numbers in lost.items() for number in numbers if (topic, number) not in gained
     )
+
+
+def _new_topics(events: Sequence[GroupEvent]) -> dict[int, dict[str | None, list[str]]]:
+    """The topics that members have got, and that no member had before; none of those that are new themselves."""
+    found: dict[int, dict[str | None, list[str]]] = {}
+    known: set[str] = set()
+    for event in events:
+        if isinstance(event, TopicChanged):
+            known.add(event.topic)
+        elif isinstance(event, SubscriptionChanged | RegexResolved):
+            known.update(event.added or ())
+        elif isinstance(event, RebalanceOver | TargetAssigned):
+            moves = event.moves or ()
+            if event.shortened or len(moves) >= MOST_MEMBERS:
+                return found
+            before = known | {topic for move in moves for topic, numbers in move.lost.items() if numbers}
+            if known and (event.members or 0) > 1:
+                news = {
+                    move.member.member_id: sorted(
+                        topic for topic, numbers in move.gained.items() if numbers and topic not in before
+                    )
+                    for move in moves
+                }
+                found[id(event)] = {member_id: topics for member_id, topics in news.items() if topics}
+            known = before | {topic for move in moves for topic, numbers in move.gained.items() if numbers}
+    return found
 
 
 def find(events: Sequence[GroupEvent]) -> Findings:
@@ -297,6 +328,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     for refusal in refusals:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_loops(events, findings)
+    findings.new_topics = _new_topics(events)
     deleted: dict[str, int] = {}
     over: RebalanceOver | None = None
     for event in events:

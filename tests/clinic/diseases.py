@@ -555,7 +555,8 @@ DISEASES: Final = (
         "a new version that reads another topic",
         _other_topic,
         alike=True,
-        says=("sick",),
+        says=("sick", "joined", "and reads", "-new, which no member read just before"),
+        remedy=("If it is another program", "If it is a new version"),
         never=("crashed", "killed", "polled too slowly", "blocked"),
     ),
     Disease(

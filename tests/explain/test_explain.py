@@ -488,6 +488,20 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
 
 
+def test_topics_that_no_member_has_read_before() -> None:
+    first = rebalance(MemberJoined, moves=[{**member(1), "gained": {"t": [0, 1]}, "lost": {}}])
+    moves = [{**member(1), "gained": {"t": [1]}, "lost": {}}, {**member(2), "gained": {"u": [0]}, "lost": {}}]
+    second = rebalance(MemberJoined, by=2, count=2, moves=moves, **member(2))
+    told = explain(read([*first, *second]))[-1]
+    assert told.text == "Generation 2: c2 (h) joined, and reads u, which no member read just before."
+    assert told.remedy is not None and "give it a group.id of its own" in told.remedy
+    appeared = event(TopicChanged, topic="u", partitions=1)
+    told = explain(read([*first, appeared, *second]))[-1]
+    assert "just before" not in told.text, "the topic is new itself"
+    told = explain(read([*second, *second]))[-1]
+    assert "just before" not in told.text
+
+
 @pytest.mark.parametrize("cause", [LeaderRejoined, MemberRejoined])
 def test_the_second_half_of_a_cooperative_rebalance(cause: type[GroupEvent]) -> None:
     lost = [{**member(1), "gained": {}, "lost": {"t": [0, 1]}}]
