@@ -557,7 +557,9 @@ DISEASES: Final = (
         alike=True,
         says=("sick", "joined", "and reads", "-new, which no member read just before"),
         remedy=("If it is another program", "If it is a new version"),
-        never=("crashed", "killed", "polled too slowly", "blocked"),
+        # Its heartbeats starve after it has rebalanced: that is the story.
+        grades={("kafka-python", "classic"): SILENT},
+        never=("crashed", "killed", "polled too slowly"),
     ),
     Disease(
         "a deployment that goes back to the classic protocol (healthy)",
