@@ -12,6 +12,7 @@ import asyncio
 import os
 import random
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import ForeignDataError, LogDirectory, LogDirectoryError
 from barnabas_broker.stores import Stores, open_stores
+from barnabas_broker.telemetry import TelemetryClients
 from barnabas_broker.watchdog import Watchdog
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -251,12 +253,14 @@ class BrokerServer:
         conditions.add(replicas.conditions)
         if member is not None:
             conditions.add(member.conditions)
+        telemetry = TelemetryClients(lambda: uuid.uuid4().bytes, clock.now)
         services = Services(
             config=config,
             node_id=node_id,
             cluster=cluster,
             replicas=replicas,
             quotas=quotas,
+            telemetry=telemetry,
             now=time.monotonic,
             fetch_sessions=FetchSessionCache(
                 config[FETCH_SESSION_SLOTS], config[FETCH_SESSION_PARTITIONS], lambda: random.randrange(1, 2**31)
@@ -308,6 +312,7 @@ class BrokerServer:
             server=server,
             requests=dispatch.metrics,
             quotas=quotas,
+            telemetry=telemetry,
             history=coordinators.groups.journal,
             now=clock.now,
             wall_ms=clock.wall_ms,

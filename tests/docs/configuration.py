@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from barnabas_broker.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, Key, show
+from barnabas_broker.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Key, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS, INT_MAX, LONG_MAX
 from barnabas_broker.config.unserved import PREFIXES, REMOVED, UNSERVED
 
@@ -85,6 +85,15 @@ def render() -> str:
         "",
     ]
     lines += _own(GROUP_KEYS.values())
+    lines += [
+        "",
+        "## Of metrics of clients",
+        "",
+        "A subscription to metrics that [clients push](observing.md#metrics-that-clients-push). All can be changed at"
+        " any time; a subscription without a value of its own does not exist.",
+        "",
+    ]
+    lines += _own(CLIENT_METRICS_KEYS.values())
     lines += ["", "## Refused", "", "The broker does not start if one of these has another value than Kafka's default."]
     lines += _unserved(refused=True)
     lines += [

@@ -73,7 +73,6 @@ def test_every_block_is_run() -> None:
         (ApiKey.CONSUMER_GROUP_HEARTBEAT, "KIP-848"),
         (ApiKey.SHARE_GROUP_HEARTBEAT, "KIP-932"),
         (ApiKey.STREAMS_GROUP_HEARTBEAT, "KIP-1071"),
-        (ApiKey.PUSH_TELEMETRY, "client telemetry"),
     ],
 )
 def test_the_list_of_what_is_missing_is_true(key: ApiKey, words: str) -> None:

@@ -25,7 +25,6 @@ NOT_DECLARED = {
         StreamsGroupHeartbeat StreamsGroupDescribe StreamsGroupTopologyDescriptionUpdate""",
     "delegation tokens (KIP-48)": """
         CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken""",
-    "client metrics (KIP-714)": "GetTelemetrySubscriptions PushTelemetry",
 }
 
 

@@ -350,6 +350,7 @@ class Running:
             persister=nothing,
             queues=nothing,
             quotas=ClientQuotas(Window(), Window()),
+            telemetry=nothing,
             now=now,
             wall_ms=node.wall_ms,
             regexes=nothing,

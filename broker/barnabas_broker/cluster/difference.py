@@ -5,6 +5,7 @@ from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerFenced,
     BrokerRegistered,
+    ClientMetricsConfigured,
     ControllerElected,
     Event,
     GroupConfigured,
@@ -49,6 +50,10 @@ def difference(old: Image, new: Image) -> list[Event]:
     for name, configs in new.group_configs.items():
         if old.group_configs.get(name) != configs:
             events.append(GroupConfigured(name, configs))
+    events += [ClientMetricsConfigured(name, {}) for name in old.client_metrics if name not in new.client_metrics]
+    for name, configs in new.client_metrics.items():
+        if old.client_metrics.get(name) != configs:
+            events.append(ClientMetricsConfigured(name, configs))
     events += new.users.events_from(old.users)
     events += acl_difference(old.acls, new.acls)
     events += quota_difference(old.quotas, new.quotas)

@@ -36,6 +36,7 @@ _EVENTS: Final[dict[str, type[Any]]] = {
         image.TopicConfigured,
         image.BrokerConfigured,
         image.GroupConfigured,
+        image.ClientMetricsConfigured,
         image.ProducerIdsAllocated,
     )
 }

@@ -213,6 +213,14 @@ class GroupConfigured:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientMetricsConfigured:
+    """A subscription to the metrics of clients has a new configuration; one that is empty is forgotten."""
+
+    name: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """Producer ids below `next_id` were allocated."""
 
@@ -230,6 +238,7 @@ Event = (
     | TopicConfigured
     | BrokerConfigured
     | GroupConfigured
+    | ClientMetricsConfigured
     | ProducerIdsAllocated
     | UserEvent
     | AclEvent
@@ -249,6 +258,7 @@ class Image(NamedTuple):
         names: topic names by topic id.
         broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
         group_configs: configurations of groups by group id, without empty ones.
+        client_metrics: subscriptions to the metrics of clients by name, without empty ones.
         users: the users of SCRAM.
         acls: the ACLs.
         quotas: the quotas of users, clients and addresses, without entities that have none.
@@ -263,6 +273,7 @@ class Image(NamedTuple):
     names: Mapping[bytes, str] = _EMPTY
     broker_configs: Mapping[str, Mapping[str, str]] = _EMPTY
     group_configs: Mapping[str, Mapping[str, str]] = _EMPTY
+    client_metrics: Mapping[str, Mapping[str, str]] = _EMPTY
     users: Users = Users()
     acls: Acls = _EMPTY
     quotas: Quotas = _EMPTY
@@ -290,6 +301,7 @@ class Image(NamedTuple):
         events += [TopicCreated(t.name, t.topic_id, t.partitions, t.configs) for t in self.topics.values()]
         events += [BrokerConfigured(name, configs) for name, configs in self.broker_configs.items()]
         events += [GroupConfigured(name, configs) for name, configs in self.group_configs.items()]
+        events += [ClientMetricsConfigured(name, configs) for name, configs in self.client_metrics.items()]
         events += self.users.events_from(Users())
         events += acl_difference({}, self.acls)
         events += quota_difference({}, self.quotas)
@@ -338,10 +350,9 @@ class _Draft:
             case BrokerConfigured():
                 self._map("broker_configs")[event.name] = MappingProxyType(dict(event.configs))
             case GroupConfigured():
-                if event.configs:
-                    self._map("group_configs")[event.name] = MappingProxyType(dict(event.configs))
-                else:
-                    self._map("group_configs").pop(event.name, None)
+                self._configure("group_configs", event.name, event.configs)
+            case ClientMetricsConfigured():
+                self._configure("client_metrics", event.name, event.configs)
             case ProducerIdsAllocated():
                 known_id = self._changed.get("next_producer_id", self._base.next_producer_id)
                 self._changed["next_producer_id"] = advanced(known_id, event.next_id)
@@ -364,6 +375,12 @@ class _Draft:
                 topic = self._topic(event.name)
                 if topic is not None:
                     self._change(topic, event)
+
+    def _configure(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
+        if configs:
+            self._map(kind)[name] = MappingProxyType(dict(configs))
+        else:
+            self._map(kind).pop(name, None)
 
     def _quota(self, event: QuotaEvent) -> None:
         quotas = self._map("quotas")

@@ -9,7 +9,16 @@ Imported by every other package of the broker; imports nothing of it.
 - :mod:`~barnabas_broker.config.checks`: what may not be given, has no effect, or depends on other keys
 """
 
-from barnabas_broker.config.keys import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigError, ConfigType, Key, show
+from barnabas_broker.config.keys import (
+    BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    TOPIC_KEYS,
+    ConfigError,
+    ConfigType,
+    Key,
+    show,
+)
 from barnabas_broker.config.listeners import PLAINTEXT, Listener
 from barnabas_broker.config.properties import (
     Config,
@@ -23,6 +32,7 @@ from barnabas_broker.config.properties import (
 
 __all__ = [
     "BROKER_KEYS",
+    "CLIENT_METRICS_KEYS",
     "GROUP_KEYS",
     "PLAINTEXT",
     "TOPIC_KEYS",

@@ -120,6 +120,7 @@ LONG_MAX: Final = 2**63 - 1
 BROKER_KEYS: Final[dict[str, Key[Any]]] = {}
 TOPIC_KEYS: Final[dict[str, Key[Any]]] = {}
 GROUP_KEYS: Final[dict[str, Key[Any]]] = {}
+CLIENT_METRICS_KEYS: Final[dict[str, Key[Any]]] = {}
 #: Keys that a listener may have of its own, as ``listener.name.NAME.KEY``.
 LISTENER_KEYS: Final[set[str]] = set()
 #: Of these, the ones that it may have for one SASL mechanism, as ``listener.name.NAME.MECHANISM.KEY``.
@@ -244,6 +245,13 @@ def _list_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
         return values
 
     return parse
+
+
+def _distinct(text: str) -> tuple[str, ...]:
+    values = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text.strip() else ()
+    if "" in values:
+        raise ValueError("must be a list without empty values")
+    return values
 
 
 def _store_type(text: str) -> str:
@@ -377,6 +385,11 @@ def _group(name: str, broker: Key[T]) -> Key[T]:
 
 def _group_only(key: Key[T]) -> Key[T]:
     GROUP_KEYS[key.name] = key
+    return key
+
+
+def _client_metrics(key: Key[T]) -> Key[T]:
+    CLIENT_METRICS_KEYS[key.name] = key
     return key
 
 
@@ -1200,6 +1213,11 @@ ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS = _int(
     "Ms that a request waits while the last transaction is being ended; then the client asks again.",
 )
 
+# Metrics of clients
+TELEMETRY_MAX_BYTES = _int(
+    "telemetry.max.bytes", 1024 * 1024, "Largest push of metrics of a client, compressed and decompressed.", 1
+)
+
 # Share groups
 SHARE_STATE_NUM_PARTITIONS = _int(
     "share.coordinator.state.topic.num.partitions", 50, "Partitions of __share_group_state.", 1
@@ -1386,5 +1404,36 @@ DEAD_LETTER_COPY_RECORD = _group_only(
         False,
         _boolean,
         "Whether dead letters have key, value and headers of the original record.",
+    )
+)
+
+# Keys of subscriptions to the metrics of clients
+CLIENT_METRICS_NAMES: Final[Key[tuple[str, ...]]] = _client_metrics(
+    Key(
+        "metrics",
+        ConfigType.LIST,
+        (),
+        _distinct,
+        "Beginnings of the names of metrics that clients push; * for all. Without any, nothing is pushed.",
+    )
+)
+CLIENT_METRICS_INTERVAL_MS = _client_metrics(
+    Key(
+        "interval.ms",
+        ConfigType.INT,
+        300_000,
+        _integer(-INT_MAX - 1, INT_MAX),
+        "Time between two pushes of a client, from 100 to 3600000.",
+    )
+)
+CLIENT_METRICS_MATCH: Final[Key[tuple[str, ...]]] = _client_metrics(
+    Key(
+        "match",
+        ConfigType.LIST,
+        (),
+        _distinct,
+        "Which clients push: a list of NAME=EXPRESSION that all must match, where NAME is client_id, "
+        "client_instance_id, client_software_name, client_software_version, client_source_address or "
+        "client_source_port. Without any, all clients.",
     )
 )

@@ -371,7 +371,6 @@ UNSERVED: Final[dict[str, Unserved]] = {
         metrics.sample.window.ms | 30000 | Length of a sample.
         replication.quota.window.num | 11 | Windows of replication quotas.
         replication.quota.window.size.seconds | 1 | Length of these windows.
-        telemetry.max.bytes | 1048576 | Largest metrics message of a client.
         """,
     ),
     **_group(

@@ -3,11 +3,12 @@
 import re
 from typing import Final
 
-from barnabas_broker.handlers.context import RequestContext
+from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.features import FEATURES
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import (
+    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -17,6 +18,7 @@ from barnabas_protocol.registry import ApiKey
 
 #: What a client may call its software and version (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 #: The node id of a client that expects no broker in particular.
 _ANY_NODE: Final = -1
 
@@ -33,7 +35,7 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
             return ApiVersionsResponse(error_code=error, api_keys=[])
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=context.services.api_versions,
+        api_keys=_listed(context.services),
         # Clients before version 4 cannot read a feature that begins at version 0.
         supported_features=(
             [SupportedFeatureKey(name=name, max_version=version) for name, version in FEATURES.items()]
@@ -46,6 +48,13 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
             for name, version in FEATURES.items()
         ],
     )
+
+
+def _listed(services: Services) -> list[ApiVersion]:
+    """The APIs; those of telemetry only while there is a subscription, because clients that see them ask for it."""
+    if services.cluster.image.client_metrics:
+        return services.api_versions
+    return [each for each in services.api_versions if each.api_key not in _TELEMETRY]
 
 
 def _check_broker(context: RequestContext, cluster_id: str | None, node_id: int) -> ErrorCode:

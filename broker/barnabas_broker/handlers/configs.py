@@ -1,15 +1,25 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics, brokers and groups."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources, for topics, brokers, groups and the
+metrics of clients."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import dropwhile
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.cluster import controller
-from barnabas_broker.cluster.image import BrokerConfigured, Event, GroupConfigured, Image, TopicConfigured
+from barnabas_broker.cluster.image import (
+    BrokerConfigured,
+    ClientMetricsConfigured,
+    Event,
+    GroupConfigured,
+    Image,
+    TopicConfigured,
+)
 from barnabas_broker.config import (
     BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     TOPIC_KEYS,
     Config,
@@ -46,6 +56,7 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, by_key, release
+from barnabas_broker.telemetry.subscriptions import MOST_SUBSCRIPTIONS, Subscription
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
@@ -76,6 +87,8 @@ from barnabas_protocol.suggestions import did_you_mean
 log = logger("configs")
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
+#: The keys by the type of a resource.
+_KEYS: Final = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS, _CLIENT_METRICS: CLIENT_METRICS_KEYS}
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 
 #: Keys that have no default in Kafka: a key with a coarser unit, or no limit, applies instead.
@@ -103,7 +116,7 @@ def handle_describe_configs(context: RequestContext, request: DescribeConfigsReq
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Answer ListConfigResources: brokers, topics and groups; loggers and client metrics have no configuration here."""
+    """Answer ListConfigResources: brokers, topics, groups and subscriptions to the metrics of clients."""
     if not context.allows_on_cluster(acls.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(
             throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[]
@@ -111,7 +124,7 @@ def handle_list_config_resources(
     image = context.services.cluster.image
     names: dict[int, list[str]] = {
         _GROUP: list(image.group_configs),
-        _CLIENT_METRICS: [],
+        _CLIENT_METRICS: list(image.client_metrics),
         _BROKER_LOGGER: [],
         _BROKER: [str(node) for node in image.brokers],
         _TOPIC: list(image.topics),
@@ -159,8 +172,12 @@ def _describe(
         elif resource.resource_type == _GROUP:
             group = _group_config(services, resource.resource_name)
             rows = _rows(GROUP_KEYS.values(), services.config, group.explain, request, context.version)
-        elif resource.resource_type == _CLIENT_METRICS and resource.resource_name:
-            rows = []  # nothing of them can be set
+        elif resource.resource_type == _CLIENT_METRICS:
+            _check_subscription_name(resource.resource_name)
+            given = services.cluster.image.client_metrics.get(resource.resource_name, {})
+            rows = _rows(
+                CLIENT_METRICS_KEYS.values(), services.config, partial(_explain, given), request, context.version
+            )
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
     except KafkaError as error:
@@ -396,7 +413,9 @@ def _replace(resource: AlterConfigsResource) -> Edit:
 
 def _incremental(resource: IncrementalAlterConfigsResource) -> Edit:
     wanted = resource.configs
-    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS}.get(resource.resource_type, BROKER_KEYS)
+    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS, _CLIENT_METRICS: CLIENT_METRICS_KEYS}.get(
+        resource.resource_type, BROKER_KEYS
+    )
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         new = dict(old)
@@ -443,7 +462,7 @@ async def _alter(
         return error.code, error.message or None
 
     def decide(image: Image) -> tuple[Sequence[Event], tuple[Mapping[str, str], Mapping[str, str]]]:
-        event: TopicConfigured | BrokerConfigured | GroupConfigured
+        event: TopicConfigured | BrokerConfigured | GroupConfigured | ClientMetricsConfigured
         old: Mapping[str, str]
         if resource_type == _TOPIC:
             # Kafka checks the values before it looks for the topic.
@@ -462,6 +481,13 @@ async def _alter(
             old = image.group_configs.get(name, {})
             event = GroupConfigured(name, change(old))
             _check_group_configs(services.config, event.configs)
+        elif resource_type == _CLIENT_METRICS:
+            _check_subscription_name(name)
+            old = image.client_metrics.get(name, {})
+            event = ClientMetricsConfigured(name, change(old))
+            Subscription.of(event.configs)
+            if not old and len(image.client_metrics) >= MOST_SUBSCRIPTIONS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are {MOST_SUBSCRIPTIONS} subscriptions already.")
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}")
         return [] if validate_only else [event], (old, event.configs)
@@ -480,13 +506,15 @@ async def _alter(
 def _audit(
     resource_type: int, name: str, before: Mapping[str, str], after: Mapping[str, str], context: RequestContext
 ) -> None:
-    """Audit which keys of a topic, broker or group have a new value, and which have their default again."""
+    """Audit which keys of a resource have a new value, and which have their default again."""
     changed = {key: _shown(key, value) for key, value in after.items() if before.get(key) != value}
     removed = [key for key in before if key not in after]
     if resource_type == _TOPIC:
         context.changed(Change.TOPIC_CONFIGURED, topic=name, set=changed, removed=removed)
     elif resource_type == _GROUP:
         context.changed(Change.GROUP_CONFIGURED, group=name, set=changed, removed=removed)
+    elif resource_type == _CLIENT_METRICS:
+        context.changed(Change.CLIENT_METRICS_CONFIGURED, name=name, set=changed, removed=removed)
     else:
         context.changed(Change.BROKER_CONFIGURED, node_id=name or "all", set=changed, removed=removed)
 
@@ -506,6 +534,18 @@ def _check_topic_name(name: str) -> None:
 def _check_group_name(name: str) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+def _check_subscription_name(name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+
+
+def _explain(given: Mapping[str, str], key: Key[Any]) -> tuple[Any, ConfigSource]:
+    """The value of a key of a subscription, and where it comes from."""
+    if key.name in given:
+        return key.read(given[key.name]), ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+    return key.default, ConfigSource.DEFAULT_CONFIG
 
 
 def _group_config(services: Services, name: str) -> GroupConfig:
@@ -625,7 +665,12 @@ def _authorizes(operation: AclOperation) -> tuple[Requirement, ...]:
     )
 
 
-_CHANGES: Final = (Change.TOPIC_CONFIGURED, Change.GROUP_CONFIGURED, Change.BROKER_CONFIGURED)
+_CHANGES: Final = (
+    Change.TOPIC_CONFIGURED,
+    Change.GROUP_CONFIGURED,
+    Change.CLIENT_METRICS_CONFIGURED,
+    Change.BROKER_CONFIGURED,
+)
 
 ROUTES: Final = (
     Route(ApiKey.DESCRIBE_CONFIGS, handle_describe_configs, _authorizes(acls.DESCRIBE_CONFIGS)),

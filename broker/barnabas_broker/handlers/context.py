@@ -26,6 +26,7 @@ from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Slicer
+from barnabas_broker.telemetry import TelemetryClients
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -51,6 +52,7 @@ class Services:
         persister: reads and writes that state, wherever its coordinator is.
         queues: the share partitions of this broker: what share groups fetch from.
         quotas: the quotas of users and clients.
+        telemetry: the clients that push metrics.
         now: a monotonic clock in seconds, for the quotas.
         wall_ms: the time of day, in ms since 1970.
         regexes: matches names with the regular expressions of clients.
@@ -80,6 +82,7 @@ class Services:
     persister: SharePersister
     queues: SharePartitions
     quotas: ClientQuotas
+    telemetry: TelemetryClients
     now: Callable[[], float]
     wall_ms: Callable[[], int]
     regexes: RegexSearch

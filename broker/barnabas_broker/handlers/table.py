@@ -28,6 +28,7 @@ from barnabas_broker.handlers import (
     share_fetch,
     share_groups,
     shares,
+    telemetry,
     topics,
     transactions,
     users,
@@ -58,12 +59,21 @@ MODULES: Final = (
     quotas,
     markers,
     features,
+    telemetry,
     api_versions,
 )
 
 
-#: What clients may ask before it is known who they are; every other row says what it authorizes.
-PUBLIC: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+#: What needs no permission; every other row says what it authorizes.
+PUBLIC: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+    }
+)
 
 
 class TableError(Exception):

@@ -21,6 +21,7 @@ from barnabas_broker.groups.share.partition import State
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.replication import replication
 from barnabas_broker.http.shares import open_window, summaries
+from barnabas_broker.http.telemetry import pushed
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
@@ -54,6 +55,7 @@ def exposition(view: View, lag: LoopLag, http: HttpConnections) -> Iterator[str]
     yield from _rebalances(view.groups.journal.metrics)
     yield from _transactions(view.transactions)
     yield from _share_groups(view)
+    yield from pushed(view)
     yield from _requests(view)
     yield from one("barnabas_http_connections", GAUGE, "Connections over HTTP that are open.", http.connections)
     description = "Connections over HTTP without a request that were closed for others."

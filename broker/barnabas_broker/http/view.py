@@ -24,6 +24,7 @@ from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.damage import Damage
+from barnabas_broker.telemetry import TelemetryClients
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.storm_score import Score
@@ -97,6 +98,7 @@ class View:
         directory: the log directory.
         server: the connections.
         requests: the counters of requests.
+        telemetry: the clients that push metrics.
         history: the events of groups.
         now: the coordinator's clock: monotonic, in seconds.
         wall_ms: the time of day, in ms since 1970.
@@ -120,6 +122,7 @@ class View:
     server: SocketServer
     requests: RequestMetrics
     quotas: ClientQuotas
+    telemetry: TelemetryClients
     history: History
     now: Callable[[], float]
     wall_ms: Callable[[], int]

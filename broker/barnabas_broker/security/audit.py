@@ -40,6 +40,7 @@ class Change(StrEnum):
     RECORDS_DELETED = "records deleted"
     TOPIC_CONFIGURED = "topic configured"
     GROUP_CONFIGURED = "group configured"
+    CLIENT_METRICS_CONFIGURED = "client metrics configured"
     BROKER_CONFIGURED = "broker configured"
     REPLICAS_REASSIGNED = "replicas reassigned"
     REASSIGNMENT_CANCELLED = "reassignment cancelled"

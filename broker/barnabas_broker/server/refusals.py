@@ -41,14 +41,10 @@ TLS: Final = Feature("TLS", "set security.protocol=PLAINTEXT in the client, or c
 SASL: Final = Feature("SASL", "set security.protocol=PLAINTEXT in the client, or connect to a listener with SASL")
 HTTP: Final = Feature("HTTP", "this port speaks Kafka's protocol; start the broker with --http-port for HTTP")
 STREAMS_GROUPS: Final = Feature("the streams protocol of KIP-1071", "set group.protocol=classic in the client")
-TELEMETRY: Final = Feature("client telemetry (KIP-714)", "set enable.metrics.push=false in the client")
 OLD_MESSAGE_FORMATS: Final = Feature("message formats before version 2", "use a client that speaks Kafka 0.11 or newer")
 
 #: Features by a part of the names of their APIs.
-_FAMILIES: Final = (
-    ("STREAMS_GROUP_", STREAMS_GROUPS),
-    ("TELEMETRY", TELEMETRY),
-)
+_FAMILIES: Final = (("STREAMS_GROUP_", STREAMS_GROUPS),)
 _METHODS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 _HANDSHAKE: Final = b"\x16\x03"
 

@@ -3,7 +3,6 @@
 Source: Kafka's ``ShareCoordinatorRecordHelpers`` and ``ShareCoordinatorRecordSerde``.
 """
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from struct import Struct
 from struct import error as struct_error
@@ -24,6 +23,7 @@ from barnabas_protocol.coordinator_records import (
 )
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import BatchHeader, Record
+from barnabas_protocol.uuids import uuid_text
 
 #: The record types: the versions of the keys' schemas.
 SNAPSHOT: Final = 0
@@ -53,7 +53,7 @@ class ShareKey(NamedTuple):
     @property
     def name(self) -> str:
         """The key in FindCoordinator, which decides on the partition of the topic: "group:topicId:partition"."""
-        return f"{self.group}:{urlsafe_b64encode(self.topic_id.bytes).decode().rstrip('=')}:{self.partition}"
+        return f"{self.group}:{uuid_text(self.topic_id.bytes)}:{self.partition}"
 
 
 def record_of(key: ShareKey, record: StateRecord) -> tuple[bytes, bytes | None]:

@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from barnabas_broker.storage.damage import Damage
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_protocol.uuids import uuid_text
 
 _VERSION: Final = "0"
 
@@ -155,7 +156,7 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
     The CRC-32C of these two lines follows in a third one, which Apache Kafka does not read.
     """
-    text = f"version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n"
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}\n"
     return f"{text}checksum: {crc32c(text.encode()):08x}\n".encode()
 
 
@@ -250,7 +251,7 @@ def parse_clean_shutdown(data: bytes) -> CleanShutdown:
 
 def new_id(random_bytes: bytes) -> str:
     """An id of a cluster or of a directory from 16 random bytes, as Kafka prints a Uuid."""
-    return base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+    return uuid_text(random_bytes)
 
 
 def id_bytes(text: str) -> bytes:

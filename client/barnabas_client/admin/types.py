@@ -115,6 +115,11 @@ class ConfigResource(NamedTuple):
         """Create the resource of a group, which need not exist."""
         return cls(ResourceType.GROUP, group_id)
 
+    @classmethod
+    def client_metrics(cls, name: str) -> Self:
+        """Create the resource of a subscription to metrics that clients push (KIP-714), which need not exist."""
+        return cls(ResourceType.CLIENT_METRICS, name)
+
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name!r}"
 

@@ -28,6 +28,7 @@ from barnabas_protocol.coordinator_records import (
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.schema import UUID, Data, Field, Struct
+from barnabas_protocol.uuids import uuid_text
 
 _INT16: Final = struct.Struct(">h")
 #: By record type, which is the version of the key: the value of --only, the class of the key, the class of the value.
@@ -133,7 +134,7 @@ def _shown(value: Any, field: Field, version: int) -> Any:
         return as_json(value, version)
     if isinstance(value, bytes | bytearray | memoryview):
         if field.type is UUID:
-            return base64.urlsafe_b64encode(value).decode().rstrip("=")
+            return uuid_text(value)
         return base64.b64encode(value).decode()
     return value
 

@@ -1,7 +1,6 @@
 """`barnabas topics`: lists, creates, describes, changes and deletes topics."""
 
 import asyncio
-import base64
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -36,6 +35,7 @@ from barnabas_protocol.internal_topics import (
     TRANSACTIONS_TOPIC,
 )
 from barnabas_protocol.suggestions import did_you_mean
+from barnabas_protocol.uuids import uuid_text
 
 
 async def list_topics(arguments: Namespace, output: Output) -> int:
@@ -271,7 +271,7 @@ def _own(configs: ConfigResult | None) -> dict[str, str | None]:
 
 def _topic_id(topic: TopicInfo) -> str:
     """Format a topic id as Java's ``Uuid``."""
-    return base64.urlsafe_b64encode(topic.id).decode().rstrip("=") if any(topic.id) else "-"
+    return uuid_text(topic.id) if any(topic.id) else "-"
 
 
 def _numbers(numbers: Sequence[int]) -> str:

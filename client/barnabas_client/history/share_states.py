@@ -6,7 +6,6 @@ written when a delivery has ended, so a record that a member has now shows the d
 Source: ``ShareCoordinatorShard.java``, ``PersisterStateBatchCombiner.java``.
 """
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -23,6 +22,7 @@ from barnabas_protocol.coordinator_records import (
     StateBatch,
 )
 from barnabas_protocol.errors import DecodeError
+from barnabas_protocol.uuids import uuid_text
 
 #: Deliveries from which on a record counts as one that comes back again and again.
 AGAIN: Final = 2
@@ -71,7 +71,7 @@ class _Window:
 
 def state_key(group: str, where: TopicIdPartition) -> str:
     """The name of a share partition, which decides on its partition of the topic: "group:topicId:partition"."""
-    return f"{group}:{urlsafe_b64encode(where.topic_id).decode().rstrip('=')}:{where.partition}"
+    return f"{group}:{uuid_text(where.topic_id)}:{where.partition}"
 
 
 class ShareStates:

@@ -18,7 +18,6 @@ thread leaves the group if it can. The thread is a daemon: it does not keep the 
 """
 
 import asyncio
-import base64
 import threading
 import time
 import uuid
@@ -50,6 +49,7 @@ from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.uuids import uuid_text
 
 _log: Final = logger("barnabas_client.membership")
 
@@ -355,4 +355,4 @@ class MemberThread:
 
 def _new_member_id() -> str:
     """A random id, as Kafka's clients print theirs."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return uuid_text(uuid.uuid4().bytes)

@@ -12,6 +12,7 @@ from barnabas_broker.cluster.etcd_store import EtcdStore, read_history
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
     BrokerRegistered,
+    ClientMetricsConfigured,
     GroupConfigured,
     Image,
     PartitionInfo,
@@ -44,6 +45,7 @@ IMAGE = Image("cluster").apply_all(
         TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 7, (1, 2), (1,), 9, (2,), ()),), {"retention.ms": "5"}),
         BrokerConfigured("", {"log.retention.ms": "7"}),
         GroupConfigured("group", {"consumer.session.timeout.ms": "50000"}),
+        ClientMetricsConfigured("all", {"metrics": "*"}),
         ProducerIdsAllocated(123_456_789),
     ]
 )

@@ -300,6 +300,16 @@ async def test_configurations_of_groups(wire: Wire, audited: pytest.LogCaptureFi
     assert lines(audited) == [{"event": "group configured", "group": "g", **changed}]
 
 
+async def test_configurations_of_client_metrics(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
+    for value in ("500", "no number"):
+        config = IncrementalAlterableConfig(name="interval.ms", config_operation=0, value=value)
+        metrics = IncrementalAlterConfigsResource(resource_type=16, resource_name="all", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[metrics], validate_only=False)
+        await wire.ask(request, 1, IncrementalAlterConfigsResponse)
+    changed = {"set": {"interval.ms": "500"}, "removed": []}
+    assert lines(audited) == [{"event": "client metrics configured", "name": "all", **changed}]
+
+
 async def test_names_of_clients_cannot_forge_a_line(wire: Wire, audited: pytest.LogCaptureFixture) -> None:
     await make_topic(wire, "t")
     lines(audited)

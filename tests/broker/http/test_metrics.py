@@ -33,9 +33,12 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import ProduceResponse
 from barnabas_protocol.schema import Request, Response
+from barnabas_protocol.uuids import uuid_text
 from tests.broker.handlers.test_quotas import fetching, producing, set_quota
+from tests.broker.handlers.test_telemetry import asked, push, subscribe
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, coordinated, join_alone, make_topic, produce
+from tests.broker.telemetry.test_points import gauge, message, point, total
 from tests.wire import PATIENCE, Wire
 
 #: kafka_exporter's metrics with their labels, without the one about ZooKeeper. All of them are gauges.
@@ -405,3 +408,19 @@ async def events_of_transactions(http: Http) -> list[dict[str, Any]]:
     """The values of the records of ``__transaction_events``."""
     found = (await http.get("/topics/__transaction_events/records")).json["records"]
     return [json.loads(b64decode(each["value"]["base64"])) for each in found]
+
+
+async def test_metrics_of_clients(wire: Wire, http: Http) -> None:
+    assert await subscribe(wire, {"metrics": "*"}) is ErrorCode.NONE
+    answer = await asked(wire)
+    counter = total("org.apache.kafka.a.total", 2, point(3, node_id="1", client_id="forged"))
+    assert await push(wire, answer, message(counter, gauge("b", point(0.5)))) is ErrorCode.NONE
+    families, samples = await scrape(http)
+    client = {"client_id": "shop", "client_instance_id": uuid_text(answer.client_instance_id)}
+    assert at(samples, "barnabas_client_a_total", **client, node_id=1) == 3
+    assert at(samples, "barnabas_client_b", **client) == 0.5
+    types = {family.name: family.type for family in families}
+    assert (types["barnabas_client_a"], types["barnabas_client_b"]) == ("counter", "gauge")
+    assert at(samples, "barnabas_telemetry_clients") == 1
+    assert at(samples, "barnabas_telemetry_series") == 2
+    assert at(samples, "barnabas_telemetry_dropped_total") == 0

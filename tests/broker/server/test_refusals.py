@@ -14,7 +14,7 @@ from barnabas_broker.server.refusals import (
     LONGEST_CLIENT_ID,
     REMEMBERED,
     SASL,
-    TELEMETRY,
+    STREAMS_GROUPS,
     TLS,
     Refusals,
     feature_of_api,
@@ -41,7 +41,7 @@ def test_a_feature_is_logged_once_for_each_client(caplog: pytest.LogCaptureFixtu
         refusals.warn(SASL, "10.0.0.1", "a")
         refusals.warn(SASL, "10.0.0.2", "a")
         refusals.warn(SASL, "10.0.0.1", "b")
-        refusals.warn(TELEMETRY, "10.0.0.1", "b")
+        refusals.warn(STREAMS_GROUPS, "10.0.0.1", "b")
         refusals.warn(TLS, "10.0.0.1", None)
         refusals.warn(TLS, "10.0.0.2", None)
     assert [(line.get("client_id"), line["host"]) for line in warnings(caplog)] == [

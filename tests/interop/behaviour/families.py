@@ -28,6 +28,7 @@ NAMES: Final = (
     "share_groups",
     "share_records",
     "group_configs",
+    "telemetry",
     "commits",
     "transactions",
     "transactional_records",

@@ -16,7 +16,7 @@ IGNORED: Final = frozenset({"throttle_time_ms", "finalized_features_epoch", "tot
 #: Messages: the wording is not compared. Without an error code, whether there is a message is compared.
 TEXTS: Final = frozenset({"error_message", "acknowledge_error_message", "batch_index_error_message", "documentation"})
 #: Numbers that a broker generates.
-MADE_UP: Final = frozenset({"session_id", "partition_size"})
+MADE_UP: Final = frozenset({"session_id", "partition_size", "subscription_id"})
 #: Fields that identify the elements of a list; the first one that an element has is used.
 IDENTITIES: Final = (
     "api_key",
@@ -39,7 +39,7 @@ IDENTITIES: Final = (
     "member_id",
 )
 #: Lists of numbers or names whose order is not significant.
-UNORDERED: Final = frozenset({"partitions", "subscribed_topic_names"})
+UNORDERED: Final = frozenset({"partitions", "requested_metrics", "subscribed_topic_names"})
 #: Lists of structures whose order is significant.
 ORDERED: Final = frozenset({"synonyms", "aborted_transactions"})
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -101,7 +101,7 @@ class Normaliser:
     def _number(self, value: int, name: str) -> Any:
         if name == "producer_id" and value > 0:  # is it the one of an earlier answer?
             return next((f"<{key}>" for key, one in self._saved.items() if one == value), "<producer_id>")
-        if name in MADE_UP and value > 0:
+        if name in MADE_UP and (value > 0 or (value and name == "subscription_id")):
             return f"<{name}>"
         if name == "port" and value == self._port:
             return "<port>"

@@ -367,12 +367,9 @@ DIFFERENCES: Final = (
         tuple((name, f"*.configs.{key}") for name in _ALL for key in NO_EFFECT),
     ),
     Difference(
-        "Client metrics and loggers have no configuration",
-        "There is no telemetry, and there is only one log level.",
-        (
-            *((f"DescribeConfigs v4: {what}", "*") for what in ("client metrics", "loggers of a broker")),
-            ("ListConfigResources v1: loggers of brokers", "*"),
-        ),
+        "Loggers have no configuration",
+        "There is only one log level.",
+        (("DescribeConfigs v4: loggers of a broker", "*"), ("ListConfigResources v1: loggers of brokers", "*")),
     ),
     Difference(
         "Groups have no keys of streams groups, and not all of share groups",

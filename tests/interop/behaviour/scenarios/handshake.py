@@ -126,10 +126,8 @@ DIFFERENCES: Final = (
         tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (88, 89, 93)),
     ),
     Difference(
-        "Telemetry, delegation tokens and changes of the quorum are not served",
-        "Clients do not push their metrics (KIP-714): /metrics has what the broker knows of clients and groups, and "
-        "a client's own metrics reach OpenTelemetry without a broker. The quorum of a cluster is etcd's, which has its "
-        "own tools.",
+        "Delegation tokens and changes of the quorum are not served",
+        "The quorum of a cluster is etcd's, which has its own tools.",
         tuple(("ApiVersions v[012345]", f"*.api_keys.{key}") for key in (38, 39, 40, 41, 64, 80, 81, 94)),
     ),
     Difference(
@@ -141,7 +139,7 @@ DIFFERENCES: Final = (
         ),
     ),
     Difference(
-        "ApiVersions lists two features, group.version and transaction.version",
+        "ApiVersions lists three features: group.version, share.version and transaction.version",
         "The others would switch on functions that Barnabas lacks, or describe Kafka's quorum of controllers.",
         (
             *(("ApiVersions v[345]", f"*_features.{name}.version") for name in _LACKING),

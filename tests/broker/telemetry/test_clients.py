@@ -1,0 +1,181 @@
+"""When a client may ask what to push, and push; and the values that are kept of it."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from barnabas_broker.telemetry import Client, Point, TelemetryClients, clients, series
+from barnabas_broker.telemetry.clients import NO_ID, Instance
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+NEW = Client(NO_ID, "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
+EVERYTHING = {"all": {"metrics": "*", "interval.ms": "10000"}}
+MOST = 1000
+
+
+class Shop:
+    """The clients of a broker, on a clock, and one of them, which has asked what to push."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        numbers = count(1)
+        self.clients = TelemetryClients(lambda: next(numbers).to_bytes(8) * 2, lambda: self.now)
+        self.clients.subscribed(EVERYTHING)
+        identity, self.wanted = self.clients.ask(NEW)
+        self.client = NEW._replace(client_instance_id=identity)
+
+    def ask(self) -> ErrorCode:
+        try:
+            self.wanted = self.clients.ask(self.client).wanted
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def push(self, subscription: int | None = None, codec: int = 0, size: int = 10, last: bool = False) -> ErrorCode:
+        number = self.wanted.subscription_id if subscription is None else subscription
+        try:
+            self.instance = self.clients.push(self.client, number, codec, size, MOST, terminating=last)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def add(self, *names: str, value: float = 1, delta: bool = False, instance: Instance | None = None) -> None:
+        for name in names:
+            self.clients.add(instance or self.instance, Point(name, {}, value, delta))
+
+    def values(self) -> dict[str, float]:
+        return {name: value for _, each in self.clients.values() for (name, _), value in each.items()}
+
+
+E = ErrorCode
+
+
+def test_a_client_gets_an_id() -> None:
+    shop = Shop()
+    assert any(shop.client.client_instance_id)
+    assert shop.clients.ask(NEW).client_instance_id != shop.client.client_instance_id
+
+
+def test_a_push_per_interval() -> None:
+    shop = Shop()
+    assert [shop.push(), shop.push()] == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
+    shop.now += 9.9
+    assert [shop.push(), shop.ask()] == [E.THROTTLING_QUOTA_EXCEEDED] * 2
+    shop.now += 0.1
+    assert [shop.push(), shop.push()] == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
+
+
+def test_a_client_asks_at_most_once_per_interval() -> None:
+    shop = Shop()
+    assert shop.ask() is E.THROTTLING_QUOTA_EXCEEDED
+    shop.now += 10
+    assert [shop.ask(), shop.ask()] == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
+
+
+def test_after_a_change_of_the_subscriptions_it_asks_at_once() -> None:
+    shop = Shop()
+    shop.push()
+    shop.clients.subscribed({"all": {"metrics": "a."}})
+    assert [shop.push(), shop.ask()] == [E.UNKNOWN_SUBSCRIPTION_ID, E.NONE]
+    assert shop.wanted.metrics == ("a.",)
+    # As in Kafka, the refused push was the one of its interval.
+    assert shop.push() is E.THROTTLING_QUOTA_EXCEEDED
+    shop.now += 300
+    assert shop.push() is E.NONE
+
+
+@pytest.mark.parametrize(
+    ("push", "code"),
+    [
+        ({"subscription": 7}, E.UNKNOWN_SUBSCRIPTION_ID),
+        ({"codec": 9}, E.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"size": MOST + 1}, E.TELEMETRY_TOO_LARGE),
+    ],
+)
+def test_pushes_that_are_refused(push: dict[str, Any], code: ErrorCode) -> None:
+    shop = Shop()
+    assert shop.push(**push) is code
+    assert shop.ask() is (E.THROTTLING_QUOTA_EXCEEDED if code is E.TELEMETRY_TOO_LARGE else E.NONE)
+
+
+def test_after_its_last_push_it_is_refused() -> None:
+    shop = Shop()
+    assert [shop.push(), shop.push(last=True), shop.push()] == [E.NONE, E.NONE, E.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize("identity", [NO_ID, bytes(15) + b"\x01"])
+def test_an_id_that_is_none(identity: bytes) -> None:
+    shop = Shop()
+    shop.client = NEW._replace(client_instance_id=identity)
+    assert shop.push() is E.INVALID_REQUEST
+    assert len(shop.clients) == 1
+
+
+def test_on_a_new_connection_it_asks_at_once_and_keeps_its_values() -> None:
+    shop = Shop()
+    assert shop.clients.connected(1, shop.client.client_instance_id)
+    assert not shop.clients.connected(1, shop.client.client_instance_id)
+    shop.push()
+    shop.add("a")
+    shop.clients.gone(1)
+    assert shop.ask() is E.NONE
+    assert shop.values() == {"a": 1}
+
+
+def test_values() -> None:
+    shop = Shop()
+    shop.push()
+    shop.add("org.apache.kafka.producer.record.queue.time.avg", value=0.5)
+    shop.add("total", value=3)
+    shop.add("total", value=5)
+    shop.add("difference", value=3, delta=True)
+    shop.add("difference", value=5, delta=True)
+    shop.add("1 odd näme")
+    assert shop.values() == {"producer_record_queue_time_avg": 0.5, "total": 5, "difference": 8, "_1_odd_n_me": 1}
+
+
+def test_values_that_no_subscription_asks_for_are_left_out() -> None:
+    shop = Shop()
+    shop.clients.subscribed({"all": {"metrics": "a."}})
+    shop.ask()
+    shop.push()
+    shop.add("a.b", "b.a")
+    assert shop.values() == {"a_b": 1}
+
+
+def test_a_silent_client_is_forgotten() -> None:
+    shop = Shop()
+    shop.push()
+    shop.add("a")
+    shop.now += 59.9
+    assert shop.values() == {"a": 1}
+    shop.now += 0.1
+    assert shop.values() == {}
+    assert (len(shop.clients), len(shop.clients.series)) == (0, 0)
+    shop.add("a")  # the rest of a long push
+    assert len(shop.clients.series) == 0
+
+
+def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_OF_CLIENT", 3)
+    monkeypatch.setattr(series, "MOST", 4)
+    shop = Shop()
+    shop.push()
+    shop.add("a", "b", "c", "d", "a")
+    assert (len(shop.clients.series), shop.clients.series.dropped) == (3, 1)
+    identity, shop.wanted = shop.clients.ask(NEW)
+    shop.client = NEW._replace(client_instance_id=identity)
+    shop.push()
+    shop.add("a", "b")
+    assert (len(shop.clients.series), shop.clients.series.dropped) == (4, 2)
+
+
+def test_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "MOST_CLIENTS", 3)
+    shop = Shop()
+    shop.push()
+    shop.add("a")
+    for _ in range(3):
+        shop.clients.ask(NEW)
+    assert (len(shop.clients), len(shop.clients.series)) == (3, 0)

@@ -1,0 +1,96 @@
+"""Subscriptions: which clients shall push what."""
+
+import pytest
+
+from barnabas_broker.telemetry import Client, Subscription, Subscriptions
+from barnabas_protocol.errors import ErrorCode, KafkaError
+
+SHOP = Client(b"sixteen bytes...", "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "",
+        "client_id=shop",
+        "client_id=sh.*",
+        " client_id = shop ",
+        "client_software_name=librdkafka,client_software_version=2\\.1.*",
+        "client_source_address=10\\.0\\..*,client_source_port=47..",
+        "client_instance_id=c2l4dGVlbiBieXRlcy4uLg",
+        "client_id=other,client_id=shop",
+    ],
+)
+def test_clients_that_match(match: str) -> None:
+    assert Subscription.of({"match": match}).matches(SHOP)
+
+
+@pytest.mark.parametrize(
+    "match", ["client_id=sho", "client_id=hop", "client_id=shop,client_source_port=1", "client_id="]
+)
+def test_clients_that_do_not_match(match: str) -> None:
+    assert not Subscription.of({"match": match}).matches(SHOP)
+
+
+def test_a_long_text_matches_nothing() -> None:
+    assert not Subscription.of({"match": "client_id=.*"}).matches(SHOP._replace(client_id="a" * 1_001))
+
+
+@pytest.mark.parametrize(
+    ("configs", "code"),
+    [
+        ({"name": "x"}, ErrorCode.INVALID_REQUEST),
+        ({"interval.ms": "99"}, ErrorCode.INVALID_REQUEST),
+        ({"interval.ms": "3600001"}, ErrorCode.INVALID_REQUEST),
+        ({"interval.ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        ({"metrics": "a,,b"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "client_id"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "id=a"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "client_id=("}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_configuration_that_is_refused(configs: dict[str, str], code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        Subscription.of(configs)
+    assert refused.value.code is code
+
+
+def test_a_client_pushes_what_any_subscription_asks_for() -> None:
+    each = {
+        "a": {"metrics": "a.,b.", "interval.ms": "2000"},
+        "b": {"metrics": "b.,c.", "interval.ms": "1000"},
+        "other": {"metrics": "*", "interval.ms": "100", "match": "client_id=other"},
+    }
+    wanted = Subscriptions(each).wanted(SHOP)
+    assert (wanted.metrics, wanted.interval_ms) == (("a.", "b.", "c."), 1000)
+    assert wanted.wants("a.x") and not wanted.wants("x.a.")
+    everything = Subscriptions(each).wanted(SHOP._replace(client_id="other"))
+    assert (everything.metrics, everything.interval_ms) == (("*",), 100)
+    assert everything.wants("x")
+
+
+def test_without_a_subscription_nothing_is_pushed() -> None:
+    wanted = Subscriptions({}).wanted(SHOP)
+    assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
+    assert not wanted.wants("a")
+
+
+def test_another_subscription_has_another_id() -> None:
+    one, other = {"a": {"metrics": "a."}}, {"a": {"metrics": "a.", "interval.ms": "1000"}}
+    ids = {Subscriptions(each).wanted(client).subscription_id for each in (one, other) for client in (SHOP, OTHER)}
+    assert len(ids) == 4
+    assert Subscriptions(one).wanted(SHOP) == Subscriptions(one).wanted(SHOP)
+
+
+OTHER = SHOP._replace(client_instance_id=bytes(range(16)))
+
+
+def test_configuration_of_another_version_counts_as_none() -> None:
+    assert Subscriptions({"a": {"new": "key"}, "b": {"metrics": "b."}}).wanted(SHOP).metrics == ("b.",)
+
+
+def test_subscriptions_that_stay_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {"a": {"metrics": "a."}}
+    before = Subscriptions(first)
+    monkeypatch.delattr(Subscription, "of")
+    assert Subscriptions(dict(first), before).wanted(SHOP).metrics == ("a.",)
