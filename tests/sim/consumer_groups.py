@@ -100,11 +100,12 @@ class ConsumerGroupScenario(MixedScenario):
         machine = self._machine_of(group)
         owners: dict[tuple[bytes, int], str] = {}
         for member_id, member in machine.members.items() if machine is not None else ():
-            for topic_id, partitions in member.owned().items():
-                for partition in partitions:
-                    other = owners.setdefault((topic_id, partition), member_id)
-                    if other != member_id:
-                        self.world.fail(f"{other} and {member_id} own partition {partition} of {group}")
+            for partitions in (member.assigned, member.revoking):
+                for topic_id, indexes in partitions.items():
+                    for partition in indexes:
+                        other = owners.setdefault((topic_id, partition), member_id)
+                        if other is not member_id and other != member_id:
+                            self.world.fail(f"{other} and {member_id} own partition {partition} of {group}")
 
     def _machine_of(self, group: str) -> ConsumerGroup | None:
         leader = self._log_of(group).leader

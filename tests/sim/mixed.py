@@ -206,10 +206,10 @@ class MixedScenario(Scenario):
         if hosted is None:
             return
         owners: dict[int, Member] = {}
+        machine = hosted.group
         for consumer in self.consumers.values():
-            if not consumer.alive or consumer.group != group or not isinstance(consumer, Member):
+            if not consumer.held or not consumer.alive or consumer.group != group or not isinstance(consumer, Member):
                 continue
-            machine = hosted.group
             if isinstance(machine, ConsumerGroup):
                 known = machine.members.get(consumer.member_id)
                 # It may not have received the response with its newest epoch yet.

@@ -61,6 +61,7 @@ class Scenario:
             CoordinatorPartition(world, index, synced) for index in range(PARTITIONS)
         ]
         self.nodes = [Node(world, self.logs, number, self.invariants, self.transactions) for number in (1, 2)]
+        self._homes: dict[str, CoordinatorPartition[Node]] = {}
         self.partitions = chance.randint(1, 6)
         self.consumers: dict[str, Consumer] = {}
         self._lives = 0
@@ -312,7 +313,9 @@ class Scenario:
         return hosted is not None and hosted.group.state.value == "Stable" and len(hosted.group.members) == len(alive)
 
     def _log_of(self, group: str) -> CoordinatorPartition[Node]:
-        return self.logs[self.nodes[0].groups.partition_for(group)]
+        if group not in self._homes:
+            self._homes[group] = self.logs[self.nodes[0].groups.partition_for(group)]
+        return self._homes[group]
 
     def _states(self) -> str:
         return ", ".join(

@@ -47,19 +47,18 @@ def _transactions(batches: Sequence[bytes]) -> tuple[float, list[AbortedTransact
 def _clean(batches: Sequence[bytes], aborted: Sequence[AbortedTransaction], now_ms: int) -> list[bytes]:
     latest: dict[bytes, int] = {}
     transactions = CleanedTransactions(aborted)
-    for batch in batches:
-        header = read_header(batch)
+    headers = [read_header(batch) for batch in batches]
+    for header, batch in zip(headers, batches, strict=True):
         if not transactions.may_discard(header, batch) and not header.is_control:
             collect(latest, header, batch, _MAX_BYTES)
     transactions = CleanedTransactions(aborted)
-    last = {read_header(batch).producer_id: read_header(batch).last_offset for batch in batches}
+    last = {header.producer_id: header.last_offset for header in headers}
 
     def is_last(header: BatchHeader) -> bool:
         return header.producer_id >= 0 and last[header.producer_id] == header.last_offset
 
     left = []
-    for batch in batches:
-        header = read_header(batch)
+    for header, batch in zip(headers, batches, strict=True):
         kept = filter_batch(
             header,
             batch,

@@ -1,4 +1,4 @@
-"""A million heartbeats, each of a member id that was never seen: they leave nothing behind. 200,000 where less is done.
+"""200,000 heartbeats, each of a member id that was never seen: they leave nothing behind.
 
 The first of them may fill what has a bound; the others must not keep any more memory.
 """
@@ -17,11 +17,11 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.groups.support import Service
 
-IDS, FEWER = 1_000_000, 200_000
+IDS = 200_000
 #: After so many heartbeats everything that has a bound has reached it.
 FIRST = 50_000
-#: Blocks of memory that may be kept after that: one for 75 heartbeats, or for more.
-MOST_KEPT = 2_000
+#: Blocks of memory that may be kept after that: one for 500 heartbeats.
+MOST_KEPT = 300
 T = b"t" * 16
 
 
@@ -42,20 +42,18 @@ Make = Callable[[int], ConsumerGroupHeartbeatRequest]
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("make", "max_size", "code", "ids"),
+    ("make", "max_size", "code"),
     [
-        (lambda number: heartbeat(number, 1), 11, ErrorCode.UNKNOWN_MEMBER_ID, IDS),
-        (lambda number: heartbeat(number, 0), 10, ErrorCode.GROUP_MAX_SIZE_REACHED, IDS),
-        (lambda number: heartbeat(number, -1), 11, ErrorCode.UNKNOWN_MEMBER_ID, FEWER),
-        (lambda number: heartbeat(number, -2), 11, ErrorCode.UNKNOWN_MEMBER_ID, FEWER),
-        (lambda number: heartbeat(number, 1, f"new-{number}"), 11, ErrorCode.GROUP_ID_NOT_FOUND, FEWER),
-        (lambda number: heartbeat(number, -1, f"new-{number}"), 11, ErrorCode.GROUP_ID_NOT_FOUND, FEWER),
+        (lambda number: heartbeat(number, 1), 11, ErrorCode.UNKNOWN_MEMBER_ID),
+        (lambda number: heartbeat(number, 0), 10, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (lambda number: heartbeat(number, -1), 11, ErrorCode.UNKNOWN_MEMBER_ID),
+        (lambda number: heartbeat(number, -2), 11, ErrorCode.UNKNOWN_MEMBER_ID),
+        (lambda number: heartbeat(number, 1, f"new-{number}"), 11, ErrorCode.GROUP_ID_NOT_FOUND),
+        (lambda number: heartbeat(number, -1, f"new-{number}"), 11, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
     ids=["beats", "joins", "leaves", "leaves-static", "beats-new-group", "leaves-new-group"],
 )
-async def test_a_million_fresh_member_ids_leave_nothing_behind(
-    make: Make, max_size: int, code: ErrorCode, ids: int
-) -> None:
+async def test_fresh_member_ids_leave_nothing_behind(make: Make, max_size: int, code: ErrorCode) -> None:
     service = await Service(group_consumer_max_size=str(max_size), group_consumer_assignment_interval_ms="0").loaded()
     service.groups.topics_changed({"t": 4}, [Topic(T, "t", 4)])
     for number in range(-10, 0):
@@ -79,7 +77,7 @@ async def test_a_million_fresh_member_ids_leave_nothing_behind(
         return sys.getallocatedblocks()
 
     before = attack(FIRST)
-    kept = attack(ids - FIRST) - before
+    kept = attack(IDS - FIRST) - before
     await service.after(1)
     assert kept < MOST_KEPT
     assert list(service.groups.groups) == ["g"]
