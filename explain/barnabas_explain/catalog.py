@@ -1452,7 +1452,8 @@ class ShareRecordsArchived(ShareRecords):
 
     def _text(self) -> str:
         limit = counted(self.limit, "delivery", "deliveries")
-        last = "" if self.owner is None else f"; {self.owner.name} had them last"
+        them = "it" if self.records == 1 else "them"
+        last = "" if self.owner is None else f"; {self.owner.name} had {them} last"
         return f"{words.capital(self._which)} reached the limit of {limit}: not delivered any more{last}"
 
     def _remedy(self) -> str:

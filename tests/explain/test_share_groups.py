@@ -103,6 +103,13 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
             "group.share.delivery.count.limit",
         ),
         (
+            ShareRecordsArchived,
+            {**ONE, "limit": 5},
+            "The record at offset 7 of t-0 reached the limit of 5 deliveries: not delivered any more;"
+            " worker (h) had it last.",
+            "group.share.delivery.count.limit",
+        ),
+        (
             ShareDeadLetters,
             {**SOME, "letters": "dlq.t", "failed": 0},
             "3 records of t-0 (offsets 1,000 to 1,200) went to the dead letters in dlq.t.",

@@ -413,9 +413,7 @@ def _replace(resource: AlterConfigsResource) -> Edit:
 
 def _incremental(resource: IncrementalAlterConfigsResource) -> Edit:
     wanted = resource.configs
-    keys = {_TOPIC: TOPIC_KEYS, _GROUP: GROUP_KEYS, _CLIENT_METRICS: CLIENT_METRICS_KEYS}.get(
-        resource.resource_type, BROKER_KEYS
-    )
+    keys = _KEYS.get(resource.resource_type, BROKER_KEYS)
 
     def change(old: Mapping[str, str]) -> Mapping[str, str]:
         new = dict(old)

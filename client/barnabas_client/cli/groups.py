@@ -443,7 +443,7 @@ DESCRIBE: Final = Command(
 )
 ALTER: Final = Command(
     path=("groups", "alter"),
-    help="change the configuration of a group of the consumer protocol",
+    help="change the configuration of a consumer group or a share group",
     add_arguments=_alter_arguments,
     run=alter_group,
 )
