@@ -20,8 +20,9 @@ from typing import Final
 from barnabas_broker.periodic import PeriodicTimer
 
 #: Allocations that start a collection of the youngest generation, and collections that start one of the next. A request
-#: of many elements should not start one at every step. Together, up to 45,000 objects are examined, in 3 to 10 ms.
-THRESHOLDS: Final = (5_000, 1, 1)
+#: of many elements should not start one at every step. Together, up to 22,500 objects are examined, in 2 to 5 ms; and
+#: as many as have taken the place of older ones, which CPython does not count.
+THRESHOLDS: Final = (2_500, 1, 1)
 #: Seconds between two checks.
 _CHECK_SECONDS: Final = 2.0
 #: Seconds of processor time, and of waiting for a processor, between two checks up to which a broker counts as quiet.

@@ -20,7 +20,7 @@ from barnabas_broker.collector import (
 
 BUSY = 1.0
 #: Objects that one collection may examine: 100 ns each, in a slow case.
-MOST_EXAMINED = 62_500
+MOST_EXAMINED = 31_250
 #: Objects of a broker that grows, in tuples of two.
 HELD = 1_000_000
 
