@@ -22,7 +22,7 @@ from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, distinct, each
 from barnabas_broker.storage.producers import ANY_PRODUCER_ID
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
@@ -83,11 +83,15 @@ def _audit(context: RequestContext, request: WriteTxnMarkersRequest, response: W
                 if partition.error_code == ErrorCode.NONE:
                     written.add((answered.producer_id, topic.name, partition.partition_index))
                 yield
-    for marker in request.markers:
+    for marker in request.markers if written else ():
         change = Change.TRANSACTION_COMMITTED if marker.transaction_result else Change.TRANSACTION_ABORTED
         for named in marker.topics:
             producer_id, name = marker.producer_id, named.name
-            partitions = [each for each in named.partition_indexes if (producer_id, name, each) in written]
+            partitions: list[int] = []
+            for index in (yield from distinct(named.partition_indexes)):
+                if (producer_id, name, index) in written:
+                    partitions.append(index)
+                yield
             if partitions:
                 context.changed(change, producer_id=producer_id, topic=name, partitions=partitions)
             yield

@@ -278,7 +278,12 @@ async def handle_delete_share_group_offsets(
     names = list(named)
     refused = await slicer.enqueue(split(context, names, acls.READ), peer)
     image = context.services.cluster.image
-    ids = {name: image.topics[name].topic_id for name in names if name not in refused and name in image.topics}
+    ids: dict[str, bytes] = {}
+    for count, name in enumerate(names, 1):
+        if name not in refused and name in image.topics:
+            ids[name] = image.topics[name].topic_id
+        if not count % _PER_TURN:
+            await asyncio.sleep(0)
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)

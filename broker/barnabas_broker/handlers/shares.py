@@ -7,7 +7,7 @@ answers could not be told apart.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from barnabas_broker.shares.ports import MOST_BATCHES, StateBatch
 from barnabas_broker.shares.records import ShareKey
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.shares.state import TOO_MANY_BATCHES, Answer
-from barnabas_broker.steps import Steps
+from barnabas_broker.steps import Steps, consumed, release
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages import delete_share_group_state as delete
 from barnabas_protocol.messages import initialize_share_group_state as initialize
@@ -173,13 +173,14 @@ def _handler(api: _Api) -> Callable[[RequestContext, Any], Handled]:
                 of_topic.append((asked.partition, answer))
                 yield
             yield
+        yield from release(named)
         return _responded(context, api, given)
 
     return handle
 
 
 async def _responded(
-    context: RequestContext, api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]
+    context: RequestContext, api: _Api, given: list[tuple[bytes, list[tuple[int, _Given]]]]
 ) -> Response:
     """The response, when all share partitions are answered."""
     for _, of_topic in given:
@@ -189,12 +190,12 @@ async def _responded(
     return await context.services.slicer.enqueue(_response(api, given), context.peer)
 
 
-def _response(api: _Api, given: Sequence[tuple[bytes, Sequence[tuple[int, _Given]]]]) -> Steps[Response]:
-    """The response to answers that are there."""
+def _response(api: _Api, given: list[tuple[bytes, list[tuple[int, _Given]]]]) -> Steps[Response]:
+    """The response to answers that are there, which it consumes."""
     results = []
-    for topic_id, of_topic in given:
+    for topic_id, of_topic in consumed(given):
         partitions = []
-        for partition, answer in of_topic:
+        for partition, answer in consumed(of_topic):
             partitions.append(api.answered(partition, answer if isinstance(answer, Answer) else answer.result()))
             yield
         results.append(api.topic(topic_id=topic_id, partitions=partitions))

@@ -166,7 +166,7 @@ def handle_add_partitions(
         refused: Collection[str] = ()
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if context.version < _FROM_BROKERS:
-            names = {topic.name for topic in transaction.topics}
+            names = yield from distinct(topic.name for topic in transaction.topics)
             if not context.allows(acls.WRITE, acls.TRANSACTIONAL_ID, transaction.transactional_id):
                 refused, code = names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             else:

@@ -6,8 +6,8 @@ Deviation: at most :data:`MOST_CHANGES` credentials change with one request.
 """
 
 import os
-from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from barnabas_broker.cluster import controller
@@ -20,7 +20,7 @@ from barnabas_broker.handlers.stepwise import Handled, stepwise
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
-from barnabas_broker.steps import Steps, each
+from barnabas_broker.steps import Steps, by_key, distinct, each
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -63,24 +63,24 @@ def handle_describe_user_scram_credentials(
             results=[refused] * len(request.users or ()),
         )
     users = context.services.cluster.image.users
-    times = Counter(user.name for user in request.users or ())
-    names = times or dict.fromkeys(user for user, _ in users.credentials)
+    asked, repeated = yield from by_key(request.users or (), lambda user: user.name)
+    names = asked or dict.fromkeys(user for user, _ in users.credentials)
     return DescribeUserScramCredentialsResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         error_message="",
-        results=(yield from each(names, lambda name: _describe(users, name, times[name]))),
+        results=(yield from each(names, lambda name: _describe(users, name, twice=name in repeated))),
     )
 
 
-def _describe(users: Users, name: str, times: int) -> DescribeUserScramCredentialsResult:
+def _describe(users: Users, name: str, *, twice: bool) -> DescribeUserScramCredentialsResult:
     infos = [
         CredentialInfo(mechanism=mechanism, iterations=users.credentials[name, mechanism].iterations)
         for mechanism in ScramMechanism
         if (name, mechanism) in users.credentials
     ]
     code, message = ErrorCode.NONE, ""
-    if times > 1:
+    if twice:
         code = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     elif not infos:
@@ -96,17 +96,18 @@ def handle_alter_user_scram_credentials(
     context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> Steps[Handled]:
     """Answer AlterUserScramCredentials, each user on its own."""
-    names = [one.name for one in request.deletions] + [one.name for one in request.upsertions]
+    count = len(request.deletions) + len(request.upsertions)
     try:
         context.require_on_cluster(acls.ALTER)
-        if len(names) > MOST_CHANGES:
-            text = f"{len(names)} credentials in one request, at most {MOST_CHANGES} are accepted"
+        if count > MOST_CHANGES:
+            text = f"{count} credentials in one request, at most {MOST_CHANGES} are accepted"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     except KafkaError as error:
         refused = error.kept()
-        return AlterUserScramCredentialsResponse(
-            throttle_time_ms=0, results=(yield from each(dict.fromkeys(names), lambda name: _result(name, refused)))
-        )
+        deleted, upserted = (one.name for one in request.deletions), (one.name for one in request.upsertions)
+        names = yield from distinct(chain(deleted, upserted))
+        results = yield from each(names, lambda name: _result(name, refused))
+        return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
     return _alter(context, request)
 
 

@@ -244,7 +244,7 @@ async def test_transactions_that_an_administrator_ends(wire: Wire, audited: pyte
         )
         await wire.ask(WriteTxnMarkersRequest(markers=[marker]), 1, WriteTxnMarkersResponse)
 
-    await mark(True, 0)
+    await mark(True, 0, 0)
     await mark(False, 0, 99)
     of = {"producer_id": 7, "topic": "t", "partitions": [0]}
     assert lines(audited) == [{"event": "transaction committed", **of}, {"event": "transaction aborted", **of}]
