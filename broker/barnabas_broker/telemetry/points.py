@@ -19,6 +19,8 @@ _LONGEST_VARINT: Final = 10
 _DELTA: Final = 1
 #: Labels that are kept of a client, and of a point; the others are left out.
 _MOST_LABELS: Final = 16
+#: Characters of a name or label that are kept.
+_LONGEST: Final = 200
 _GAUGE, _SUM = 5, 7
 
 _Labels = dict[str, str]
@@ -117,14 +119,14 @@ def _attributes(data: memoryview, number: int, labels: _Labels) -> _Read[None]:
                 if field == 1:
                     key = _text(content)
                 elif field == 2:
-                    said = _said(_message(content))
+                    said = yield from _said(_message(content))
                 yield None
             if len(labels) < most:
                 labels[key] = said
         yield None
 
 
-def _said(data: memoryview) -> str:
+def _said(data: memoryview) -> _Read[str]:
     """``AnyValue``"""
     said = ""
     for number, content in _fields(data):
@@ -136,6 +138,7 @@ def _said(data: memoryview) -> str:
             said = str(content - 2**64 if content >= 2**63 else content)
         elif number == 4 and isinstance(content, bytes):
             said = str(_DOUBLE.unpack(content)[0])
+        yield None
     return said
 
 
@@ -189,6 +192,6 @@ def _message(content: _Content) -> memoryview:
 
 def _text(content: _Content) -> str:
     try:
-        return bytes(_message(content)).decode()
+        return bytes(_message(content)).decode()[:_LONGEST]
     except UnicodeDecodeError as error:
         raise MalformedMetrics("a text that is not UTF-8") from error

@@ -11,8 +11,6 @@ from barnabas_broker.telemetry.points import Point
 #: Maximum series of one client, and of all.
 MOST_OF_CLIENT: Final = 1_000
 MOST: Final = 20_000
-#: A name or label that is longer is cut.
-_LONGEST: Final = 200
 _PREFIX: Final = "org.apache.kafka."
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -36,7 +34,7 @@ class Series:
 
     def add(self, values: Values, point: Point) -> None:
         """Add a point to the values of its client, unless there are too many."""
-        labels = {_name(key): value[:_LONGEST] for key, value in point.labels.items()}
+        labels = {_name(key): value for key, value in point.labels.items()}
         key = _name(point.name.removeprefix(_PREFIX)), tuple(sorted(labels.items()))
         if key not in values:
             if len(values) >= MOST_OF_CLIENT or self._count >= MOST:
@@ -53,5 +51,5 @@ class Series:
 
 
 def _name(text: str) -> str:
-    name = _NOT_IN_NAMES.sub("_", text[:_LONGEST])
+    name = _NOT_IN_NAMES.sub("_", text)
     return name if name and not name[0].isdigit() else f"_{name}"

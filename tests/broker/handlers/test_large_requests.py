@@ -602,8 +602,10 @@ SMALL = {
     ApiKey.DESCRIBE_ACLS,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.END_TXN,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.HEARTBEAT,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.PUSH_TELEMETRY,  # its metrics are bytes: test_telemetry.py
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.SASL_HANDSHAKE,
 }

@@ -133,6 +133,28 @@ def test_any_bytes_are_read_or_refused(data: bytes, at: int) -> None:
             pass
 
 
-def test_a_turn_of_the_loop_is_possible_after_each_field() -> None:
-    empty = message(*[gauge("a")] * 1000)
-    assert len(list(points(empty))) >= 1000
+MANY = field(15, 0) * 1000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        MANY,
+        field(1, MANY),
+        field(1, field(1, MANY)),
+        field(1, field(1, field(1, MANY))),
+        field(1, field(2, MANY)),
+        message(MANY),
+        message(field(5, MANY)),
+        message(gauge("a", MANY)),
+        message(gauge("a", field(7, MANY))),
+        message(gauge("a", field(7, attribute("k", MANY)))),
+    ],
+)
+def test_a_turn_of_the_loop_is_possible_after_each_field(data: bytes) -> None:
+    assert len(list(points(data))) >= 1000
+
+
+def test_names_and_labels_are_cut() -> None:
+    (one,) = read(message(gauge("n" * 1000, point(1, **{"k" * 1000: "v" * 1000}))))
+    assert one == Point("n" * 200, {"k" * 200: "v" * 200}, 1, False)
