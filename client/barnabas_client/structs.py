@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
     #: What a key is deserialized to, and a value.
     K = TypeVar("K", covariant=True, default=bytes)
-    V = TypeVar("V", covariant=True, default=bytes)
+    V = TypeVar("V", covariant=True, default=bytes | None)
+    #: A value that is not null.
+    W = TypeVar("W")
 else:
     from typing import TypeVar
 
     K = TypeVar("K", covariant=True)
     V = TypeVar("V", covariant=True)
+    W = TypeVar("W")
 
 __all__ = [
     "AnyRecord",
@@ -118,8 +121,9 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     """A consumed record.
 
     ``ConsumerRecord[K, V]`` has a key of K and a value of V: what the consumer's deserializers return, bytes without
-    them. Both may be None, whatever the deserializers: a record need not have a key, and a null value deletes the key
-    in a compacted topic.
+    them. The key may be None whatever the deserializer, because a record need not have one. The value is None if it is
+    null in the topic (a tombstone, which deletes the key in a compacted topic): without a deserializer V is
+    ``bytes | None``, and for a topic with tombstones, declare that the deserializer returns ``Order | None``.
 
     Attributes:
         topic: the name of its topic.
@@ -128,7 +132,8 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
         timestamp: milliseconds since 1970.
         timestamp_type: 0 if the producer set the timestamp, 1 if the broker did.
         key: what `key_deserializer` returned, or the key's bytes; None if the record has no key.
-        value: what `value_deserializer` returned, or the value's bytes; None if the value is null.
+        value: what `value_deserializer` returned, or the value's bytes; None if the value is null, which no
+            deserializer gets.
         headers: names with values, in order; a name may occur several times.
     """
 
@@ -138,7 +143,7 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     timestamp: int
     timestamp_type: int
     key: K | None
-    value: V | None
+    value: V
     headers: Headers
 
     @property

@@ -70,7 +70,7 @@ from barnabas_client.producer.receipts import Receipt as AsyncReceipt
 from barnabas_client.shares.consumer import ShareConsumer as AsyncShareConsumer
 from barnabas_client.shares.records import AcquiredRecord
 from barnabas_client.shares.records import ShareRecord as AsyncShareRecord
-from barnabas_client.structs import AnyRecord, BatchMetadata, ConsumerRecord, K, RecordMetadata, TopicPartition, V
+from barnabas_client.structs import AnyRecord, BatchMetadata, ConsumerRecord, K, RecordMetadata, TopicPartition, V, W
 from barnabas_protocol.wire import Buffer
 
 __all__ = ["Admin", "BatchReceipt", "Consumer", "Producer", "Receipt", "ShareConsumer", "ShareRecord"]
@@ -179,7 +179,7 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Consumer[bytes, bytes]",
+        self: "Consumer[bytes, bytes | None]",
         *topics: str,
         key_deserializer: None = None,
         value_deserializer: None = None,
@@ -188,7 +188,7 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Consumer[K, bytes]",
+        self: "Consumer[K, bytes | None]",
         *topics: str,
         key_deserializer: Deserializer[K],
         value_deserializer: None = None,
@@ -295,25 +295,27 @@ class Consumer(Client[AsyncConsumer[K, V]], Generic[K, V]):
 
     @overload
     def run(
-        self,
+        self: "Consumer[K, W | None]",
         handler: Handler[K, V],
         *,
-        producer: "Producer[K, V] | None" = None,
+        producer: "Producer[K, W] | None" = None,
         batch_size: None = None,
         **settings: Unpack[RunSettings],
     ) -> None: ...
 
     @overload
     def run(
-        self,
+        self: "Consumer[K, W | None]",
         handler: BatchHandler[K, V],
         *,
-        producer: "Producer[K, V] | None" = None,
+        producer: "Producer[K, W] | None" = None,
         batch_size: int,
         **settings: Unpack[RunSettings],
     ) -> None: ...
 
-    def run(self, handler: Callable[..., object], *, producer: "Producer[K, V] | None" = None, **settings: Any) -> None:
+    def run(
+        self, handler: Callable[..., object], *, producer: "Producer[Any, Any] | None" = None, **settings: Any
+    ) -> None:
         """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or a
         stop: :meth:`barnabas.Consumer.run`.
 
@@ -493,7 +495,7 @@ class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
-        self: "ShareConsumer[bytes, bytes]",
+        self: "ShareConsumer[bytes, bytes | None]",
         *topics: str,
         group_id: str,
         key_deserializer: None = None,
@@ -503,7 +505,7 @@ class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
 
     @overload
     def __init__(
-        self: "ShareConsumer[K, bytes]",
+        self: "ShareConsumer[K, bytes | None]",
         *topics: str,
         group_id: str,
         key_deserializer: Deserializer[K],
@@ -579,10 +581,10 @@ class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
         self._client.wakeup()
 
     def run(
-        self,
+        self: "ShareConsumer[K, W | None]",
         handler: "Callable[[ShareRecord[K, V]], object] | Callable[[AsyncShareRecord[K, V]], Awaitable[object]]",
         *,
-        producer: "Producer[K, V] | None" = None,
+        producer: "Producer[K, W] | None" = None,
         **settings: Unpack[HandlerSettings],
     ) -> None:
         """Handle records with `concurrency` handlers at a time and acknowledge them, until :meth:`wakeup` or a stop:
@@ -600,7 +602,7 @@ class ShareConsumer(Client[AsyncShareConsumer[K, V]], Generic[K, V]):
         with _handler_threads(handler, given) as threads:
             if threads:
                 call = functools.partial(self._in_thread, handler)
-            client = None if producer is None else producer._client
+            client: Any = None if producer is None else producer._client
             self._call("run", self._client.run(call, producer=client, **given))
 
     def _in_thread(self, handler: Callable[[Any], object], record: AsyncShareRecord[K, V]) -> object:

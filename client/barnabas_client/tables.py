@@ -111,7 +111,7 @@ def read_batches(
 
 
 async def _assign(
-    consumer: AsyncConsumer[bytes, bytes], topic: str, partitions: Iterable[int] | None, start: Bound, end: Bound
+    consumer: AsyncConsumer, topic: str, partitions: Iterable[int] | None, start: Bound, end: Bound
 ) -> dict[TopicPartition, int]:
     """Assign the partitions with something to read, from its start on; return where each ends."""
     check_topic(f"read_table({topic!r})", topic)
@@ -136,7 +136,7 @@ async def _assign(
 
 
 async def _offsets(
-    consumer: AsyncConsumer[bytes, bytes],
+    consumer: AsyncConsumer,
     bound: Bound,
     default: Mapping[TopicPartition, int],
     lasts: Mapping[TopicPartition, int],
@@ -151,9 +151,7 @@ async def _offsets(
     raise TypeError(f"{bound!r} is neither a time nor offsets: give a datetime, or a dict of partitions with offsets")
 
 
-def _read(
-    consumer: Consumer[bytes, bytes], ends: dict[TopicPartition, int], patience: float
-) -> Iterator["pyarrow.RecordBatch"]:
+def _read(consumer: Consumer, ends: dict[TopicPartition, int], patience: float) -> Iterator["pyarrow.RecordBatch"]:
     """Read all partitions to their ends, and stop the consumer.
 
     If the reader is dropped before, the consumer stops when it is deleted: that may happen in any thread, which must

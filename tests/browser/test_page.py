@@ -433,7 +433,7 @@ async def test_a_gap_is_shown_with_its_reason(page: Page, connect: Connect, monk
 async def test_members_of_the_consumer_protocol_have_lanes(page: Page, broker: BrokerServer, connect: Connect) -> None:
     await make_topic(await connect(), "t")
 
-    def consumer(name: str) -> Consumer[bytes, bytes]:
+    def consumer(name: str) -> Consumer:
         return Consumer(
             "t", bootstrap_servers=f"127.0.0.1:{broker.port}", group_id="g", client_id=name, group_protocol="consumer"
         )

@@ -223,5 +223,5 @@ def test_ctrl_c_loses_no_records(broker: Broker, topic: str) -> None:
         assert numbers(reader.getmany_arrow(timeout_ms=10_000, max_records=5)) == [0, 1, 2, 3, 4]
 
 
-async def _unused(reader: "barnabas.sync.Consumer[bytes, bytes]", table: pa.Table) -> None:
+async def _unused(reader: "barnabas.sync.Consumer", table: pa.Table) -> None:
     reader._unused(table)

@@ -75,7 +75,7 @@ def producer(broker: Broker, **settings: Any) -> "Producer[bytes, bytes]":
     return Producer(bootstrap_servers=broker.bootstrap_servers, client_id="writer", **settings)
 
 
-def consumer(broker: Broker, topic: str, **settings: Any) -> "Consumer[bytes, bytes]":
+def consumer(broker: Broker, topic: str, **settings: Any) -> "Consumer":
     given = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "client_id": "reader", **settings}
     return Consumer(topic, bootstrap_servers=broker.bootstrap_servers, **given)
 
@@ -236,7 +236,7 @@ async def test_share_consumers(broker: Broker, topic: str, spans: Spans) -> None
         topic, group_id=group, bootstrap_servers=broker.bootstrap_servers, client_id="reader", fetch_max_wait_ms=50
     ) as worker:
 
-        async def handle(record: ShareRecord[bytes, bytes]) -> None:
+        async def handle(record: ShareRecord) -> None:
             worker.wakeup()
 
         await worker.run(handle)

@@ -104,9 +104,7 @@ def check(entry: Entry, annotation: object, default: object) -> None:
 )
 def test_every_argument_is_described(called: Callable[..., Any], described: Any) -> None:
     written = entries(described.__doc__, "Args")
-    # The consumer names the producer for type checkers, and does not import it.
-    names = {"Producer": Producer}
-    hints = typing.get_type_hints(called.__init__ if inspect.isclass(called) else called, localns=names)
+    hints = typing.get_type_hints(called.__init__ if inspect.isclass(called) else called)
     parameters = dict(inspect.signature(called).parameters)
     parameters.pop("self", None)
     assert list(written) == list(parameters)

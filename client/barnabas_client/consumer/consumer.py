@@ -44,7 +44,14 @@ from barnabas_client.consumer.commits import CommitCallback
 from barnabas_client.consumer.listener import ConsumerRebalanceListener
 from barnabas_client.consumer.metrics import ConsumerMeters, metrics_of
 from barnabas_client.consumer.offsets import EARLIEST, LATEST, list_offsets
-from barnabas_client.consumer.parallel.config import BatchHandler, Handler, HandlerOrder, RunConfig, RunSettings
+from barnabas_client.consumer.parallel.config import (
+    BatchHandler,
+    DeadLetterProducer,
+    Handler,
+    HandlerOrder,
+    RunConfig,
+    RunSettings,
+)
 from barnabas_client.consumer.polls import Loan, stopped_error
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
@@ -73,7 +80,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from barnabas_client.consumer.parallel.runner import Runner
-    from barnabas_client.producer.producer import Producer
 
 _log: Final = logger("barnabas_client.consumer")
 
@@ -112,9 +118,10 @@ class Consumer(AsyncOnly, Generic[K, V]):
             async for record in consumer:
                 print(record.offset, record.value)
 
-    ``Consumer[K, V]`` returns keys of K and values of V: what its deserializers return, bytes without them. Nothing
-    happens before :meth:`start`. Call all methods in the event loop that called it, except for :meth:`wakeup`, which
-    any thread may call; from elsewhere they raise `IllegalStateError`.
+    ``Consumer[K, V]`` returns keys of K and values of V: what its deserializers return, bytes without them; see
+    :class:`~barnabas.ConsumerRecord` for null. Nothing happens before :meth:`start`. Call all methods in the event loop
+    that called it, except for :meth:`wakeup`, which any thread may call; from elsewhere they raise
+    `IllegalStateError`.
 
     Args:
         topics: the topics to read; none if :meth:`subscribe` or :meth:`assign` follows. Default: none.
@@ -201,7 +208,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Consumer[bytes, bytes]",
+        self: "Consumer[bytes, bytes | None]",
         *topics: str,
         key_deserializer: None = None,
         value_deserializer: None = None,
@@ -210,7 +217,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Consumer[K, bytes]",
+        self: "Consumer[K, bytes | None]",
         *topics: str,
         key_deserializer: Deserializer[K],
         value_deserializer: None = None,
@@ -1055,7 +1062,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self,
         handler: Handler[K, V],
         *,
-        producer: "Producer[K, V] | None" = None,
+        producer: DeadLetterProducer[K, V] | None = None,
         batch_size: None = None,
         **settings: Unpack[RunSettings],
     ) -> None: ...
@@ -1065,7 +1072,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self,
         handler: BatchHandler[K, V],
         *,
-        producer: "Producer[K, V] | None" = None,
+        producer: DeadLetterProducer[K, V] | None = None,
         batch_size: int,
         **settings: Unpack[RunSettings],
     ) -> None: ...
@@ -1081,7 +1088,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         retry_backoff_ms: int = RunConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = RunConfig.retry_backoff_max_ms,
         dead_letter_topic: str | None = RunConfig.dead_letter_topic,
-        producer: "Producer[K, V] | None" = RunConfig.producer,
+        producer: DeadLetterProducer[K, V] | None = RunConfig.producer,
         max_in_flight: int = RunConfig.max_in_flight,
         max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
         drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,

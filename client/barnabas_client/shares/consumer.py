@@ -32,7 +32,7 @@ from barnabas_client.config import (
     ShareConsumerSettings,
     parse_servers,
 )
-from barnabas_client.consumer.parallel.config import HandlerConfig
+from barnabas_client.consumer.parallel.config import DeadLetterProducer, HandlerConfig
 from barnabas_client.errors import (
     ConsumerStoppedError,
     IllegalStateError,
@@ -51,7 +51,6 @@ from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 
 if TYPE_CHECKING:
-    from barnabas_client.producer.producer import Producer
     from barnabas_client.shares.runner import ShareRunner
 
 _log: Final = logger("barnabas_client.shares")
@@ -138,7 +137,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "ShareConsumer[bytes, bytes]",
+        self: "ShareConsumer[bytes, bytes | None]",
         *topics: str,
         group_id: str,
         key_deserializer: None = None,
@@ -148,7 +147,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "ShareConsumer[K, bytes]",
+        self: "ShareConsumer[K, bytes | None]",
         *topics: str,
         group_id: str,
         key_deserializer: Deserializer[K],
@@ -535,7 +534,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         retry_backoff_ms: int = HandlerConfig.retry_backoff_ms,
         retry_backoff_max_ms: int = HandlerConfig.retry_backoff_max_ms,
         dead_letter_topic: str | None = HandlerConfig.dead_letter_topic,
-        producer: "Producer[K, V] | None" = HandlerConfig.producer,
+        producer: DeadLetterProducer[K, V] | None = HandlerConfig.producer,
         drain_timeout_ms: int | None = HandlerConfig.drain_timeout_ms,
     ) -> None:
         """Handle records with `concurrency` handlers at a time and acknowledge them, until :meth:`wakeup` or

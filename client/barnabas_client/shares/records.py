@@ -65,7 +65,7 @@ class AcquiredRecord(Generic[K, V]):
     timestamp: int
     timestamp_type: int
     key: K | None
-    value: V | None
+    value: V
     headers: Headers
     delivery_count: int
 

@@ -10,7 +10,7 @@ from barnabas_client.cli.output import Column, Output, Style
 from barnabas_client.structs import ConsumerRecord
 from barnabas_protocol.internal_topics import partition_for
 
-RECORD = ConsumerRecord("t", 1, 22, 333, 0, b"k", b"v\xff", (("h", b"1"), ("h", None)))
+RECORD: ConsumerRecord = ConsumerRecord("t", 1, 22, 333, 0, b"k", b"v\xff", (("h", b"1"), ("h", None)))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,6 @@ def servers_of(broker: BrokerServer) -> str:
     return f"127.0.0.1:{broker.port}"
 
 
-def worker(broker: BrokerServer, mode: Any = "explicit", **settings: Any) -> ShareConsumer[bytes, bytes]:
+def worker(broker: BrokerServer, mode: Any = "explicit", **settings: Any) -> ShareConsumer:
     given = {"group_id": GROUP, "share_acknowledgement_mode": mode, "fetch_max_wait_ms": 50, **settings}
     return ShareConsumer(TOPIC, bootstrap_servers=servers_of(broker), **given)

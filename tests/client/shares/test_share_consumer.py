@@ -20,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 PATIENCE = 30.0
 
 
-async def next_of(consumer: ShareConsumer[bytes, bytes]) -> ShareRecord[bytes, bytes]:
+async def next_of(consumer: ShareConsumer) -> ShareRecord:
     async with asyncio.timeout(PATIENCE):
         return await consumer.getone()
 
 
-async def nothing(consumer: ShareConsumer[bytes, bytes]) -> bool:
+async def nothing(consumer: ShareConsumer) -> bool:
     """Whether a poll finds nothing, after a fetch that the broker has answered."""
     return not await consumer.poll(300)
 
@@ -38,7 +38,7 @@ async def test_two_consumers_share_one_partition(tmp_path: Path) -> None:
 
     async with queue(tmp_path, *values) as broker:
 
-        async def work(number: int, consumer: ShareConsumer[bytes, bytes]) -> None:
+        async def work(number: int, consumer: ShareConsumer) -> None:
             async for record in consumer:
                 by_worker[number] += 1
                 done.append(record.value)

@@ -27,11 +27,11 @@ PATIENCE = 30.0
 #: One retry at once.
 AT_ONCE: dict[str, Any] = {"retries": 1, "retry_backoff_ms": 1}
 
-Record = ShareRecord[bytes, bytes]
+Record = ShareRecord
 
 
 @asynccontextmanager
-async def running(consumer: ShareConsumer[bytes, bytes], handler: Any, **settings: Any) -> AsyncIterator[None]:
+async def running(consumer: ShareConsumer, handler: Any, **settings: Any) -> AsyncIterator[None]:
     """A run in the background; it is ended with the block."""
     task = asyncio.create_task(consumer.run(handler, **settings))
     try:

@@ -42,6 +42,11 @@ def order_of(data: bytes) -> Order:
     return Order(int(data))
 
 
+def order_of_compacted(data: bytes) -> Order | None:
+    """Of a topic with tombstones."""
+    return Order(int(data))
+
+
 async def order_asked_for(data: bytes) -> Order:
     return Order(int(data))
 
@@ -56,11 +61,11 @@ def bytes_of(order: Order) -> bytes:
 
 async def bytes_by_default() -> None:
     consumer = Consumer("orders", group_id="g", session_timeout_ms=6_000)
-    assert_type(consumer, Consumer[bytes, bytes])
+    assert_type(consumer, Consumer[bytes, bytes | None])
     async with consumer as entered:
-        assert_type(entered, Consumer[bytes, bytes])
+        assert_type(entered, Consumer[bytes, bytes | None])
         record = await consumer.getone()
-        assert_type(record, ConsumerRecord[bytes, bytes])
+        assert_type(record, ConsumerRecord[bytes, bytes | None])
         assert_type(record.key, bytes | None)
         assert_type(record.value, bytes | None)
         assert_type(record.offset, int)
@@ -70,8 +75,12 @@ async def bytes_by_default() -> None:
 async def what_deserializers_return() -> None:
     orders = Consumer("orders", value_deserializer=order_of)
     assert_type(orders, Consumer[bytes, Order])
-    assert_type((await orders.getone()).value, Order | None)
-    assert_type(Consumer(key_deserializer=bytes.decode), Consumer[str, bytes])
+    assert_type((await orders.getone()).value, Order)
+    assert_type((await orders.getone()).key, bytes | None)
+    compacted = Consumer("orders", value_deserializer=order_of_compacted)
+    assert_type(compacted, Consumer[bytes, Order | None])
+    assert_type((await compacted.getone()).value, Order | None)
+    assert_type(Consumer(key_deserializer=bytes.decode), Consumer[str, bytes | None])
     assert_type(Consumer(key_deserializer=bytes.decode, value_deserializer=order_of), Consumer[str, Order])
     assert_type(Consumer(value_deserializer=lambda data: data.decode()), Consumer[bytes, str])
     assert_type(Consumer(value_deserializer=json.loads), Consumer[bytes, Any])
@@ -82,8 +91,7 @@ async def what_deserializers_return() -> None:
 async def every_way_to_read(consumer: Consumer[str, Order]) -> None:
     async for record in consumer:
         assert_type(record, ConsumerRecord[str, Order])
-        if record.value is not None:
-            assert_type(record.value.number, int)
+        assert_type(record.value.number, int)
     assert_type(await anext(consumer), ConsumerRecord[str, Order])
     assert_type(await consumer.getmany(timeout_ms=10), dict[TopicPartition, list[ConsumerRecord[str, Order]]])
     assert_type(await consumer.poll(10), list[ConsumerRecord[str, Order]])
@@ -92,10 +100,10 @@ async def every_way_to_read(consumer: Consumer[str, Order]) -> None:
 
 async def handlers(consumer: Consumer[str, Order], producer: Producer[str, Order]) -> None:
     async def handle(record: ConsumerRecord[str, Order]) -> None:
-        assert_type(record.value, Order | None)
+        assert_type(record.value, Order)
 
     def blocking(record: ConsumerRecord[str, Order]) -> int:
-        return 0 if record.value is None else record.value.number
+        return record.value.number
 
     async def anything(record: ConsumerRecord[object, object]) -> None:
         print(record.value)
@@ -105,12 +113,23 @@ async def handlers(consumer: Consumer[str, Order], producer: Producer[str, Order
     await consumer.run(anything)
 
     async def many(records: list[ConsumerRecord[str, Order]]) -> None:
-        assert_type(records[0].value, Order | None)
+        assert_type(records[0].value, Order)
 
     await consumer.run(many, batch_size=100, batch_timeout_ms=50)
     await consumer.run(blocking, executor=ThreadPoolExecutor())
     # Dead letters are written as they were consumed.
     await consumer.run(handle, dead_letter_topic="failed", producer=producer)
+
+
+async def dead_letters_of_tombstones(
+    consumer: Consumer[str, Order | None], reader: sync.Consumer[str, Order | None], writer: sync.Producer[str, Order]
+) -> None:
+    async def handle(record: ConsumerRecord[str, Order | None]) -> None:
+        print(record.value)
+
+    producer = Producer(key_serializer=str.encode, value_serializer=bytes_of)
+    await consumer.run(handle, dead_letter_topic="failed", producer=producer)
+    reader.run(handle, dead_letter_topic="failed", producer=writer)
 
 
 async def dead_letters_in_bytes(consumer: Consumer) -> None:
@@ -159,7 +178,7 @@ def variance(orders: Consumer[str, Order], anything: Producer[object, object]) -
 
 
 def settings_in_a_dictionary(shared: ConsumerSettings, ours: ProducerSettings) -> None:
-    assert_type(Consumer("orders", **shared), Consumer[bytes, bytes])
+    assert_type(Consumer("orders", **shared), Consumer[bytes, bytes | None])
     assert_type(Consumer("orders", value_deserializer=order_of, **shared), Consumer[bytes, Order])
     assert_type(Producer(value_serializer=bytes_of, **ours), Producer[bytes | bytearray | memoryview, Order])
 
@@ -168,9 +187,8 @@ class Orders(Consumer[bytes, Order]):
     def __init__(self) -> None:
         super().__init__("orders", value_deserializer=order_of)
 
-    async def number(self) -> int | None:
-        value = (await self.getone()).value
-        return None if value is None else value.number
+    async def number(self) -> int:
+        return (await self.getone()).value.number
 
 
 class Lines(Consumer):
@@ -182,7 +200,7 @@ def unpacked(record: ConsumerRecord[str, Order]) -> None:
     topic, partition, offset, timestamp, kind, key, value, headers = record
     assert_type((topic, partition, offset, timestamp, kind), tuple[str, int, int, int, int])
     assert_type(key, str | None)
-    assert_type(value, Order | None)
+    assert_type(value, Order)
     assert_type(record.topic_partition, TopicPartition)
     print(headers)
 
@@ -217,13 +235,13 @@ def without_await() -> None:
         assert_type(producer.send_many("orders", map(Order, range(9))), list[sync.BatchReceipt])
         with producer.transaction():
             producer.flush()
-    assert_type(sync.Consumer(), sync.Consumer[bytes, bytes])
+    assert_type(sync.Consumer(), sync.Consumer[bytes, bytes | None])
     with sync.Admin(bootstrap_servers="localhost:9092") as client:
         assert_type(client.list_topics(), list[str])
 
 
 def fixtures(kafka_broker: Broker, kafka_bootstrap_servers: str, kafka_faults: Faults) -> Iterator[Fault]:
-    assert_type(Consumer("orders", bootstrap_servers=kafka_bootstrap_servers), Consumer[bytes, bytes])
+    assert_type(Consumer("orders", bootstrap_servers=kafka_bootstrap_servers), Consumer[bytes, bytes | None])
     assert_type(kafka_broker.requests, list[SeenRequest])
     with kafka_faults.delay("Fetch", 0.5) as fault:
         yield fault

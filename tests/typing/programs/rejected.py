@@ -7,11 +7,15 @@ def order_of(data: bytes) -> int:
     return int(data)
 
 
+def number_of_compacted(data: bytes) -> int | None:
+    return int(data)
+
+
 async def a_value_may_be_null() -> None:
     record = await Consumer("orders").getone()
     record.value.decode()  # type: ignore[union-attr]
     record.key.decode()  # type: ignore[union-attr]
-    numbers = await Consumer("orders", value_deserializer=order_of).getone()
+    numbers = await Consumer("orders", value_deserializer=number_of_compacted).getone()
     print(numbers.value + 1)  # type: ignore[operator]
 
 

@@ -4,18 +4,25 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, get_args
 
-from barnabas_client.structs import ConsumerRecord, K, V
+from barnabas_client.structs import ConsumerRecord, Headers, K, V
 
-if TYPE_CHECKING:
-    from barnabas_client.producer.producer import Producer
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
 
 #: Handles a record: a coroutine function, or a plain function for an executor. The result is ignored.
 Handler = Callable[[ConsumerRecord[K, V]], object]
 #: Handles a batch of records, with `batch_size`.
 BatchHandler = Callable[[list[ConsumerRecord[K, V]]], object]
 HandlerOrder = Literal["partition", "key", "none"]
+
+
+class DeadLetterProducer(Protocol[K_contra, V_contra]):
+    """A :class:`~barnabas.Producer`, as dead letters need it."""
+
+    async def send_and_wait(self, topic: str, value: V_contra, key: K_contra | None, *, headers: Headers) -> object:
+        """Send a record and wait for the acknowledgement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +36,7 @@ class HandlerConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
     dead_letter_topic: str | None = None
-    producer: "Producer[Any, Any] | None" = None
+    producer: DeadLetterProducer[Any, Any] | None = None
     drain_timeout_ms: int | None = None
 
     def __post_init__(self) -> None:

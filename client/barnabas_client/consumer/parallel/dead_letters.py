@@ -8,7 +8,7 @@ import traceback
 from typing import Any, Final
 
 from barnabas_client.config import ClientConfig
-from barnabas_client.consumer.parallel.config import HandlerConfig
+from barnabas_client.consumer.parallel.config import DeadLetterProducer, HandlerConfig
 from barnabas_client.errors import error_for
 from barnabas_client.logs import logger
 from barnabas_client.producer.producer import Producer
@@ -63,12 +63,14 @@ class DeadLetters:
     """
 
     def __init__(
-        self, topic: str, group: str | None, client: ClientConfig, producer: Producer[Any, Any] | None
+        self, topic: str, group: str | None, client: ClientConfig, producer: DeadLetterProducer[Any, Any] | None
     ) -> None:
         self.topic = topic
         self._group = group
-        self._own = producer is None
-        self._producer = _producer(client) if producer is None else producer
+        self._own: Producer | None = None
+        if producer is None:
+            producer = self._own = _producer(client)
+        self._producer = producer
 
     async def start(self) -> None:
         """Connect, so that an unreachable cluster is noticed at once.
@@ -76,13 +78,13 @@ class DeadLetters:
         Raises:
             KafkaConnectionError: no broker answers.
         """
-        if self._own:
-            await self._producer.start()
+        if self._own is not None:
+            await self._own.start()
 
     async def stop(self) -> None:
         """Disconnect."""
-        if self._own:
-            await self._producer.stop()
+        if self._own is not None:
+            await self._own.stop()
 
     async def write(self, record: AnyRecord, error: BaseException, attempts: int) -> None:
         """Write a dead letter and wait for the acknowledgement.
@@ -93,7 +95,7 @@ class DeadLetters:
         added = headers(record, error, attempts, self._group)
         try:
             await self._producer.send_and_wait(
-                self.topic, record.value, key=record.key, headers=[*record.headers, *added]
+                self.topic, record.value, key=record.key, headers=(*record.headers, *added)
             )
         except KafkaError as failure:
             where = f"{record.topic}-{record.partition} at offset {record.offset}"
