@@ -454,6 +454,8 @@ class FakeBroker(FakeCoordinator):
     def _txn_offset_commit(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
         known = request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
         code = self._checked(request.member_id, request.generation_id_or_member_epoch) if known else ErrorCode.NONE
+        for topic in request.topics:
+            topic.name = self._topic(topic.name, topic.topic_id) or ""
         return self.transactions.commit_offsets(request, self._asked_in, code)
 
     def _end_txn(self, request: EndTxnRequest) -> EndTxnResponse:

@@ -155,7 +155,8 @@ class FakeTransactions:
             throttle_time_ms=0,
             topics=[
                 TxnOffsetCommitResponseTopic(
-                    name=topic.name,
+                    name=topic.name if version < 6 else "",
+                    topic_id=topic.topic_id,
                     partitions=[
                         TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                         for one in topic.partitions

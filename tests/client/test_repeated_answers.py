@@ -390,6 +390,7 @@ def txn_offsets_refused(code: ErrorCode) -> Action:
             topics=[
                 TxnOffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code)
                         for one in topic.partitions

@@ -32,6 +32,7 @@ from barnabas_client.errors import (
     TransactionAbortedError,
     error_for,
 )
+from barnabas_client.network.metadata import NO_ID
 from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -60,7 +61,7 @@ FEATURE: Final = "transaction.version"
 _CLASSIC_END_TXN: Final = 4
 _CLASSIC_OFFSET_COMMIT: Final = 4
 #: The newest version that names topics; newer ones have their ids (KIP-1319).
-_OFFSET_COMMIT: Final = 5
+_OFFSETS_BY_NAME: Final = 5
 #: Newer versions are those between brokers.
 _CLIENTS_ADD_PARTITIONS: Final = 3
 
@@ -193,11 +194,15 @@ Effect = Ask | Resolve | Reject | UseEpoch | SendBatches | DropBatches
 
 @dataclass(slots=True)
 class _OffsetCommit:
-    """Offsets that are to be committed in the transaction. Those that are committed leave `left`."""
+    """Offsets that are to be committed in the transaction. Those that are committed leave `left`.
+
+    `topic_ids` has the ids of all topics, or is empty: then a request names them.
+    """
 
     ticket: Ticket
     group: ConsumerGroupMetadata
     left: dict[TopicPartition, OffsetAndMetadata]
+    topic_ids: Mapping[str, bytes]
 
 
 class TransactionMachine:
@@ -321,8 +326,22 @@ class TransactionMachine:
         """Whether batches of a partition may be sent."""
         return tp in self._added and self.state is not TransactionState.FATAL_ERROR and self._fence is None
 
-    def send_offsets(self, ticket: Ticket, offsets: Offsets, group: ConsumerGroupMetadata, now: float) -> list[Effect]:
+    def send_offsets(
+        self,
+        ticket: Ticket,
+        offsets: Offsets,
+        group: ConsumerGroupMetadata,
+        now: float,
+        topic_ids: Mapping[str, bytes] | None = None,
+    ) -> list[Effect]:
         """Commit offsets of a group in the transaction.
+
+        Args:
+            ticket: of the call.
+            offsets: for each partition that of the next record to read.
+            group: the consumer's identity.
+            now: the time.
+            topic_ids: of all topics; None if one is not known.
 
         Raises:
             IllegalStateError: there is no transaction.
@@ -330,7 +349,7 @@ class TransactionMachine:
         """
         self._check("send_offsets_to_transaction", TransactionState.IN_TRANSACTION)
         self._now = now
-        self._offsets.append(_OffsetCommit(ticket, group, dict(offsets)))
+        self._offsets.append(_OffsetCommit(ticket, group, dict(offsets), topic_ids or {}))
         return self._go_on()
 
     def commit(self, ticket: Ticket, now: float) -> list[Effect]:
@@ -596,16 +615,15 @@ class TransactionMachine:
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=name,
+                    topic_id=commit.topic_ids.get(name, NO_ID),
                     partitions=[_offset(number, commit.left[TopicPartition(name, number)]) for number in numbers],
                 )
                 for name, numbers in _by_topic(commit.left)
             ],
         )
+        newest = None if commit.topic_ids else _OFFSETS_BY_NAME
         return Ask(
-            request,
-            TxnOffsetCommitResponse,
-            coordinator,
-            at_most=_OFFSET_COMMIT if self.implicit else _CLASSIC_OFFSET_COMMIT,
+            request, TxnOffsetCommitResponse, coordinator, at_most=newest if self.implicit else _CLASSIC_OFFSET_COMMIT
         )
 
     def _wanted_to_end(self, *, committed: bool) -> Ask | None:
@@ -699,8 +717,11 @@ class TransactionMachine:
         if commit is None:
             self._maybe_started = True  # aborted meanwhile
             return
+        names = {bytes(topic.topic_id): topic.name for topic in request.topics}
         codes = {
-            TopicPartition(topic.name, one.partition_index): ErrorCode.of(one.error_code)
+            TopicPartition(topic.name or names.get(bytes(topic.topic_id), ""), one.partition_index): ErrorCode.of(
+                one.error_code
+            )
             for topic in response.topics
             for one in topic.partitions
         }
@@ -726,6 +747,13 @@ class TransactionMachine:
                 CommitFailedError(
                     f"{what}: {code.name}: the consumer is not a member of the group's current generation. To do: "
                     "abort the transaction and poll to rejoin; the partitions may be assigned to another member"
+                )
+            )
+        elif code == ErrorCode.UNKNOWN_TOPIC_ID:
+            self._fail_transaction(
+                CommitFailedError(
+                    f"{what}: the topic was deleted, and maybe created again. To do: abort the transaction and poll, "
+                    "which resets the positions"
                 )
             )
         elif code in _MOVED or code == ErrorCode.REQUEST_TIMED_OUT:

@@ -12,6 +12,7 @@ from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
 from barnabas_client.network.connection import api_versions_request
 from barnabas_client.network.connections import Purpose
+from barnabas_client.network.metadata import NO_ID
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import jitter, retry_backoff
 from barnabas_client.producer.accumulator import Accumulator
@@ -32,6 +33,7 @@ from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, 
 from barnabas_client.tasks import BackgroundTasks, reject, resolve
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 _log: Final = logger("barnabas_client.producer.transactions")
 
@@ -135,9 +137,12 @@ class TransactionManager:
             KafkaTimeoutError: not within `max_block_ms`.
             KafkaError: it was refused, and the transaction can only be aborted.
         """
+        cluster = self._network.cluster
+        ids = {tp.topic: cluster.topic_id(tp.topic) for tp in offsets}
+        known = None if NO_ID in ids.values() else ids
         await self._wait(
             f"commit offsets of group {group.group_id!r} in a transaction",
-            lambda ticket, now: self._machine.send_offsets(ticket, offsets, group, now),
+            lambda ticket, now: self._machine.send_offsets(ticket, offsets, group, now, known),
         )
 
     async def commit(self) -> None:
@@ -270,6 +275,8 @@ class TransactionManager:
         except KafkaError as error:
             self._act(self._machine.unanswered(error, _now()))
         else:
+            if isinstance(response, TxnOffsetCommitResponse) and _knows_no_id(response):
+                self._network.want_refresh()
             self._act(self._machine.answered(response, _now()))
         self.progressed()
 
@@ -280,6 +287,11 @@ class TransactionManager:
             ErrorCode.UNKNOWN_SERVER_ERROR, f"a transaction failed: {error!r}. To do: report this as a bug"
         )
         self._act(self._machine.broken(failure, _now()))
+
+
+def _knows_no_id(response: TxnOffsetCommitResponse) -> bool:
+    """Whether the coordinator does not know the id of a topic: this client's metadata may be old."""
+    return any(one.error_code == ErrorCode.UNKNOWN_TOPIC_ID for topic in response.topics for one in topic.partitions)
 
 
 def _now() -> float:

@@ -1,7 +1,7 @@
 """The state machine of a producer's transactions: with scripted answers, and with a coordinator that loses anything."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -87,9 +87,9 @@ class World:
         mine = (self.machine.producer_id, self.machine.producer_epoch)
         return self.cluster.write("x", *mine, tp, implicit=self.machine.implicit)
 
-    def offsets(self) -> None:
+    def offsets(self, topic_ids: Mapping[str, bytes] | None = None) -> None:
         offsets = {P0: OffsetAndMetadata(7)}
-        self.run(self.machine.send_offsets("offsets", offsets, GROUP, self.now))
+        self.run(self.machine.send_offsets("offsets", offsets, GROUP, self.now, topic_ids))
         self.settle()
 
     def end(self, *, committed: bool, gap: bool = False) -> KafkaError | None:
@@ -155,7 +155,7 @@ class World:
         if isinstance(request, AddOffsetsToTxnRequest):
             return self.cluster.add_offsets(request)
         if isinstance(request, TxnOffsetCommitRequest):
-            return self.cluster.commit_offsets(request, min(5, newest))
+            return self.cluster.commit_offsets(request, min(6, newest))
         if isinstance(request, EndTxnRequest):
             return self.cluster.end_txn(request, min(5, newest))
         assert isinstance(request, DescribeTransactionsRequest)
@@ -296,6 +296,30 @@ def test_offsets_that_wait_are_dropped_by_an_abort(version: int) -> None:
     world.run(world.machine.settled(world.now, gap=False))
     world.settle()
     assert world.outcomes["end"] is None and not any(one.offsets for one in world.cluster.ended)
+
+
+def test_offsets_are_committed_by_the_ids_of_topics_if_all_are_known() -> None:
+    world = World(2).start().begin()
+    world.offsets({"t": b"t" * 16})
+    (request,) = (one for one in world.asked if isinstance(one, TxnOffsetCommitRequest))
+    assert (request.topics[0].topic_id, world.asks[-1].at_most) == (b"t" * 16, None)
+    world.offsets()
+    assert world.asks[-1].at_most == 5
+    assert world.end(committed=True) is None
+    assert world.cluster.ended[0].offsets == ((("g", "t", 0), (7, "")),)
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_refused() -> None:
+    def refuse(request: Request) -> Response | None:
+        if not isinstance(request, TxnOffsetCommitRequest):
+            return None
+        return world.cluster.commit_offsets(request, 6, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    world = World(2, refuse).start().begin()
+    world.offsets({"t": b"t" * 16})
+    refused = world.outcomes["offsets"]
+    assert isinstance(refused, CommitFailedError) and "was deleted" in str(refused)
+    assert world.end(committed=False) is None
 
 
 # Errors that are retried.
