@@ -15,6 +15,10 @@ from barnabas_pipeline.lake.local import FileStatus, LocalFolder, taken
 
 #: From this many files on one Spark job reads them all: reading one through the JVM takes some milliseconds.
 _BULK: Final = 20
+#: The option that creates a file only if there is none when it is complete, and the capability of paths that have it.
+_CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
+#: Exceptions of Hadoop's file systems for a file that exists already.
+_EXISTS: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
 
 class Folder(Protocol):
@@ -107,22 +111,23 @@ class HadoopFolder:
         at = self.at(path)
         if not self._fs.exists(at):
             return []
-        paths = self._hadoop.FileUtil.stat2Paths(self._fs.listStatus(at))
-        return sorted(one.rpartition("/")[2] for one in self._joined(paths).splitlines())
+        statuses = (self._fs.listStatus(at), "[Lorg.apache.hadoop.fs.FileStatus;")
+        paths = (self._static("org.apache.hadoop.fs.FileUtil", "stat2Paths", statuses), "[Ljava.lang.Object;")
+        lines = self._static("org.apache.commons.lang3.StringUtils", "join", paths, ("\n", "java.lang.String"))
+        return sorted(one.rpartition("/")[2] for one in str(lines).splitlines())
 
-    def _joined(self, array: Any) -> str:
-        """Return the texts of the objects of an array, one in each line.
+    def _static(self, owner: str, method: str, *arguments: tuple[Any, str]) -> Any:
+        """Call a static method with arguments, each with the name of the parameter's type.
 
-        One call for each object would take a millisecond. Py4J does not pass an array of paths to a method that takes
-        objects, but Java does.
+        One call for each element of an array would take a millisecond. Py4J does not pass an array of a subclass, such
+        as S3A's `FileStatus`, to a method that takes an array of its base class, but Java does.
         """
-        jvm, new_array = self._jvm, self._new_array
-        arguments, types = new_array(jvm.java.lang.Object, 2), new_array(jvm.java.lang.Class, 2)
-        arguments[0], arguments[1] = array, "\n"
-        find = jvm.java.lang.Class.forName
-        types[0], types[1] = find("[Ljava.lang.Object;"), find("java.lang.String")
-        texts = find("org.apache.commons.lang3.StringUtils")
-        return str(jvm.org.apache.commons.lang3.reflect.MethodUtils.invokeStaticMethod(texts, "join", arguments, types))
+        jvm, find = self._jvm, self._jvm.java.lang.Class.forName
+        values = self._new_array(jvm.java.lang.Object, len(arguments))
+        types = self._new_array(jvm.java.lang.Class, len(arguments))
+        for number, (value, name) in enumerate(arguments):
+            values[number], types[number] = value, find(name)
+        return jvm.org.apache.commons.lang3.reflect.MethodUtils.invokeStaticMethod(find(owner), method, values, types)
 
     def read(self, path: str) -> bytes:
         """Read a file."""
@@ -145,17 +150,25 @@ class HadoopFolder:
     def write_once(self, path: str, data: bytes) -> None:
         """Create a file with its complete content, or fail if it exists.
 
-        It is written under another name and renamed, which is atomic on HDFS, but not on object stores.
+        A store with conditional writes, such as S3, does so itself. Elsewhere it is written under another name and
+        renamed, which is atomic on HDFS, but not on other object stores.
 
         Raises:
             LakeError: the file exists already.
         """
-        beside = self._write_beside(path, data)
+        at = self.at(path)
         try:
-            self._context.rename(beside, self.at(path), self._no_overwrite)
+            if self._fs.hasPathCapability(at, _CONDITIONAL):
+                _fill(self._fs.createFile(at).must(_CONDITIONAL, True).recursive().build(), data)
+                return
+            beside = self._write_beside(path, data)
+            try:
+                self._context.rename(beside, at, self._no_overwrite)
+            except Exception:
+                self._fs.delete(beside, False)
+                raise
         except Exception as error:
-            self._fs.delete(beside, False)
-            if "FileAlreadyExistsException" not in str(error):
+            if not any(name in str(error) for name in _EXISTS):
                 raise
             raise taken(f"{self.path}/{path}") from None
 
@@ -166,11 +179,7 @@ class HadoopFolder:
     def _write_beside(self, path: str, data: bytes) -> Any:
         head, _, name = path.rpartition("/")
         beside = self.at(f"{head}/.{name}.{secrets.token_hex(4)}")
-        stream = self._fs.create(beside, True)
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
+        _fill(self._fs.create(beside, True), data)
         return beside
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -188,3 +197,10 @@ class HadoopFolder:
         """Delete files or folders, if they exist."""
         for path in paths:
             self._fs.delete(self.at(path), True)
+
+
+def _fill(stream: Any, data: bytes) -> None:
+    try:
+        stream.write(bytearray(data))
+    finally:
+        stream.close()
