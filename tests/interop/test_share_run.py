@@ -53,7 +53,7 @@ async def test_records_are_handled_retried_and_become_dead_letters(server: Serve
     done = asyncio.Event()
     consumer = ShareConsumer(fresh, bootstrap_servers=servers, group_id=fresh)
 
-    async def handle(record: ShareRecord[bytes, bytes]) -> None:
+    async def handle(record: ShareRecord) -> None:
         seen[record.value] += 1
         if len(seen) == RECORDS:
             done.set()
@@ -81,7 +81,7 @@ async def test_a_record_that_comes_back_is_stuck(server: Server, fresh: str) -> 
     await prepared(servers, fresh, [b"good", b"bad"])
     consumer = ShareConsumer(fresh, bootstrap_servers=servers, group_id=fresh)
 
-    async def handle(record: ShareRecord[bytes, bytes]) -> None:
+    async def handle(record: ShareRecord) -> None:
         if record.value == b"bad":
             await record.release()
             if record.delivery_count == 3:
