@@ -122,6 +122,11 @@ class Journal:
         """Write how often lines were repeated whose time is over."""
         self._storm_lines.tick()
 
+    @property
+    def groups(self) -> list[str]:
+        """The groups with events in memory, those that were removed included."""
+        return list(dict.fromkeys([*self._recent, *(event.group for event in self._waiting)]))
+
     def recent(self, group_id: str) -> list[GroupEvent]:
         """The last events of a group, oldest first, as far as they are in memory; ``__group_events`` has all of them.
 

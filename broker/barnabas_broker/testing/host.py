@@ -441,10 +441,9 @@ class BrokerHost:
 
 def _histories(broker: WatchedBroker, past: dict[str, list[EventRecord]]) -> dict[str, list[EventRecord]]:
     """The events of every group, before and with this broker."""
-    groups = broker.groups
+    journal = broker.groups.journal
     out = {group: list(events) for group, events in past.items()}
-    for group in list(groups.groups):
-        events = out.get(group, []) + [record_of(event) for event in groups.journal.recent(group)]
-        if events:
-            out[group] = events[-_MOST_EVENTS:]
+    for group in journal.groups:
+        events = out.get(group, []) + [record_of(event) for event in journal.recent(group)]
+        out[group] = events[-_MOST_EVENTS:]
     return out

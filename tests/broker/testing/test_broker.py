@@ -15,6 +15,7 @@ import aiokafka
 import pytest
 
 from barnabas_broker.testing import Broker, BrokerError
+from barnabas_client import Admin
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.sampling import slow
@@ -238,6 +239,20 @@ async def test_the_history_of_a_group_is_explained(running: Broker) -> None:
     for again in (running.restart, running.stop, running.start):
         again()
         assert running.group_history["readers"][: len(before)] == before
+
+
+async def test_the_history_of_a_group_that_was_removed_is_explained(running: Broker) -> None:
+    """An empty group without offsets is removed by the next check of the offsets' retention, too."""
+    running.create_topic("removed")
+    consumer = aiokafka.AIOKafkaConsumer(
+        "removed", bootstrap_servers=running.bootstrap_servers, group_id="gone", client_id="reader"
+    )
+    await consumer.start()
+    await asyncio.to_thread(running.wait_for_request, "Heartbeat", client_id="reader")
+    await consumer.stop()
+    async with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
+        await admin.delete_consumer_groups(["gone"])
+    assert "reader (127.0.0.1) joined." in running.explain("gone")
 
 
 def test_topics(running: Broker) -> None:
