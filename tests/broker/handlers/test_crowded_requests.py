@@ -247,6 +247,8 @@ def test_each_api_with_a_list_is_among_them() -> None:
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
     }
 
 

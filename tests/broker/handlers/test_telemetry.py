@@ -6,7 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.config.keys import TELEMETRY_MAX_BYTES
 from barnabas_broker.telemetry.clients import NO_ID
+from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.get_telemetry_subscriptions import (
@@ -23,7 +25,8 @@ from barnabas_protocol.messages.push_telemetry import PushTelemetryRequest, Push
 from barnabas_protocol.records import Codec, compress
 from barnabas_protocol.wire import Buffer
 from tests.broker.conftest import StartBroker
-from tests.broker.telemetry.test_points import PUSH, gauge, message, point
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, held_by
+from tests.broker.telemetry.test_points import PUSH, field, gauge, message, point
 from tests.wire import PATIENCE, Wire
 
 E = ErrorCode
@@ -130,3 +133,31 @@ async def test_subscriptions_are_there_after_a_restart(start_broker: StartBroker
     await broker.stop()
     again = await start_broker()
     assert again.services.cluster.image.client_metrics == {"all": ALL}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        field(15, 0) * 150_000,
+        message(gauge("a", point(1)) + field(15, 0) * 150_000),
+        message(gauge("a", *[point(1, topic="t")] * 10_000)),
+        message(gauge("a", field(7, field(2, field(15, 0) * 150_000)))),
+    ],
+    ids=["fields", "fields of a metric", "points", "fields of a label"],
+)
+async def test_a_large_push_does_not_hold_the_loop(broker: BrokerServer, wire: Wire, data: bytes) -> None:
+    assert len(data) < TELEMETRY_MAX_BYTES.default
+    await subscribe(wire, ALL)
+    times: list[float] = []
+    while len(times) < ATTEMPTS and min(times, default=HELD) >= HELD:
+        answer = await asked(wire)
+        request = PushTelemetryRequest(
+            client_instance_id=answer.client_instance_id,
+            subscription_id=answer.subscription_id,
+            terminating=False,
+            compression_type=0,
+            metrics=data,
+        )
+        times.append(await held_by(broker, wire, encode_request(request, 0, 1, "shop")))
+    assert min(times) < HELD, f"{[round(one * 1000) for one in times]} ms"
+    assert broker.services.telemetry.series.dropped == 0
