@@ -7,7 +7,7 @@ answers could not be told apart.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -156,6 +156,7 @@ def _handler(api: _Api) -> Callable[[RequestContext, Any], Handled]:
             services.share_partitions.reconcile()  # unloads all partitions: the answer is NOT_COORDINATOR
         allowed = context.allows_on_cluster(acls.CLUSTER_ACTION)
         given: list[tuple[bytes, list[tuple[int, _Given]]]] = []
+        waiting: list[asyncio.Future[Answer]] = []
         named: set[tuple[bytes, int]] = set()
         for topic in request.topics:
             topic_id = bytes(topic.topic_id)
@@ -171,22 +172,25 @@ def _handler(api: _Api) -> Callable[[RequestContext, Any], Handled]:
                     key = ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition)
                     answer = api.ask(services.shares, key, asked)
                 of_topic.append((asked.partition, answer))
+                if not isinstance(answer, Answer):
+                    waiting.append(answer)
                 yield
             yield
         yield from release(named)
-        return _responded(context, api, given)
+        return _responded(context, api, given, waiting)
 
     return handle
 
 
 async def _responded(
-    context: RequestContext, api: _Api, given: list[tuple[bytes, list[tuple[int, _Given]]]]
+    context: RequestContext,
+    api: _Api,
+    given: list[tuple[bytes, list[tuple[int, _Given]]]],
+    waiting: Iterable[asyncio.Future[Answer]],
 ) -> Response:
     """The response, when all share partitions are answered."""
-    for _, of_topic in given:
-        for _, answer in of_topic:
-            if not isinstance(answer, Answer):
-                await answer
+    for answer in waiting:
+        await answer
     return await context.services.slicer.enqueue(_response(api, given), context.peer)
 
 
