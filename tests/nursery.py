@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -39,6 +40,7 @@ PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "tests.interop.explained_member": ("aiokafka", "barnabas", "confluent_kafka", "kafka"),
     "tests.interop.member": ("aiokafka", "barnabas", "confluent_kafka", "kafka"),
 }
+ROOT: Final = Path(__file__).parents[1]
 #: Variables that Python reads when it starts, and those that begin with PYTHON.
 LOCALE: Final = ("LANG", "LC_ALL", "LC_CTYPE")
 #: Arguments of `Popen` that only a new process can follow, with the values that ask for nothing.
@@ -129,7 +131,8 @@ class Nursery:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.nursery", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            # Some tests run in other folders, where Python does not find this module.
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=ROOT, pass_fds=[theirs.fileno()])
         self._environment = at_start(os.environ)
         self._link = ours
         return ours

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.process import end, spawn
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.programs
 
@@ -58,3 +59,13 @@ def test_a_program_is_a_child_in_a_session_of_its_own_which_ends_by_a_signal(tmp
         end(program, 0)
         assert program.stdout is not None
         program.stdout.close()
+
+
+def test_the_first_program_may_start_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Nursery()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", lambda popen, *arguments: one.execute(popen, *arguments))
+    try:
+        assert ran("barnabas_client.cli", "--version", of=tmp_path)[0] == 0
+    finally:
+        one.close()
