@@ -37,9 +37,9 @@ def test_errors_are_one_module() -> None:
 
 
 SPECIAL = {"__init__", "__aiter__", "__anext__", "__aenter__"}
-#: `group_history` is JSON, whose fields differ from event to event; `call` is for the parts of its package;
+#: `group_history` and `group_requests` are JSON, as the page has it; `call` is for the parts of its package;
 #: `client_settings` are keyword arguments of several types.
-JSON = ["Broker.call", "Broker.client_settings", "Broker.group_history"]
+JSON = ["Broker.call", "Broker.client_settings", "Broker.group_history", "Broker.group_requests"]
 
 
 def annotations(function: Any) -> list[str]:
