@@ -56,7 +56,7 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import Requirement, requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, by_key, release
-from barnabas_broker.telemetry.subscriptions import MOST_SUBSCRIPTIONS, Subscription
+from barnabas_broker.telemetry.subscriptions import MOST_SUBSCRIPTIONS, MetricsSubscription
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
@@ -483,7 +483,7 @@ async def _alter(
             _check_subscription_name(name)
             old = image.client_metrics.get(name, {})
             event = ClientMetricsConfigured(name, change(old))
-            Subscription.of(event.configs)
+            MetricsSubscription.of(event.configs)
             if not old and len(image.client_metrics) >= MOST_SUBSCRIPTIONS:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are {MOST_SUBSCRIPTIONS} subscriptions already.")
         else:

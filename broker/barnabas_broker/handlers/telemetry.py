@@ -15,7 +15,7 @@ from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.steps import Steps
-from barnabas_broker.telemetry import Client, MalformedMetrics, TelemetryClients, points
+from barnabas_broker.telemetry import MalformedMetrics, PushingClient, TelemetryClients, points
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -100,10 +100,12 @@ def _clients(context: RequestContext) -> TelemetryClients:
     return clients
 
 
-def _client(context: RequestContext, client_instance_id: bytes) -> Client:
+def _client(context: RequestContext, client_instance_id: bytes) -> PushingClient:
     peer = context.peer
     name, _, version = peer.software.partition(" ")
-    return Client(client_instance_id, context.client_id, name or "unknown", version or "unknown", peer.host, peer.port)
+    return PushingClient(
+        client_instance_id, context.client_id, name or "unknown", version or "unknown", peer.host, peer.port
+    )
 
 
 def _follow(context: RequestContext, client_instance_id: bytes) -> None:

@@ -7,17 +7,17 @@ it shall push, and pushes that in its interval (:mod:`barnabas_broker.telemetry.
 OpenTelemetry, read by :mod:`barnabas_broker.telemetry.points`; whatever it holds, time and memory are bounded.
 """
 
-from barnabas_broker.telemetry.clients import Answer, TelemetryClients
+from barnabas_broker.telemetry.clients import Asked, TelemetryClients
 from barnabas_broker.telemetry.points import MalformedMetrics, Point, points
-from barnabas_broker.telemetry.subscriptions import Client, Subscription, Subscriptions
+from barnabas_broker.telemetry.subscriptions import MetricsSubscription, MetricsSubscriptions, PushingClient
 
 __all__ = [
-    "Answer",
-    "Client",
+    "Asked",
+    "PushingClient",
     "MalformedMetrics",
     "Point",
-    "Subscription",
-    "Subscriptions",
+    "MetricsSubscription",
+    "MetricsSubscriptions",
     "TelemetryClients",
     "points",
 ]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.telemetry.points import Point
 from barnabas_broker.telemetry.series import Series, Values
-from barnabas_broker.telemetry.subscriptions import Client, Subscriptions, Wanted
+from barnabas_broker.telemetry.subscriptions import MetricsSubscriptions, PushingClient, WantedMetrics
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import Codec
 
@@ -41,9 +41,9 @@ class Instance:
         values: what it pushed last.
     """
 
-    client: Client
-    subscriptions: Subscriptions
-    wanted: Wanted
+    client: PushingClient
+    subscriptions: MetricsSubscriptions
+    wanted: WantedMetrics
     heard: float
     asked: float = -inf
     pushed: float = -inf
@@ -56,11 +56,11 @@ class Instance:
         return self.heard + max(LEAST_MEMORY, 3 * self.wanted.interval_ms / 1000)
 
 
-class Answer(NamedTuple):
+class Asked(NamedTuple):
     """Answer to a client: its id, and the metrics that it shall push."""
 
     client_instance_id: bytes
-    wanted: Wanted
+    wanted: WantedMetrics
 
 
 class TelemetryClients:
@@ -76,7 +76,7 @@ class TelemetryClients:
         self._new_id, self._now = new_id, now
         #: By client instance id, the one that was silent for longest first.
         self._instances: OrderedDict[bytes, Instance] = OrderedDict()
-        self._subscriptions = Subscriptions({})
+        self._subscriptions = MetricsSubscriptions({})
         #: The client instance id that a connection used last.
         self._connected: dict[int, bytes] = {}
 
@@ -86,9 +86,9 @@ class TelemetryClients:
     def subscribed(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Take the configuration of the cluster; to be called before each request."""
         if configs is not self._subscriptions.configs:
-            self._subscriptions = Subscriptions(configs, self._subscriptions)
+            self._subscriptions = MetricsSubscriptions(configs, self._subscriptions)
 
-    def ask(self, client: Client) -> Answer:
+    def ask(self, client: PushingClient) -> Asked:
         """GetTelemetrySubscriptions: what the client shall push.
 
         Raises:
@@ -104,10 +104,10 @@ class TelemetryClients:
         elif not retries:
             raise _too_early()
         instance.error = ErrorCode.NONE
-        return Answer(client.client_instance_id, instance.wanted)
+        return Asked(client.client_instance_id, instance.wanted)
 
     def push(
-        self, client: Client, subscription_id: int, codec: int, size: int, most: int, *, terminating: bool
+        self, client: PushingClient, subscription_id: int, codec: int, size: int, most: int, *, terminating: bool
     ) -> Instance:
         """PushTelemetry: whether a push is accepted; its points follow.
 
@@ -180,7 +180,7 @@ class TelemetryClients:
             instance.asked = instance.pushed = -inf
             instance.terminating, instance.error = False, ErrorCode.NONE
 
-    def values(self) -> Iterator[tuple[Client, Values]]:
+    def values(self) -> Iterator[tuple[PushingClient, Values]]:
         """The values of the clients that are not silent for too long; the others are forgotten."""
         now = self._now()
         for instance in list(self._instances.values()):
@@ -189,7 +189,7 @@ class TelemetryClients:
             elif instance.values:
                 yield instance.client, instance.values
 
-    def _heard(self, client: Client, now: float) -> Instance:
+    def _heard(self, client: PushingClient, now: float) -> Instance:
         instance = self._instances.get(client.client_instance_id)
         if instance is not None and instance.memory_ends() <= now:
             self._forget(instance)

@@ -22,7 +22,7 @@ _LEAST_INTERVAL, _MOST_INTERVAL = 100, 3_600_000
 ALL: Final = "*"
 
 
-class Client(NamedTuple):
+class PushingClient(NamedTuple):
     """A client that pushes metrics. The names are those of the key `match`."""
 
     client_instance_id: bytes
@@ -38,13 +38,13 @@ class Client(NamedTuple):
         return uuid_text(value) if isinstance(value, bytes) else str(value)
 
 
-class Subscription(NamedTuple):
+class MetricsSubscription(NamedTuple):
     """One subscription.
 
     Attributes:
         metrics: beginnings of the names of metrics; "*" for all.
         interval_ms: time between two pushes of a client.
-        match: an expression for each name of :class:`Client` that counts; all must match.
+        match: an expression for each name of :class:`PushingClient` that counts; all must match.
     """
 
     metrics: tuple[str, ...]
@@ -52,7 +52,7 @@ class Subscription(NamedTuple):
     match: Mapping[str, Regex]
 
     @classmethod
-    def of(cls, configs: Mapping[str, str]) -> "Subscription":
+    def of(cls, configs: Mapping[str, str]) -> "MetricsSubscription":
         """Read the configuration.
 
         Raises:
@@ -75,7 +75,7 @@ class Subscription(NamedTuple):
         texts = dict(map(_split, patterns))
         return cls(metrics, interval, {name: _regex(name, text) for name, text in texts.items()})
 
-    def matches(self, client: Client) -> bool:
+    def matches(self, client: PushingClient) -> bool:
         """Whether the client is one of those that are asked."""
         return all(
             len(text := client.text(name)) <= _LONGEST and regex.matches(text) for name, regex in self.match.items()
@@ -84,9 +84,9 @@ class Subscription(NamedTuple):
 
 def _split(pattern: str) -> tuple[str, str]:
     name, equals, text = pattern.partition("=")
-    if not equals or name.strip() not in Client._fields:
+    if not equals or name.strip() not in PushingClient._fields:
         message = f"Illegal client matching pattern: {pattern[:200]}, must be NAME=EXPRESSION with one of the names "
-        raise KafkaError(ErrorCode.INVALID_CONFIG, message + ", ".join(Client._fields))
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message + ", ".join(PushingClient._fields))
     return name.strip(), text.strip()
 
 
@@ -98,7 +98,7 @@ def _regex(name: str, text: str) -> Regex:
         raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
 
 
-class Wanted(NamedTuple):
+class WantedMetrics(NamedTuple):
     """The metrics that one client shall push.
 
     Attributes:
@@ -117,10 +117,10 @@ class Wanted(NamedTuple):
 
 
 #: The configuration of a subscription, and what it says; None if it cannot be read.
-_Read = tuple[Mapping[str, str], Subscription | None]
+_Read = tuple[Mapping[str, str], MetricsSubscription | None]
 
 
-class Subscriptions:
+class MetricsSubscriptions:
     """All subscriptions of a cluster.
 
     Args:
@@ -128,7 +128,7 @@ class Subscriptions:
         before: the subscriptions so far; those that stay are not read again.
     """
 
-    def __init__(self, configs: Mapping[str, Mapping[str, str]], before: "Subscriptions | None" = None) -> None:
+    def __init__(self, configs: Mapping[str, Mapping[str, str]], before: "MetricsSubscriptions | None" = None) -> None:
         self.configs = configs
         read: dict[str, _Read] = {} if before is None else before._read
         self._read: dict[str, _Read] = {
@@ -137,18 +137,18 @@ class Subscriptions:
         }
         self._each = [found for _, found in self._read.values() if found is not None]
 
-    def wanted(self, client: Client) -> Wanted:
+    def wanted(self, client: PushingClient) -> WantedMetrics:
         """The metrics that a client shall push: all that any subscription asks of it, in the shortest interval."""
         mine = [each for each in self._each if each.matches(client)]
         names = {name for each in mine for name in each.metrics}
         metrics = (ALL,) if ALL in names else tuple(sorted(names))
         interval = min([CLIENT_METRICS_INTERVAL_MS.default, *(each.interval_ms for each in mine)])
         number = crc32c(client.client_instance_id + f"{metrics}{interval}".encode("utf-8", "replace"))
-        return Wanted(number - 2**31, metrics, interval)
+        return WantedMetrics(number - 2**31, metrics, interval)
 
 
-def _readable(configs: Mapping[str, str]) -> Subscription | None:
+def _readable(configs: Mapping[str, str]) -> MetricsSubscription | None:
     try:
-        return Subscription.of(configs)
+        return MetricsSubscription.of(configs)
     except KafkaError:  # checked when it was set, perhaps by another version
         return None

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.telemetry import Client, Point, TelemetryClients, clients, series
+from barnabas_broker.telemetry import Point, PushingClient, TelemetryClients, clients, series
 from barnabas_broker.telemetry.clients import NO_ID, Instance
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-NEW = Client(NO_ID, "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
+NEW = PushingClient(NO_ID, "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
 EVERYTHING = {"all": {"metrics": "*", "interval.ms": "10000"}}
 MOST = 1000
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from barnabas_broker.telemetry import Client, Subscription, Subscriptions
+from barnabas_broker.telemetry import MetricsSubscription, MetricsSubscriptions, PushingClient
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
-SHOP = Client(b"sixteen bytes...", "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
+SHOP = PushingClient(b"sixteen bytes...", "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,18 @@ SHOP = Client(b"sixteen bytes...", "shop", "librdkafka", "2.16.1", "10.0.0.1", 4
     ],
 )
 def test_clients_that_match(match: str) -> None:
-    assert Subscription.of({"match": match}).matches(SHOP)
+    assert MetricsSubscription.of({"match": match}).matches(SHOP)
 
 
 @pytest.mark.parametrize(
     "match", ["client_id=sho", "client_id=hop", "client_id=shop,client_source_port=1", "client_id="]
 )
 def test_clients_that_do_not_match(match: str) -> None:
-    assert not Subscription.of({"match": match}).matches(SHOP)
+    assert not MetricsSubscription.of({"match": match}).matches(SHOP)
 
 
 def test_a_long_text_matches_nothing() -> None:
-    assert not Subscription.of({"match": "client_id=.*"}).matches(SHOP._replace(client_id="a" * 1_001))
+    assert not MetricsSubscription.of({"match": "client_id=.*"}).matches(SHOP._replace(client_id="a" * 1_001))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_long_text_matches_nothing() -> None:
 )
 def test_configuration_that_is_refused(configs: dict[str, str], code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
-        Subscription.of(configs)
+        MetricsSubscription.of(configs)
     assert refused.value.code is code
 
 
@@ -61,36 +61,38 @@ def test_a_client_pushes_what_any_subscription_asks_for() -> None:
         "b": {"metrics": "b.,c.", "interval.ms": "1000"},
         "other": {"metrics": "*", "interval.ms": "100", "match": "client_id=other"},
     }
-    wanted = Subscriptions(each).wanted(SHOP)
+    wanted = MetricsSubscriptions(each).wanted(SHOP)
     assert (wanted.metrics, wanted.interval_ms) == (("a.", "b.", "c."), 1000)
     assert wanted.wants("a.x") and not wanted.wants("x.a.")
-    everything = Subscriptions(each).wanted(SHOP._replace(client_id="other"))
+    everything = MetricsSubscriptions(each).wanted(SHOP._replace(client_id="other"))
     assert (everything.metrics, everything.interval_ms) == (("*",), 100)
     assert everything.wants("x")
 
 
 def test_without_a_subscription_nothing_is_pushed() -> None:
-    wanted = Subscriptions({}).wanted(SHOP)
+    wanted = MetricsSubscriptions({}).wanted(SHOP)
     assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
     assert not wanted.wants("a")
 
 
 def test_another_subscription_has_another_id() -> None:
     one, other = {"a": {"metrics": "a."}}, {"a": {"metrics": "a.", "interval.ms": "1000"}}
-    ids = {Subscriptions(each).wanted(client).subscription_id for each in (one, other) for client in (SHOP, OTHER)}
+    ids = {
+        MetricsSubscriptions(each).wanted(client).subscription_id for each in (one, other) for client in (SHOP, OTHER)
+    }
     assert len(ids) == 4
-    assert Subscriptions(one).wanted(SHOP) == Subscriptions(one).wanted(SHOP)
+    assert MetricsSubscriptions(one).wanted(SHOP) == MetricsSubscriptions(one).wanted(SHOP)
 
 
 OTHER = SHOP._replace(client_instance_id=bytes(range(16)))
 
 
 def test_configuration_of_another_version_counts_as_none() -> None:
-    assert Subscriptions({"a": {"new": "key"}, "b": {"metrics": "b."}}).wanted(SHOP).metrics == ("b.",)
+    assert MetricsSubscriptions({"a": {"new": "key"}, "b": {"metrics": "b."}}).wanted(SHOP).metrics == ("b.",)
 
 
 def test_subscriptions_that_stay_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = {"a": {"metrics": "a."}}
-    before = Subscriptions(first)
-    monkeypatch.delattr(Subscription, "of")
-    assert Subscriptions(dict(first), before).wanted(SHOP).metrics == ("a.",)
+    before = MetricsSubscriptions(first)
+    monkeypatch.delattr(MetricsSubscription, "of")
+    assert MetricsSubscriptions(dict(first), before).wanted(SHOP).metrics == ("a.",)
