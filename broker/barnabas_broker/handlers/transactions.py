@@ -22,7 +22,7 @@ from barnabas_broker.repeats import Repeats
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.server.connection import CloseConnection
-from barnabas_broker.steps import Steps, distinct
+from barnabas_broker.steps import Steps, distinct, release
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, TransactionState, TxnReply
@@ -184,7 +184,8 @@ def handle_add_partitions(
                 yield
         else:
             outcome = _begin(context, transaction, partitions)
-        begun.append((transaction.transactional_id, outcome, list(partitions)))
+        named = list(partitions) if isinstance(outcome, asyncio.Future) else ()
+        begun.append((transaction.transactional_id, outcome, named))
         yield
     return _added(context, begun)
 
@@ -232,12 +233,13 @@ async def _added(
 
 
 def _added_to(transactional_id: str, codes: _Codes) -> Steps[AddPartitionsToTxnResult]:
-    """The result of one transaction."""
+    """The result of one transaction; `codes` are released."""
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), code in codes.items():
         result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
         topics.setdefault(topic, []).append(result)
         yield
+    yield from release(codes)
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
         topic_results=[
