@@ -593,7 +593,7 @@ class JoinRefused(MemberEvent):
         )
 
     def line(self, reason: str) -> Line:
-        pairs = {"member": self.name, "offered": list(self.offered), "supported": list(self.supported)}
+        pairs = {"member": self.name, "offered": ", ".join(self.offered), "supported": ", ".join(self.supported)}
         return self._line("warning", "a client has no assignor in common with the members", **pairs)
 
 
