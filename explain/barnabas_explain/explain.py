@@ -74,6 +74,7 @@ from barnabas_explain.catalog import (
 from barnabas_explain.findings import (
     CRASH_LOOP,
     RESTART_LOOP,
+    RESTARTED,
     STOPPED,
     Finding,
     Findings,
@@ -1075,10 +1076,12 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings
     joined = [event.member for event in rebalance.of(MemberJoined) if event.member.member_id not in ids]
     if joined:
         out.append(f"{words.names_of(joined)} joined too.")
-    lost = (event for event in rebalance.events if isinstance(event, MemberLeft | MemberExpired))
-    told = (findings.clause(event) for event in lost if event.member.member_id not in ids)
-    departed = [clause.text for clause in told if clause is not None]
+    lost = [event for event in rebalance.events if isinstance(event, MemberLeft | MemberExpired)]
+    lost = [event for event in lost if event.member.member_id not in ids]
+    departed = [clause.text for clause in map(findings.clause, lost) if clause is not None]
     out += [f"{text}." for text in departed[:MAX_NAMED]]
+    ill = (found for found in map(findings.about, lost[:MAX_NAMED]) if found and found.kind not in (STOPPED, RESTARTED))
+    remedy = next((found.remedy for found in ill), None)
     if len(departed) > MAX_NAMED:
         out.append(f"{count(len(departed) - MAX_NAMED, 'more member')} left the group.")
     missing = rebalance.of(MemberNotRejoined)
@@ -1086,7 +1089,7 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings
         finding = findings.about(event)
         if finding is not None:
             out.append(f"{finding.text}.")
-            remedy = finding.remedy
+            remedy = finding.remedy or remedy
             continue
         out.append(
             f"{event.name} did not rejoin within {ms(event.waited_ms)} and was removed;"

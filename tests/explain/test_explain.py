@@ -488,6 +488,15 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
 
 
+def test_what_to_do_about_a_member_that_is_lost_while_another_one_joins() -> None:
+    seen = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900}
+    gone = event(MemberExpired, **member(3), heard_ago_ms=6_000, session_ms=6_000, **seen)
+    told = explain(read(rebalance(MemberJoined, gone, by=1, count=1)))[-1]
+    assert told.text == "Generation 2: c1 (h) joined."
+    assert told.details[0].startswith("c3 (h) probably crashed or was killed")
+    assert told.remedy is not None and told.remedy.startswith("Look why its process ended")
+
+
 def test_topics_that_no_member_has_read_before() -> None:
     first = rebalance(MemberJoined, moves=[{**member(1), "gained": {"t": [0, 1]}, "lost": {}}])
     moves = [{**member(1), "gained": {"t": [1]}, "lost": {}}, {**member(2), "gained": {"u": [0]}, "lost": {}}]
