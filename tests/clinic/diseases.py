@@ -410,6 +410,9 @@ DISEASES: Final = (
         alike=True,
         session_ms=SHORT_SESSION_MS,
         says=("sick", "blocked or paused, or its network was cut"),
+        hints=("sick", "probably blocked or paused, or its network is cut"),
+        # It may take its request.timeout.ms to come back.
+        grades={(JAVA, "consumer"): VAGUE},
         remedy=("session.timeout.ms",),
         never=("probably polled too slowly", *_RESTARTS),
     ),
