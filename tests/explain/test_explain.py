@@ -489,7 +489,7 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
 
 
 def test_what_to_do_about_a_member_that_is_lost_while_another_one_joins() -> None:
-    seen = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900}
+    seen: dict[str, Any] = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900}
     gone = event(MemberExpired, **member(3), heard_ago_ms=6_000, session_ms=6_000, **seen)
     told = explain(read(rebalance(MemberJoined, gone, by=1, count=1)))[-1]
     assert told.text == "Generation 2: c1 (h) joined."
