@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
@@ -59,6 +60,8 @@ CLONE: Final = {"x86_64": 56, "aarch64": 220}
 CLONE_PARENT: Final = 0x8000
 
 _MOST_BYTES: Final = 1 << 17
+#: Seconds in which it imports a program and forks, on a machine that is busy.
+_SECONDS: Final = 120
 _START: Final[Callable[..., None]] = vars(subprocess.Popen)["_execute_child"]
 _PARAMETERS: Final = signature(_START)
 
@@ -80,6 +83,7 @@ class Nursery:
         self._link: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: dict[str, str] = {}
+        self._ended = False
 
     def execute(self, popen: "subprocess.Popen[Any]", *arguments: Any) -> None:
         """Start a program, in the place of the method of `subprocess.Popen` that does so."""
@@ -98,19 +102,34 @@ class Nursery:
             _START(popen, *arguments)
             return
         with self._lock:
-            link = self._link or self._open()
-            socket.send_fds(link, [message], ends)
-            answer = link.recv(100)
+            child = self._fork(message, ends)
+        if child is None:
+            _START(popen, *arguments)
+            return
         own: Any = popen
-        own.pid = int(answer)
+        own.pid = child
         own._child_created = True
         own._close_pipe_fds(*pipes)
+
+    def _fork(self, message: bytes, ends: list[int]) -> int | None:
+        """The process id of the program; None if the other end has ended."""
+        link = self._link or self._open()
+        with suppress(OSError):
+            socket.send_fds(link, [message], ends)
+            if answer := link.recv(100):
+                return int(answer)
+        self._ended = True
+        if self._process is not None:
+            self._process.kill()
+        print("The nursery has ended: programs are started anew, which takes longer", file=sys.__stderr__)
+        return None
 
     def _words(self, given: Mapping[str, Any], environment: Mapping[str, str]) -> list[str] | None:
         """The arguments of Python if a fork can do the same as a new process, else None."""
         command = given["args"]
         if (
-            not isinstance(command, Sequence)
+            self._ended
+            or not isinstance(command, Sequence)
             or isinstance(command, str | bytes)
             or platform.machine() not in CLONE
             or sys.platform != "linux"
@@ -135,6 +154,7 @@ class Nursery:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=ROOT, pass_fds=[theirs.fileno()])
         self._environment = at_start(os.environ)
         self._link = ours
+        ours.settimeout(_SECONDS)
         return ours
 
     def close(self) -> None:

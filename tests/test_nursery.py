@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,11 +61,25 @@ def test_a_program_is_a_child_in_a_session_of_its_own_which_ends_by_a_signal(tmp
         program.stdout.close()
 
 
-def test_the_first_program_may_start_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """A nursery of this test only."""
     one = Nursery()
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess.Popen, "_execute_child", lambda popen, *arguments: one.execute(popen, *arguments))
-    try:
-        assert ran("barnabas_client.cli", "--version", of=tmp_path)[0] == 0
-    finally:
-        one.close()
+    yield one
+    one.close()
+
+
+def test_the_first_program_may_start_in_any_folder(
+    own: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ran("barnabas_client.cli", "--version", of=tmp_path)[0] == 0
+
+
+def test_programs_start_without_it_when_it_has_ended(own: Nursery, tmp_path: Path) -> None:
+    assert ran("barnabas_client.cli", "--version", of=tmp_path)[0] == 0
+    assert own._process is not None
+    own._process.kill()
+    own._process.wait(60)
+    assert [ran("barnabas_client.cli", "--version", of=tmp_path)[0] for _ in range(2)] == [0, 0]
