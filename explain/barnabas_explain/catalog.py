@@ -99,7 +99,8 @@ FIELDS: Final = {
     "by": "the members that caused it, the first 200",
     "reason": "why, in words",
     "leader": "the member that assigns partitions",
-    "joined_after": "when members rejoined, `after_ms` after the start, the last one first",
+    "joined_after": "when members rejoined, `after_ms` after the start, the last one first; they were told to `told_ms`"
+    " after it, if they were",
     "join_took_ms": "how long the join phase took",
     "sync_took_ms": "how long it took until the leader had assigned partitions",
     "moves": "what members `gained` and `lost`, of consumers; in `target_assigned` what they are to gain and to lose",
@@ -1617,6 +1618,8 @@ class CommitsWentBack(MemberEvent):
     changes: tuple[OffsetChange, ...] | None = None
     #: Whether the member had to go back: what it was to read next was not in the log.
     was_reset: bool | None = _not_recorded()
+    #: The other member that owned one of the partitions then.
+    owner: Member | None = _not_recorded()
 
     def with_later(self, later: "CommitsWentBack") -> Self:
         """This event, and a later one of the same member, as one: the furthest way back of each partition."""
@@ -1635,10 +1638,18 @@ class CommitsWentBack(MemberEvent):
         text = f"{self.name} committed {', '.join(done)}" if done else f"{self.name} committed earlier offsets"
         if self.was_reset:
             return Told(f"{text}: its position had been reset.")
+        if self.owner is not None:
+            which = "that partition" if len(changes) == 1 else "one of these partitions"
+            return Told(
+                f"{text}, while {self.owner.name} owned {which}.",
+                "It commits positions of partitions that it has lost: forget them when they are revoked, in the"
+                " rebalance listener, and commit only what is assigned.",
+            )
         return Told(
             f"{text}: either it went back (seek), or its commits came out of order.",
-            "If it went back, it reads again what it has read, as it should. If not: commit offsets in their order. An"
-            " asynchronous commit that is sent again after an error may be older than the newest one.",
+            "If it went back, it reads again what it has read: look whether it should, for example at each assignment."
+            " If not: commit offsets in their order. An asynchronous commit that is sent again after an error may be"
+            " older than the newest one.",
         )
 
     def line(self, reason: str) -> Line:
@@ -1683,7 +1694,8 @@ class FetchOutOfRange(MemberEvent):
             )
         return Told(
             text,
-            "Look whether the topic was created again, whether its end was lost, and whether a program has set the"
+            "Look whether a member commits more than it has read (of each partition the last offset plus one), whether"
+            " the topic was created again, whether its end was lost, and whether a program has set the"
             f" offsets.{skips}",
         )
 
@@ -1723,6 +1735,12 @@ class CommitsRefused(MemberEvent):
                 f"{text} ({self.error}): the last one was for {what} {self.sent}, and the group had {self.generation}.",
                 "It commits for an assignment that is over, so that others read its records again: commit before"
                 " partitions are revoked, in the rebalance listener, and from the program's only consumer.",
+            )
+        if self.error == "UNKNOWN_MEMBER_ID" and not self.member.member_id:
+            return Told(
+                f"{text} ({self.error}): it is not a member of the group, and the group has members.",
+                "It probably reads with assign(), or only commits: give it a group.id of its own. Whenever the group"
+                " has no member, such commits are accepted, and members skip or repeat records because of them.",
             )
         if self.error in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
             return Told(

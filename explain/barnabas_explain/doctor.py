@@ -270,9 +270,10 @@ def _outside(present: Present) -> list[Diagnosis]:
                 f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record."
             )
             remedy = (
-                "The topic was probably created again, or its end was lost. A member that starts there starts at its"
+                "Look which it was: a member committed more than it has read (of each partition the last offset plus"
+                " one is right), the topic was created again, or its end was lost. Then set the offsets anew (barnabas"
+                " groups reset-offsets): a member that starts there starts at its auto.offset.reset."
             )
-            remedy += " auto.offset.reset: latest skips all records."
         diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, CERTAIN, remedy=remedy))
     return diagnoses
 
@@ -323,11 +324,12 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         elif isinstance(event, MemberJoined):
             waiting.pop(event.member.member_id, None)
     diagnoses = []
-    for (kind, _), of_kind in cases.items():
+    here = {reader.member.common_name for reader in present.readers}
+    for (kind, name), of_kind in cases.items():
         severity = _OF_FINDINGS.get(kind)
         if kind == found.RESTARTED and len(of_kind) >= _MANY_RESTARTS:
             severity = ODD
-        if severity is None:
+        if severity is None or (kind == found.SILENT and name in here):  # it is back
             continue
         newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
         # The finding about a crash loop has counted.

@@ -9,7 +9,7 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -246,7 +246,9 @@ def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
     places: dict[tuple[object, ...], int] = {}
     #: When a fetch position was last reset, by topic and partition.
     resets: dict[tuple[str, int], int] = {}
+    owners: dict[tuple[str, int], Member] = {}
     for event in events:
+        _follow_owners(owners, event)
         last = together[-1] if together else None
         if isinstance(event, OffsetsAltered) and isinstance(last, OffsetsAltered) and event.follows(last):
             together[-1] = last.with_later(event)
@@ -258,7 +260,10 @@ def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
                 event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in event.changes
             ):
                 event = event.changed(was_reset=True)
-            key = event.type, event.member, getattr(event, "topic", None), getattr(event, "was_reset", None)
+            elif others := _other_owners(event, owners):
+                event = event.changed(owner=others[0])
+            about = (getattr(event, name, None) for name in ("topic", "was_reset", "owner"))
+            key = event.type, event.member, *about
             before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
             if before is not None and event.time - before.time <= _TOGETHER_MS:
                 together[places[key]] = before.with_later(event)
@@ -266,6 +271,27 @@ def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
             places[key] = len(together)
         together.append(event)
     return together
+
+
+def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:
+    """Keep up who owns each partition in the classic protocol; what is not known for certain is left out."""
+    if isinstance(event, MemberReplaced):
+        owners.update({at: event.member for at, owner in owners.items() if owner.member_id == event.old_member_id})
+    elif isinstance(event, RebalanceOver) and event.moves is not None and len(event.moves) < MOST_MEMBERS:
+        owners.update(
+            ((topic, number), move.member)
+            for move in event.moves
+            for topic, numbers in move.gained.items()
+            for number in numbers
+        )
+    elif isinstance(event, RebalanceOver | GroupLoaded | GroupUpgraded | HistoryGap):
+        owners.clear()
+
+
+def _other_owners(event: CommitsWentBack, owners: Mapping[tuple[str, int], Member]) -> list[Member]:
+    """The members that owned partitions of which another one committed older offsets."""
+    found = (owners.get(each[:2]) for each in event.changes or ())
+    return [owner for owner in found if owner is not None and owner.member_id != event.member.member_id]
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -958,7 +984,8 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     text, remedy = _why(rebalance, started, findings)
     late = _late(rebalance)
     if late is not None:
-        text += f"; it took {ms(late.after_ms)} because {late.member.name} rejoined late"
+        why = "heard of it with its next heartbeat" if _heard_late(late) else "rejoined late"
+        text += f"; it took {ms(late.after_ms)} because {late.member.name} {why}"
     over = rebalance.of(RebalanceOver, GroupEmpty)
     reached = over[-1].generation if over else None
     if reached is not None and reached < 0:
@@ -1143,6 +1170,11 @@ def _late(rebalance: _Rebalance) -> LateMember | None:
     return None if last is None or last.after_ms <= _SLOW_MS or last.member.member_id in new else last
 
 
+def _heard_late(late: LateMember) -> bool:
+    """Whether a member rejoined soon after a response to its heartbeat had told it to."""
+    return late.told_ms is not None and late.after_ms - late.told_ms <= _SLOW_MS
+
+
 def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     """How long the rebalance took, and the member that it waited for."""
     if not rebalance.of(RebalanceOver):
@@ -1156,7 +1188,12 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     out = [f"{words.capital(', '.join(took))}; {count(members, 'member')}." if took else f"{count(members, 'member')}."]
     remedy = None
     late = _late(rebalance)
-    if late is not None:
+    if late is not None and _heard_late(late):
+        out.append(
+            f"{late.member.name} was told to rejoin after {ms(late.told_ms or 0)}: members hear of a rebalance with"
+            " their next heartbeat (heartbeat.interval.ms)."
+        )
+    elif late is not None:
         name, after = late.member.name, ms(late.after_ms)
         remedy = "A member rejoins at its next poll, when its rebalance listener has revoked its partitions: reduce the"
         remedy += " work between two polls (max.poll.records), and in the listener"

@@ -535,8 +535,8 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
         )
         return Finding(BLOCKED, member, text, remedy, PROBABLE, gap, event.session_ms)
     text = (
-        f"{name} was last heard of {ms(silent)} ago, its session is {session}, and its connection is still open: it is"
-        " probably blocked or paused, or its network is cut"
+        f"{name} was not heard of for {ms(silent)}, its session is {session}, and its connection stayed open: it was"
+        " probably blocked or paused, or its network was cut"
     )
     remedy = (
         "Look whether its process runs and answers. Raise session.timeout.ms, or move the work off the event loop that"
@@ -722,6 +722,7 @@ def _of_loop(lives: Sequence[_Life]) -> Finding | None:
         text = f"{last.name} stopped and started again and again: {often}, and it left the group each time{stuck}"
         remedy = (
             f"Look what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
+            " A program that makes a consumer for each record or call does so, too: keep one, or read with assign()."
         )
         return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN)
     crashed = "crashed or was restarted" if is_static else "crashed"

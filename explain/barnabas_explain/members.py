@@ -61,10 +61,18 @@ class Move(NamedTuple):
 
 
 class LateMember(NamedTuple):
-    """A member that rejoined so many milliseconds after the start of a rebalance."""
+    """A member that rejoined after the start of a rebalance.
+
+    Attributes:
+        member: the member.
+        after_ms: so many milliseconds after the start.
+        told_ms: the time after the start at which a response told it to rejoin, in ms; None if none did, or if that is
+            not recorded.
+    """
 
     member: Member
     after_ms: float
+    told_ms: float | None = None
 
 
 class Pause(NamedTuple):

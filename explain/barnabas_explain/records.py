@@ -143,7 +143,8 @@ def _move(value: Any) -> Move:
 
 
 def _late(value: Any) -> LateMember:
-    return LateMember(_member(value), _number(value.get("after_ms")))
+    told_ms = value.get("told_ms") if isinstance(value, dict) else None
+    return LateMember(_member(value), _number(value.get("after_ms")), None if told_ms is None else _number(told_ms))
 
 
 def _pause(value: Any) -> Pause:

@@ -478,6 +478,44 @@ def test_what_one_client_does_to_offsets_one_after_the_other_is_one_explanation(
     assert len(explain(read([done[0], {**done[1], "time": 400_000}]))) == 2
 
 
+def test_a_member_that_commits_a_partition_of_another_one() -> None:
+    moves = [{**member(2), "gained": {"t": [3]}, "lost": {}}, {**member(1), "gained": {}, "lost": {"t": [3]}}]
+    back = event(CommitsWentBack, **member(1), changes=[changed(3, 2631, 2446)])
+    told = explain(read([*rebalance(MemberJoined, by=2, count=2, moves=moves), back]))[-1]
+    assert told.text == "c1 (h) committed t-3 back from 2631 to 2446, while c2 (h) owned that partition."
+    assert told.remedy is not None
+    assert "commit only what is assigned" in told.remedy
+    own = event(CommitsWentBack, **member(2), changes=[changed(3, 2631, 2446)])
+    told = explain(read([*rebalance(MemberJoined, by=2, count=2, moves=moves), own]))[-1]
+    assert "either it went back (seek), or" in told.text
+
+
+def test_a_program_that_commits_and_never_was_a_member() -> None:
+    refused: dict[str, Any] = {"error": "UNKNOWN_MEMBER_ID", "commits": 3, "sent": -1}
+    told = only([event(CommitsRefused, **{**member(1), "member_id": ""}, **refused)])
+    assert told.text.endswith("(UNKNOWN_MEMBER_ID): it is not a member of the group, and the group has members.")
+    assert told.remedy is not None
+    assert "assign()" in told.remedy
+    told = only([event(CommitsRefused, **member(1), **refused)])
+    assert "not a member of the group any more" in told.text
+
+
+def test_a_member_that_rejoins_as_soon_as_it_hears_of_a_rebalance_does_not_rejoin_late() -> None:
+    late = ({**member(2), "after_ms": 3_400, "told_ms": 3_100}, {**member(1), "after_ms": 3})
+    found = only(rebalance(MemberJoined, count=2, late=late))
+    assert found.text.endswith("; it took 3.4 s because c2 (h) heard of it with its next heartbeat.")
+    assert found.details[1] == (
+        "c2 (h) was told to rejoin after 3.1 s: members hear of a rebalance with their next heartbeat"
+        " (heartbeat.interval.ms)."
+    )
+    assert "poll" not in (found.remedy or "")
+
+
+def test_a_member_that_was_told_long_ago_rejoins_late() -> None:
+    late = ({**member(2), "after_ms": 7_000, "told_ms": 100},)
+    assert only(rebalance(MemberJoined, count=2, late=late)).text.endswith("because c2 (h) rejoined late.")
+
+
 def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> None:
     late = ({**member(2), "after_ms": 7_000}, {**member(1), "after_ms": 3})
     found = only(rebalance(MemberJoined, count=2, late=late))

@@ -261,8 +261,8 @@ def finding(*records: EventRecord) -> Finding | None:
             [expired(fetched_ago_ms=6_300)],
             "silent",
             POSSIBLE,
-            "c (h) was last heard of 6.1 s ago, its session is 6 s, and its connection is still open: it is probably"
-            " blocked or paused, or its network is cut",
+            "c (h) was not heard of for 6.1 s, its session is 6 s, and its connection stayed open: it was probably"
+            " blocked or paused, or its network was cut",
             "Look whether its process runs and answers. Raise session.timeout.ms, or move the work off the event loop"
             " that sends heartbeats.",
         ),

@@ -89,7 +89,13 @@ def test_the_data_is_the_chart() -> None:
     drawn = made("a")
     now = {"group": "g", "members": []}
     data = json.loads(parts(report("g", drawn, time_ms=NOON + 5_000, now=now)).texts["script"][0])
-    assert data == {"group": "g", "time": NOON + 5_000, "chart": json.loads(json.dumps(drawn)), "now": now}
+    assert data == {
+        "group": "g",
+        "time": NOON + 5_000,
+        "chart": json.loads(json.dumps(drawn)),
+        "now": now,
+        "requests": None,
+    }
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -20,6 +20,8 @@ NAMES: Final = (
 MODULES: Final = [kafka_python(f"protocol.{name}") for name in NAMES]
 #: Messages that kafka-python does not have.
 MISSING: Final = {"RequestHeaderData", "ResponseHeaderData"} | {
+    *("GetTelemetrySubscriptionsRequest", "GetTelemetrySubscriptionsResponse"),
+    *("PushTelemetryRequest", "PushTelemetryResponse"),
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",

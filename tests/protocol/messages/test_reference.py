@@ -350,6 +350,8 @@ SINCE_THE_SNAPSHOT: Final = {
 }
 #: Requests and responses that kafka-python does not have.
 NOT_IN_KAFKA_PYTHON: Final = {
+    *("GetTelemetrySubscriptionsRequest", "GetTelemetrySubscriptionsResponse"),
+    *("PushTelemetryRequest", "PushTelemetryResponse"),
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",

@@ -205,6 +205,8 @@ def our_places(message: type[Message], version: int) -> list[Place]:
 
 _WITH_LENGTH: Final = ("string", "bytes", "records")
 _NAMES: Final = {"boolean": "bool"}
+#: An empty buffer, which a message has in the place of bytes that are not copied.
+_BUFFERS: Final = {"java.nio.HeapByteBuffer[pos=0 lim=0 cap=0]": "[]"}
 
 
 def exact_defaults(name: str) -> dict[str, str]:
@@ -219,7 +221,7 @@ def exact_defaults(name: str) -> dict[str, str]:
         depth += (letter in "([") - (letter in ")]")
         if (letter == "," and depth == 1) or (letter == ")" and depth == 0):
             field, _, value = text[start:at].partition("=")
-            found[snake(field)] = "{}" if value.endswith(")") else value
+            found[snake(field)] = "{}" if value.endswith(")") else _BUFFERS.get(value, value)
             start = at + 2
     return found
 

@@ -636,6 +636,8 @@ class ClassicGroup:
         if self.state is COMPLETING:
             for member in members:
                 member.assignment = b""
+                if member.sync_token is not None:
+                    member.told_at = now
                 self._respond_to_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out, now)
         members.unsynced.clear()
         self._sync_phase_ends = inf
@@ -724,7 +726,11 @@ class ClassicGroup:
             self._check_members_by(now + member.session_timeout * SLOW)
         started = self._rebalance_started
         late = [
-            LateMember(each.identity(), (each.joined_at - started) * 1000)
+            LateMember(
+                each.identity(),
+                (each.joined_at - started) * 1000,
+                (each.told_at - started) * 1000 if started <= each.told_at <= each.joined_at else None,
+            )
             for each in members
             if each.joined_at > started
         ]
@@ -743,10 +749,12 @@ class ClassicGroup:
 
     def sync(self, request: SyncGroupRequest, token: Token, now: float) -> list[Effect]:
         """SyncGroup: responds at once, or defers the response until the leader's assignment is in the log."""
+        members = self.members
         if error := self._validate_sync(request):
+            if error is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._tell(members.by_id[request.member_id], now)
             return [Reply(token, sync_error(error))]
         out: list[Effect] = []
-        members = self.members
         member = members.by_id[request.member_id]
         members.unsynced.pop(member.member_id, None)
         if not members.unsynced:
@@ -886,8 +894,17 @@ class ClassicGroup:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self.members.by_id[member_id].last_seen = now
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
+        member = self.members.by_id[member_id]
+        member.last_seen = now
+        if self.state is not PREPARING:
+            return NONE
+        self._tell(member, now)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def _tell(self, member: ClassicGroupMember, now: float) -> None:
+        """A member is told that it has to rejoin."""
+        if member.told_at < self._rebalance_started:
+            member.told_at = now
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
         """The error of an OffsetCommit; NONE if it is allowed. A commit by a member extends its session.

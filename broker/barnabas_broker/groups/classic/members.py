@@ -6,6 +6,7 @@ Source: the member side of Kafka's ``ClassicGroup``, and ``ClassicGroupMember``;
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from barnabas_broker.groups.effects import Token
@@ -47,6 +48,7 @@ class ClassicGroupMember:
         last_seen: when the last heartbeat, commit or response was, in seconds on the machine's clock.
         timeout: seconds after `last_seen` at which the member expires.
         joined_at: when it joined the generation that is being formed.
+        told_at: when it was first told that it has to rejoin; -inf if it never was.
         reported_slow_at: the value of `last_seen` for which the member was reported as slow.
     """
 
@@ -66,6 +68,7 @@ class ClassicGroupMember:
         "session_timeout",
         "sync_token",
         "timeout",
+        "told_at",
     )
 
     def __init__(
@@ -91,6 +94,7 @@ class ClassicGroupMember:
         self.sync_token: Token | None = None
         self.is_new = False
         self.last_seen = self.joined_at = now
+        self.told_at = -inf
         self.timeout = session_timeout
         self.reported_slow_at = -1.0
 
@@ -249,8 +253,8 @@ class Members:
         return any(self._supported.get(protocol.name, 0) == members for protocol in protocols)
 
     def supported_protocols(self) -> list[str]:
-        """The protocols that all members support."""
-        return [name for name, count in self._supported.items() if count == len(self.by_id)]
+        """The protocols that all members support, in the order of their names."""
+        return sorted(name for name, count in self._supported.items() if count == len(self.by_id))
 
     def select_protocol(self, member: ClassicGroupMember | None = None, protocols: Protocols = ()) -> str | None:
         """Select a protocol by vote: each member votes for the first of its protocols that all members support.
