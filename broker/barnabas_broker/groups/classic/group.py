@@ -902,7 +902,7 @@ class ClassicGroup:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def _tell(self, member: ClassicGroupMember, now: float) -> None:
-        """A member is told that it has to rejoin."""
+        """A response asks a member to rejoin."""
         if member.told_at < self._rebalance_started:
             member.told_at = now
 
