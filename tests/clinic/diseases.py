@@ -4,12 +4,13 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import dropwhile
 from typing import Final
 
 from barnabas import NewTopic, TopicPartition
 from barnabas.explain import GroupStory
 from barnabas.sync import Admin
-from barnabas_explain.catalog import MemberExpired
+from barnabas_explain.catalog import GroupReconciled, MemberExpired, MemberLeft, RebalanceOver
 from tests.clinic.ward import JAVA, Ward
 from tests.interop.waiting import ask_until
 
@@ -74,6 +75,12 @@ _CONSUMER: Final = tuple((library, "consumer") for library, protocols in CLIENTS
 
 #: Advice that does not cure a program that is slow or ill and was never restarted.
 _RESTARTS: Final = ("was restarted", "group.instance.id", "it was restarted", "was stopped")
+
+
+def _taken_over(story: GroupStory) -> bool:
+    """Whether the partitions of a member that has left have other owners."""
+    after = dropwhile(lambda event: not isinstance(event, MemberLeft), story.events)
+    return any(isinstance(event, RebalanceOver | GroupReconciled) for event in after)
 
 
 def _removed(story: GroupStory, times: int) -> bool:
@@ -163,6 +170,8 @@ def _other_topic(ward: Ward) -> None:
         admin.create_topics([NewTopic(f"{ward.topic}-new", num_partitions=2)])
     _two(ward)
     ward.discharge("sick")
+    # If it came back before that, it would be one rebalance: a restart.
+    ward.wait_for("the healthy member has taken over", _taken_over)
     ward.admit("sick", topics=[f"{ward.topic}-new"])
 
 
@@ -410,7 +419,7 @@ DISEASES: Final = (
         alike=True,
         session_ms=SHORT_SESSION_MS,
         says=("sick", "blocked or paused, or its network was cut"),
-        hints=("sick", "probably blocked or paused, or its network was cut"),
+        hints=("sick", "was not heard of for", "its network was cut"),
         # It may take its request.timeout.ms to come back.
         grades={(JAVA, "consumer"): VAGUE},
         remedy=("session.timeout.ms",),
