@@ -111,9 +111,9 @@ def what_a_regex_matches_bumps_no_epoch() -> AbstractContextManager[Any]:
     right = ConsumerGroup._bump
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
+    def wrong(self: ConsumerGroup, cause: Any, by: Any, *more: Any) -> None:
         if cause.type != "regex_resolved":
-            right(self, metadata_hash, cause, by, *more)
+            right(self, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)
 
@@ -123,9 +123,9 @@ def a_topic_that_grows_bumps_no_epoch() -> AbstractContextManager[Any]:
     right = ConsumerGroup._bump
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
+    def wrong(self: ConsumerGroup, cause: Any, by: Any, *more: Any) -> None:
         if cause.type != "topic_changed":
-            right(self, metadata_hash, cause, by, *more)
+            right(self, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)
 

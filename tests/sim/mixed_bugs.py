@@ -95,9 +95,9 @@ def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:
     right = ConsumerGroup._bump
 
     @wraps(right)
-    def wrong(self: ConsumerGroup, metadata_hash: int, cause: Any, by: Any, *more: Any) -> None:
+    def wrong(self: ConsumerGroup, cause: Any, by: Any, *more: Any) -> None:
         if cause.type not in ("member_left", "member_expired"):
-            right(self, metadata_hash, cause, by, *more)
+            right(self, cause, by, *more)
 
     return patch.object(ConsumerGroup, "_bump", wrong)
 

@@ -228,10 +228,6 @@ class OffsetIndex:
         n = _count_to(self._offsets, offset - self.base_offset) - count
         return self.entry(n)[1] if n >= 0 else 0
 
-    def boundary_before(self, position: int) -> int:
-        """The largest known start of a batch that is not after `position`; 0 if there is none."""
-        return self.before_position(position)[1]
-
     def before_position(self, position: int) -> tuple[int, int]:
         """The last entry up to a position; (base offset, 0) if there is none."""
         n = _count_to(self._positions, position)

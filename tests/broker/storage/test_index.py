@@ -30,7 +30,7 @@ def test_the_offset_index_agrees_with_a_linear_search(found: list[tuple[int, int
         assert each.count == len(found)
         assert each.last() == (found[-1] if found else (BASE, 0))
         assert each.position_before(offset) == max((p for o, p in found if o <= offset), default=0)
-        assert each.boundary_before(position) == max((p for _, p in found if p <= position), default=0)
+        assert each.before_position(position)[1] == max((p for _, p in found if p <= position), default=0)
     on_disk.truncate(position)
     assert [on_disk.entry(n) for n in range(on_disk.count)] == [entry for entry in found if entry[1] < position]
 

@@ -542,12 +542,12 @@ class ConsumerGroup:
                     )
                 )
         if self._assignment_due and not bumps:
-            self._bump(self._hash, GroupUpgraded, [member], out, now)
+            self._bump(GroupUpgraded, [member], out, now)
         elif bumps or chosen:
             cause = MemberJoined if joins else SubscriptionChanged
-            self._bump(self._hash, cause, [member], out, now)
+            self._bump(cause, [member], out, now)
         elif topics_changed:
-            self._bump(self._hash, TopicChanged, [], out, now)
+            self._bump(TopicChanged, [], out, now)
         return member, changed
 
     def _advance(self, heartbeat: Heartbeat, caller: Caller, waits: bool, out: _Out, now: float) -> None:
@@ -847,7 +847,7 @@ class ConsumerGroup:
             return error.code
         member.last_seen = now
         if self._classic == len(self.members) and self._topics_version != self._settings.topics.version:
-            self._check_at = min(self._check_at, now)
+            self._check_by(now)
         if (
             member.epoch < self.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -1019,7 +1019,7 @@ class ConsumerGroup:
                 # What a member subscribed to before it changed its expression goes to others, even if the new one
                 # matches nothing.
                 cause = RegexResolved if resolution.resolved else SubscriptionChanged
-                self._bump(self._hash, cause, [], out, now)
+                self._bump(cause, [], out, now)
         self._append([], out)
         return out
 
@@ -1039,13 +1039,12 @@ class ConsumerGroup:
 
     def _bump(
         self,
-        metadata_hash: int,
         cause: type[GroupEvent],
         by: Collection[ConsumerGroupMember],
         out: _Out,
         now: float,
     ) -> None:
-        self._put(records.EPOCH, "", (self.epoch + 1, metadata_hash))
+        self._put(records.EPOCH, "", (self.epoch + 1, self._hash))
         self._assignment_due = self._unsubscribed = False
         self._topics_version = self._settings.topics.version
         self.bumped_at = now
@@ -1074,7 +1073,7 @@ class ConsumerGroup:
         Members of the classic protocol rejoin only if there is a new target.
         """
         if 0 < len(self.members) == self._classic and self.epoch > self.assignment_epoch and self._computation is None:
-            self._check_at = min(self._check_at, max(now, self._assigned_at + self.times.assignment_interval))
+            self._check_by(max(now, self._assigned_at + self.times.assignment_interval))
 
     def _start_assignment(self, heartbeats: list[Heartbeat], out: _Out, now: float) -> None:
         """Ask for a target for the group epoch; the heartbeats wait for it, their records do not."""
@@ -1172,7 +1171,7 @@ class ConsumerGroup:
             owners = self._revoking_for(heartbeat.member_id) if now < self._released.until else None
             if owners:
                 self._released.hold(heartbeat, owners)
-                self._check_at = min(self._check_at, self._released.until)
+                self._check_by(self._released.until)
             else:
                 replies.append(self._finished(heartbeat, out, now))
         self._append(replies, out)
@@ -1387,7 +1386,7 @@ class ConsumerGroup:
             for record_type in (records.CURRENT, records.TARGET, records.MEMBER):
                 self._put(record_type, member.member_id, None)
             self._forget_regex(member.regex)
-        self._bump(self._hash, cause, members, out, now)
+        self._bump(cause, members, out, now)
         if not self.members:
             # As in Kafka since 4.4: without members there is nothing to assign.
             self._put(records.TARGET_EPOCH, "", (self.epoch, self._wall_ms_of_target))
@@ -1559,6 +1558,10 @@ class ConsumerGroup:
             return self._step_at  # What else is due waits for that millisecond, too.
         return min(self._deadlines.first, self._check_at)
 
+    def _check_by(self, at: float) -> None:
+        """Check the group as a whole at `at` at the latest."""
+        self._check_at = min(self._check_at, at)
+
     def _check_member(self, member: ConsumerGroupMember) -> None:
         """Check a member at its deadline, which may have become earlier. A later one is seen when the time comes."""
         self._deadlines.check(member, min(self._deadline_of(member), member.warn_at))
@@ -1580,7 +1583,7 @@ class ConsumerGroup:
             if now >= self._released.until:
                 self._released.release()
             else:
-                self._check_at = min(self._check_at, self._released.until)
+                self._check_by(self._released.until)
         gone: dict[type[GroupEvent], list[ConsumerGroupMember]] = {}
         for member in self._deadlines.due(now, _MEMBERS_PER_STEP):
             if self._deadline_of(member) > now:
@@ -1621,7 +1624,7 @@ class ConsumerGroup:
             self._drop(gone[cause], cause, out, now)
         if 0 < len(self.members) == self._classic:
             if self._topics_changed():
-                self._bump(self._hash, TopicChanged, [], out, now)
+                self._bump(TopicChanged, [], out, now)
             if self._may_assign(now):
                 self._start_assignment([], out, now)
             self._assign_without_heartbeats(now)

@@ -61,7 +61,7 @@ class Owners:
                     owners.update(owned)
 
     def give(self, topic_id: bytes, partition: int, member_id: str) -> None:
-        """A member owns a partition now, if another one did before as well."""
+        """Give a partition to a member, from another one if that has it."""
         self.by_topic.setdefault(topic_id, {})[partition] = member_id
 
     def others(self, target: Target, member_id: str) -> dict[str, dict[bytes, list[int]]]:
