@@ -318,18 +318,17 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         if not isinstance(event, MemberEvent) or event.time < since_ms:
             continue
         finding = findings.of_departures.get(id(event))
-        if finding is not None:
+        if finding is not None and not (finding.kind == found.SILENT and _is_back(event, told, present)):
             name = findings.first(finding.member) if finding.kind == found.SLOW_POLL else finding.member.common_name
             cases.setdefault((finding.kind, name or ""), []).append((event, finding))
         elif isinstance(event, MemberJoined):
             waiting.pop(event.member.member_id, None)
     diagnoses = []
-    here = {reader.member.common_name for reader in present.readers}
-    for (kind, name), of_kind in cases.items():
+    for (kind, _), of_kind in cases.items():
         severity = _OF_FINDINGS.get(kind)
         if kind == found.RESTARTED and len(of_kind) >= _MANY_RESTARTS:
             severity = ODD
-        if severity is None or (kind == found.SILENT and name in here):  # it is back
+        if severity is None:
             continue
         newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
         # The finding about a crash loop has counted.
@@ -338,6 +337,19 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
     return diagnoses + _of_silence(present, waiting, now_ms)
+
+
+def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
+    """Whether the program of a member that fell silent has joined again since then, and is a member now."""
+    silent_since = gone.time - getattr(gone, "heard_ago_ms", 0)
+    here = {reader.member.member_id for reader in present.readers}
+    return any(
+        isinstance(event, MemberJoined)
+        and event.time >= silent_since
+        and event.member.common_name == gone.member.common_name
+        and event.member.member_id in here
+        for event in events
+    )
 
 
 def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected], now_ms: int) -> list[Diagnosis]:

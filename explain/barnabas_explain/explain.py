@@ -541,16 +541,21 @@ def _explain_epochs(
 
 
 def _tell_new_topics(told: Explanation, findings: Findings) -> None:
-    """Tell of a member that joined which topics it reads that no member has read before."""
+    """Tell of members that joined which topics they read that no member has read before."""
     started = next((event for event in told.events if isinstance(event, Started)), None)
-    if started is None or started.cause != MemberJoined.type:
+    if started is None:
         return
+    causers = started.by_ids() if started.cause == MemberJoined.type else set()
+    joined = {event.member.member_id: event.member for event in told.events if isinstance(event, MemberJoined)}
     for event in told.events:
         of_members = findings.new_topics.get(id(event), {})
-        topics = sorted({topic for member_id in started.by_ids() for topic in of_members.get(member_id, ())})
+        readers = [member_id for member_id in of_members if member_id in causers or member_id in joined]
+        topics = sorted({topic for member_id in readers for topic in of_members[member_id]})
         if topics:
+            others = [joined[member_id] for member_id in readers if member_id not in causers]
+            who = f"{words.names_of(others)} {'reads' if len(others) == 1 else 'read'}" if others else "reads"
             head = told.text.removesuffix(".")
-            told.text = f"{head}, and reads {words.listed(topics)}, which no member read just before."
+            told.text = f"{head}, and {who} {words.listed(topics)}, which no member read just before."
             told.remedy = (
                 "If it is another program: give it a group.id of its own, or each rebalance stops both. If it is a new"
                 " version, this is as it should be until all members have it."

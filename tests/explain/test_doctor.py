@@ -169,3 +169,16 @@ def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
     assert told(HEALTHY, {**disconnected, "time": NOW - 6_001}) == [], "it is still a member"
     loaded = {**disconnected, "type": GroupLoaded.type, "members": 1}
     assert told(HEALTHY, disconnected, loaded) == [], "the broker has closed all connections"
+
+
+def test_a_member_that_fell_silent_is_a_finding_until_its_program_is_back() -> None:
+    silent = expired(fetched_ago_ms=6_300)
+    joined = [event(MemberJoined, 90_000, 3), event(MemberJoined, 96_000, 2)]
+
+    def found(*members: int) -> list[str]:
+        here = [Reader(Member(f"m{number}", "c", "/h", None), frozenset("t"), frozenset()) for number in members]
+        return [each.kind for each in told(present(*here, topics={"t": 9}), *joined, silent)]
+
+    assert "silent" in found()
+    assert "silent" in found(3), "another member of the same client id, which was there before, is not it"
+    assert "silent" not in found(2)

@@ -549,6 +549,15 @@ def test_topics_that_no_member_has_read_before() -> None:
     assert "just before" not in told.text
 
 
+def test_topics_of_a_new_version_that_is_back_within_the_rebalance_that_the_old_one_left() -> None:
+    first = rebalance(MemberJoined, moves=[{**member(1), "gained": {"t": [0, 1]}, "lost": {}}])
+    back = event(MemberJoined, **{**member(1), "member_id": "m9"})
+    moves = [{**member(1), "member_id": "m9", "gained": {"u": [0]}, "lost": {}}]
+    told = explain(read([*first, *rebalance(MemberLeft, back, count=2, moves=moves, **member(1))]))[-1]
+    assert told.text.endswith(", and c1 (h) reads u, which no member read just before.")
+    assert told.remedy is not None and "If it is a new version" in told.remedy
+
+
 @pytest.mark.parametrize("cause", [LeaderRejoined, MemberRejoined])
 def test_the_second_half_of_a_cooperative_rebalance(cause: type[GroupEvent]) -> None:
     lost = [{**member(1), "gained": {}, "lost": {"t": [0, 1]}}]
