@@ -13,9 +13,10 @@ from tests.link import Link
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(4 * PATIENCE)]
 
-#: ``broker.session.timeout.ms``, in seconds. A lease is lost if an answer and a pause of the machine take 0.8 of it
-#: together: it is long beside both. `tests/broker/cluster/test_member.py` has slower answers, in virtual time.
-SESSION = 6.0
+#: Latencies of answers, and ``broker.session.timeout.ms``, in seconds. A lease is lost if an answer and a pause of the
+#: machine take 0.8 of a session together: half a second is left for the pause, and more.
+#: `tests/broker/cluster/test_member.py` has slower answers, in virtual time.
+CASES = [(0.5, 2.0), (1.0, 2.0), (1.5, 2.5)]
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ async def link(etcd: Etcd) -> AsyncIterator[Link]:
 
 
 @pytest.fixture
-async def slow_cluster(link: Link, tmp_path: Path) -> AsyncIterator[Brokers]:
-    session = f"broker.session.timeout.ms={SESSION * 1000:.0f}"
+async def slow_cluster(link: Link, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Brokers]:
+    session = f"broker.session.timeout.ms={request.param * 1000:.0f}"
     brokers = Brokers(f"etcd://127.0.0.1:{link.port}/{new_prefix()}", tmp_path, [session, "min.insync.replicas=2"])
     yield brokers
     brokers.close()
@@ -47,8 +48,12 @@ async def is_named(bootstrap: str, *, slow: bool) -> bool:
     return len(found) == 3 and all(("metadata_slow" in [each.name for each in one.conditions]) == slow for one in found)
 
 
-@pytest.mark.parametrize("latency", [0.5, 1.5])
-async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, link: Link, latency: float) -> None:
+@pytest.mark.parametrize(
+    ("latency", "session", "slow_cluster"), [(*case, case[1]) for case in CASES], indirect=["slow_cluster"]
+)
+async def test_leases_are_kept_and_topics_are_created(
+    slow_cluster: Brokers, link: Link, latency: float, session: float
+) -> None:
     cluster = slow_cluster
     await cluster.start(3)
     assert await create(cluster[1], "before", 6, 3) == ErrorCode.NONE
@@ -59,12 +64,12 @@ async def test_leases_are_kept_and_topics_are_created(slow_cluster: Brokers, lin
         await producer.send_and_wait("before", b"fast", partition=0)
         link.seconds = latency
         loop = asyncio.get_running_loop()
-        end, sent = loop.time() + 2 * SESSION, 0
+        end, sent = loop.time() + 6 * session, 0
         while loop.time() < end:
             await asyncio.wait_for(producer.send_and_wait("before", b"slow", partition=sent % 6), PATIENCE)
             sent += 1
             await asyncio.sleep(0.02)
-        print(f"{sent} records were acknowledged in {2 * SESSION:.0f} s")
+        print(f"{sent} records were acknowledged in {6 * session:.0f} s")
         await eventually("each broker says that etcd is slow", lambda: is_named(bootstrap, slow=True))
         # As many as with a fast etcd, apart from the moment when answers become slow.
         assert await create(cluster[2], "while-slow", 1, 3) == ErrorCode.NONE

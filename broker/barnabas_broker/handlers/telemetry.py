@@ -1,7 +1,7 @@
 """GetTelemetrySubscriptions and PushTelemetry (KIP-714): metrics that clients push.
 
-The rules are in :mod:`barnabas_broker.telemetry`. As in Kafka, no permission is needed: the cluster is configured with
-which clients push what.
+The rules are in :mod:`barnabas_broker.telemetry`. As in Kafka, no permission is needed: a configuration of the cluster
+says which clients push what.
 
 Known deviations: the two APIs are listed in ApiVersions while there is a subscription, and not because a plugin is
 configured. Counters are asked for as totals and not as differences, so that a lost push loses nothing.

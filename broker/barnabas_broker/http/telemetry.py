@@ -1,13 +1,16 @@
 """The metrics that clients have pushed (KIP-714), for Prometheus."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, one
 from barnabas_broker.http.view import View
 from barnabas_protocol.uuids import uuid_text
 
 #: Begins the name of each pushed metric.
-PREFIX = "barnabas_client_"
+PREFIX: Final = "barnabas_client_"
+#: Labels that tell which client it is.
+_OURS: Final = frozenset({"client_id", "client_instance_id"})
 
 
 def pushed(view: View) -> Iterator[str]:
@@ -29,7 +32,3 @@ def pushed(view: View) -> Iterator[str]:
     yield from one("barnabas_telemetry_series", GAUGE, "Series that clients have pushed.", len(clients.series))
     description = "Values that clients pushed and that were dropped, because there were too many series."
     yield from one("barnabas_telemetry_dropped_total", COUNTER, description, clients.series.dropped)
-
-
-#: Labels that tell which client it is.
-_OURS = frozenset({"client_id", "client_instance_id"})
