@@ -141,9 +141,9 @@ class ConfluentKafka:
 
 class KafkaPython:
     def __init__(self, settings: dict[str, Any], revoking: Revoking) -> None:
-        from kafka import ConsumerRebalanceListener, KafkaConsumer
+        from tests.kafka_python import kafka
 
-        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
             def on_partitions_revoked(self, revoked: object) -> None:
                 time.sleep(revoking.take())
 
@@ -151,7 +151,7 @@ class KafkaPython:
 
         longest = max(settings["session_ms"], settings["poll_ms"])
         self._listener = Listener()
-        self._consumer = KafkaConsumer(
+        self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=settings["bootstrap"],
             group_id=settings["group"],
             auto_offset_reset=settings["reset"],
