@@ -102,10 +102,7 @@ def _clients(context: RequestContext) -> TelemetryClients:
 
 def _client(context: RequestContext, client_instance_id: bytes) -> PushingClient:
     peer = context.peer
-    name, _, version = peer.software.partition(" ")
-    return PushingClient(
-        client_instance_id, context.client_id, name or "unknown", version or "unknown", peer.host, peer.port
-    )
+    return PushingClient.of(client_instance_id, context.client_id, peer.software, peer.host, peer.port)
 
 
 def _follow(context: RequestContext, client_instance_id: bytes) -> None:

@@ -9,6 +9,8 @@ from barnabas_protocol.uuids import uuid_text
 
 #: Begins the name of each pushed metric.
 PREFIX: Final = "barnabas_client_"
+#: Characters of a client id that are shown; the client instance id tells two clients apart that begin alike.
+_SHOWN: Final = 200
 #: Labels that tell which client it is.
 _OURS: Final = frozenset({"client_id", "client_instance_id"})
 
@@ -19,7 +21,8 @@ def pushed(view: View) -> Iterator[str]:
     families: dict[str, list[Sample]] = {}
     number = 0
     for client, values in clients.values():
-        mark = f'client_id="{escape(client.client_id)}",client_instance_id="{uuid_text(client.client_instance_id)}"'
+        client_id = escape(client.client_id[:_SHOWN])
+        mark = f'client_id="{client_id}",client_instance_id="{uuid_text(client.client_instance_id)}"'
         for (name, labels), value in list(values.items()):
             own = "".join(f',{key}="{escape(text)}"' for key, text in labels if key not in _OURS)
             families.setdefault(name, []).append((f"{{{mark}{own}}}", value))

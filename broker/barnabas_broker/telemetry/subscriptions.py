@@ -16,7 +16,7 @@ from barnabas_protocol.uuids import uuid_text
 #: Maximum subscriptions of a cluster: each client is compared with all of them.
 MOST_SUBSCRIPTIONS: Final = 100
 #: What a client says of itself matches nothing if it is longer.
-_LONGEST: Final = 1_000
+LONGEST: Final = 1_000
 _LEAST_INTERVAL, _MOST_INTERVAL = 100, 3_600_000
 #: Subscribes to all metrics.
 ALL: Final = "*"
@@ -31,6 +31,23 @@ class PushingClient(NamedTuple):
     client_software_version: str
     client_source_address: str
     client_source_port: int
+
+    @classmethod
+    def of(cls, client_instance_id: bytes, client_id: str, software: str, host: str, port: int) -> "PushingClient":
+        """Make it of what is known of a client. It is remembered: a text that is longer than what can match is cut.
+
+        Args:
+            client_instance_id: its id, 16 bytes.
+            client_id: its client id.
+            software: its name and version as it says them, with a blank between them.
+            host: its address.
+            port: its port.
+        """
+        name, _, version = software.partition(" ")
+        most = LONGEST + 1
+        return cls(
+            client_instance_id, client_id[:most], name[:most] or "unknown", version[:most] or "unknown", host, port
+        )
 
     def text(self, name: str) -> str:
         """The value that an expression for `name` is compared with."""
@@ -78,7 +95,7 @@ class MetricsSubscription(NamedTuple):
     def matches(self, client: PushingClient) -> bool:
         """Whether the client is one of those that are asked."""
         return all(
-            len(text := client.text(name)) <= _LONGEST and regex.matches(text) for name, regex in self.match.items()
+            len(text := client.text(name)) <= LONGEST and regex.matches(text) for name, regex in self.match.items()
         )
 
 

@@ -120,6 +120,14 @@ async def test_values_stay_when_the_connection_is_lost_and_the_client_may_ask_ag
     assert values(broker) == {"shop a": 1}
 
 
+async def test_of_a_long_client_id_little_is_kept(broker: BrokerServer, wire: Wire) -> None:
+    await subscribe(wire, ALL)
+    request = GetTelemetrySubscriptionsRequest(client_instance_id=NO_ID)
+    answer = await wire.ask(request, 0, GetTelemetrySubscriptionsResponse, "s" * 32_000)
+    assert await push(wire, answer, message(gauge("a", point(1)))) is E.NONE
+    assert list(values(broker)) == [f"{'s' * 1_001} a"]
+
+
 async def test_subscriptions_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_broker.handlers.configs.MOST_SUBSCRIPTIONS", 1)
     names = ("a", "b", "a")

@@ -29,6 +29,10 @@ from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_protocol.messages.fetch import FetchResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import ProduceResponse
@@ -424,3 +428,13 @@ async def test_metrics_of_clients(wire: Wire, http: Http) -> None:
     assert at(samples, "barnabas_telemetry_clients") == 1
     assert at(samples, "barnabas_telemetry_series") == 2
     assert at(samples, "barnabas_telemetry_dropped_total") == 0
+
+
+async def test_of_a_long_client_id_the_beginning_is_shown(wire: Wire, http: Http) -> None:
+    assert await subscribe(wire, {"metrics": "*"}) is ErrorCode.NONE
+    request = GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16))
+    answer = await wire.ask(request, 0, GetTelemetrySubscriptionsResponse, "s" * 32_000)
+    assert await push(wire, answer, message(gauge("b", point(0.5)))) is ErrorCode.NONE
+    _, samples = await scrape(http)
+    client = {"client_id": "s" * 200, "client_instance_id": uuid_text(answer.client_instance_id)}
+    assert at(samples, "barnabas_client_b", **client) == 0.5

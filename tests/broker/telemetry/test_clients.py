@@ -171,6 +171,23 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(shop.clients.series), shop.clients.series.dropped) == (4, 2)
 
 
+def test_characters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop()
+    shop.push()
+    monkeypatch.setattr(series, "MOST_CHARACTERS", 7)
+    shop.clients.add(shop.instance, Point("abc", {"l": "xyz"}, 1, delta=False))
+    shop.add("a")
+    assert (len(shop.clients.series), shop.clients.series.dropped) == (1, 1)
+    shop.push(last=True)
+    shop.now += 60
+    assert not shop.values()
+    identity, shop.wanted = shop.clients.ask(NEW)
+    shop.client = NEW._replace(client_instance_id=identity)
+    shop.push()
+    shop.add("abcdefg")
+    assert (len(shop.clients.series), shop.clients.series.dropped) == (1, 1)
+
+
 def test_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "MOST_CLIENTS", 3)
     shop = Shop()

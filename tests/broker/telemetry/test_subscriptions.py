@@ -36,6 +36,12 @@ def test_a_long_text_matches_nothing() -> None:
     assert not MetricsSubscription.of({"match": "client_id=.*"}).matches(SHOP._replace(client_id="a" * 1_001))
 
 
+def test_of_a_long_text_no_more_is_kept_than_matches_nothing() -> None:
+    client = PushingClient.of(bytes(16), "a" * 32_000, f"{'b' * 32_000} {'c' * 32_000}", "10.0.0.1", 4711)
+    assert [len(text) for text in client[1:4]] == [1_001] * 3
+    assert PushingClient.of(bytes(16), "shop", "", "10.0.0.1", 4711)[1:4] == ("shop", "unknown", "unknown")
+
+
 @pytest.mark.parametrize(
     ("configs", "code"),
     [
