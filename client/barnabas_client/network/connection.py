@@ -47,6 +47,8 @@ _NO_RESPONSE: Final = -1
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8  # after size, key and version
 _CORRELATION_ID_SIZE: Final = 4
+#: The largest response to ApiVersions in bytes that is kept decoded; one with 66 APIs and features has 616.
+_KEPT_SIZE: Final = 4096
 _OF_LOGIN: Final = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 
 #: The parts of a session after which a connection logs in again: when nothing is in flight, and in any case.
@@ -490,15 +492,20 @@ class _ApiVersions(NamedTuple):
 
 
 def _decode_versions(chosen: int, frame: Buffer) -> _ApiVersions:
-    return _api_versions(chosen, bytes(frame[_CORRELATION_ID_SIZE:]))
+    content = bytes(frame[_CORRELATION_ID_SIZE:])
+    decode = _kept_versions if len(content) <= _KEPT_SIZE else _api_versions
+    return decode(chosen, content)
 
 
-@lru_cache(maxsize=16)
 def _api_versions(chosen: int, content: bytes) -> _ApiVersions:
-    """Decode a response without its correlation id. All connections to a broker get the same one, with some 60 APIs."""
+    """Decode a response without its correlation id."""
     # The header is always of version 0, so the error code is always at the same position.
     if int.from_bytes(content[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
         chosen = 0
     response = decode_response(ApiVersionsResponse, chosen, bytes(_CORRELATION_ID_SIZE) + content)
     ranges = {api.api_key: ApiRange(api.min_version, api.max_version) for api in response.api_keys}
     return _ApiVersions(response.error_code, ranges)
+
+
+#: All connections to a broker get the same response.
+_kept_versions: Final = lru_cache(maxsize=16)(_api_versions)

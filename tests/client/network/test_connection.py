@@ -9,7 +9,7 @@ from barnabas_client.errors import KafkaConnectionError, KafkaError, KafkaTimeou
 from barnabas_client.network.connection import Connection
 from barnabas_client.network.versions import ApiRange, choose_version
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.messages.api_versions import ApiVersionsResponse
+from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -46,6 +46,16 @@ async def test_api_versions_are_requested_first(broker: FakeBroker) -> None:
 async def test_the_same_api_versions_are_decoded_once(broker: FakeBroker) -> None:
     connections = [await opened(broker) for _ in range(2)]
     assert connections[0].versions is connections[1].versions
+    for connection in connections:
+        await connection.close()
+
+
+async def test_api_versions_of_an_unusual_size_are_not_kept(broker: FakeBroker) -> None:
+    apis = [ApiVersion(api_key=key, min_version=0, max_version=5) for key in range(2_000)]
+    broker.always(ApiKey.API_VERSIONS, lambda request: ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=apis))
+    connections = [await opened(broker) for _ in range(2)]
+    assert connections[0].versions == connections[1].versions
+    assert connections[0].versions is not connections[1].versions
     for connection in connections:
         await connection.close()
 
