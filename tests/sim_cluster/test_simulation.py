@@ -33,7 +33,7 @@ WITNESSES = {
     "followers-proposed-for-removal-do-not-count": 52,
     "last-isr-member-is-removed": 7,
     "leader-epochs-are-not-compared": 334,
-    "lease-is-trusted-for-too-long": 3,
+    "lease-is-trusted-for-too-long": 37,
     "lost-records-are-dropped-while-the-replica-is-in-sync": 353,
     "no-replica-is-eligible-outside-of-the-isr": 1168,
     "producer-ids-only-follow-the-metadata": 909,
