@@ -17,6 +17,7 @@ from barnabas_broker.cluster.kv import KeyChanges, KeyValueStore, KvError, KvUna
 from barnabas_broker.local_etcd import free_port
 from tests.cluster.harness import PATIENCE, Etcd, need_etcd
 from tests.interop.process import end, spawn
+from tests.link import Link
 
 pytestmark = pytest.mark.cluster
 
@@ -107,6 +108,18 @@ async def test_another_member_is_used_when_one_is_killed_or_frozen(members: Memb
         watching.cancel()
         assert list(dict.fromkeys(seen)) == ["/a/0", "/a/1", "/a/2"]
         assert await lease_is_renewed(kv)
+
+
+async def test_a_connection_stays_while_answers_take_no_longer_than_a_session(etcd: Etcd) -> None:
+    link = Link(etcd.port)
+    await link.start()
+    async with connected(EtcdConfig([f"127.0.0.1:{link.port}"], session=6.0)) as kv:
+        await put(kv, "/a/0", b"0")
+        link.seconds = 2.5
+        for number in range(3):
+            await put(kv, f"/a/{number}", b"1")
+        await kv.txn([], [Put("/a/3", b"1")])
+    await link.close()
 
 
 async def test_requests_fail_without_a_majority(members: Members) -> None:

@@ -3,6 +3,8 @@
 Of several endpoints one is used, and the next one after an error or a timeout. How long a call may take follows from
 how long the one before took (:class:`CallTimeout`): an etcd that is only slow can be used. HTTP/2 pings detect a frozen
 peer; their timeout is set beside the keepalive options, because by default a ping may stay unanswered for a minute.
+Pings and calls wait for as long as a session of a broker lasts: a longer session is the remedy for an etcd that is too
+slow.
 """
 
 import asyncio
@@ -30,7 +32,7 @@ from barnabas_broker.cluster.kv import (
     TxnOutcome,
 )
 
-#: Seconds that a call may take on one endpoint: the shortest limit, and the longest.
+#: Seconds that a call may take on one endpoint: the shortest limit, and the longest one unless a session is longer.
 CALL_SECONDS: Final = (1.0, 5.0)
 #: How much longer a call may take than the one before took.
 _CALL_FACTOR: Final = 3.0
@@ -38,16 +40,14 @@ _CALL_FACTOR: Final = 3.0
 READ_SECONDS: Final = 5.0
 #: Minimum seconds that setting up a watch may take.
 WATCH_SECONDS: Final = 2.0
+#: Minimum seconds that the answer to a ping may take.
+_PING_SECONDS: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long an attempt to connect may take: two answers of a slow etcd.
-    ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 #: Metadata that makes a watch fail on an etcd member that has lost its leader, instead of staying silent.
@@ -71,23 +71,26 @@ _REFUSED: Final = frozenset(
 class CallTimeout:
     """How long a call may take: some times as long as the one before took. A timeout doubles it.
 
+    Args:
+        session: the session of a broker, in seconds.
+
     Attributes:
         seconds: for the next call.
     """
 
-    __slots__ = ("seconds",)
+    __slots__ = ("_most", "seconds")
 
-    def __init__(self) -> None:
-        self.seconds = CALL_SECONDS[0]
+    def __init__(self, session: float) -> None:
+        self.seconds, most = CALL_SECONDS
+        self._most = max(most, session)
 
     def answered(self, took: float) -> None:
         """A call was answered after so many seconds."""
-        least, most = CALL_SECONDS
-        self.seconds = min(max(took * _CALL_FACTOR, least), most)
+        self.seconds = min(max(took * _CALL_FACTOR, CALL_SECONDS[0]), self._most)
 
     def expired(self) -> None:
         """A call was not answered in time."""
-        self.seconds = min(self.seconds * 2, CALL_SECONDS[1])
+        self.seconds = min(self.seconds * 2, self._most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class EtcdConfig:
         keyfile: its key.
         user: the user to log in as; "" does not log in.
         password: of that user.
+        session: the session of a broker, in seconds.
     """
 
     endpoints: Sequence[str]
@@ -109,6 +113,7 @@ class EtcdConfig:
     keyfile: str = ""
     user: str = ""
     password: str = ""
+    session: float = 0.0
 
 
 class EtcdClient:
@@ -124,8 +129,9 @@ class EtcdClient:
     def __init__(self, config: EtcdConfig) -> None:
         self._config = config
         self._credentials = _credentials(config)
+        self._options = _options(config.session)
         self._channels: dict[int, Any] = {}
-        self._timeouts = [CallTimeout() for _ in config.endpoints]
+        self._timeouts = [CallTimeout(config.session) for _ in config.endpoints]
         self._current = 0
         self._token: str | None = None
 
@@ -134,9 +140,9 @@ class EtcdClient:
         if index not in self._channels:
             endpoint = self._config.endpoints[index]
             if self._credentials is None:
-                self._channels[index] = grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+                self._channels[index] = grpc.aio.insecure_channel(endpoint, options=self._options)
             else:
-                self._channels[index] = grpc.aio.secure_channel(endpoint, self._credentials, options=_OPTIONS)
+                self._channels[index] = grpc.aio.secure_channel(endpoint, self._credentials, options=self._options)
         return index, self._channels[index]
 
     def _failed(self, index: int) -> None:
@@ -324,6 +330,17 @@ def parse_url(url: str) -> tuple[list[str], str]:
             raise ValueError(f"{endpoint!r} is not HOST:PORT")
         endpoints.append(f"{host}:{port}")
     return endpoints, f"/{prefix.strip('/') or 'barnabas'}/"
+
+
+def _options(session: float) -> tuple[tuple[str, int], ...]:
+    ping = round(max(_PING_SECONDS, session) * 1000)
+    return (
+        *_OPTIONS,
+        ("grpc.keepalive_timeout_ms", ping),
+        ("grpc.http2.ping_timeout_ms", ping),
+        # How long an attempt to connect may take: two answers of an etcd that is as slow as may be.
+        ("grpc.min_reconnect_backoff_ms", 2 * ping),
+    )
 
 
 def _credentials(config: EtcdConfig) -> Any:

@@ -523,6 +523,7 @@ def open_cluster(config: Config) -> ClusterConnection:
             config[ETCD_SSL_KEYFILE],
             config[ETCD_USER],
             password,
+            config[BROKER_SESSION_TIMEOUT_MS] / 1000,
         )
         return ClusterConnection(etcd.EtcdClient(settings), prefix, url, config)
     except (OSError, UnicodeDecodeError) as error:
