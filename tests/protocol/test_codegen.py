@@ -1,11 +1,12 @@
 """Generated code gets the objects it refers to by name."""
 
 import io
+from collections.abc import Callable
 
 import pytest
-from construct import Int16ub, VarInt
+from construct import Construct, Int16ub, VarInt
 
-from barnabas_protocol.codegen import Source, compile_construct
+from barnabas_protocol.codegen import Source, compile_builder, compile_parser
 
 
 def test_another_object_of_the_same_name_gets_a_number() -> None:
@@ -19,12 +20,13 @@ def test_another_object_of_the_same_name_gets_a_number() -> None:
 
 
 def test_a_construct_is_compiled() -> None:
-    compiled, out = compile_construct(Int16ub, "a number"), io.BytesIO()
-    assert compiled.parse(io.BytesIO(b"\x01\x02"), None) == 258
-    compiled.build(258, out, None)
+    assert compile_parser(Int16ub, "a number")(io.BytesIO(b"\x01\x02"), None) == 258
+    out = io.BytesIO()
+    compile_builder(Int16ub, "a number")(258, out, None)
     assert out.getvalue() == b"\x01\x02"
 
 
-def test_a_part_that_generates_no_code_is_refused() -> None:
+@pytest.mark.parametrize("compiled", [compile_parser, compile_builder])
+def test_a_part_that_generates_no_code_is_refused(compiled: Callable[[Construct, str], object]) -> None:
     with pytest.raises(TypeError, match="a number cannot be compiled: no code for <VarInt>; define _emitparse"):
-        compile_construct(VarInt, "a number")
+        compiled(VarInt, "a number")

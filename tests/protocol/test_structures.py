@@ -28,13 +28,17 @@ def parse(made: MessageCodec, data: bytes) -> object:
     return made.parsefunc(reader, None)
 
 
-def compiled(made: MessageCodec) -> bool:
+def reads_compiled(made: MessageCodec) -> bool:
     return made.parsefunc != made._parse
+
+
+def writes_compiled(made: MessageCodec) -> bool:
+    return made.buildfunc not in (made._build, made._build_compiled)
 
 
 def test_a_message_that_is_used_often_is_compiled() -> None:
     made, data = MessageCodec(HeartbeatRequest, 4), codec.encode(REQUEST, 4)
-    found = [(parse(made, data), compiled(made)) for _ in range(4)]
+    found = [(parse(made, data), reads_compiled(made)) for _ in range(4)]
     assert found == [(REQUEST, False), (REQUEST, False), (REQUEST, True), (REQUEST, True)]
 
 
@@ -45,7 +49,7 @@ def test_a_large_message_is_compiled_at_once() -> None:
     )
     made = MessageCodec(MetadataResponse, 0)
     assert parse(made, slow_encode(many, 0)) == many
-    assert compiled(made)
+    assert reads_compiled(made)
 
 
 def test_a_request_is_built_the_same_before_and_after_compiling() -> None:
@@ -55,14 +59,26 @@ def test_a_request_is_built_the_same_before_and_after_compiling() -> None:
         made.buildfunc(REQUEST, out, None)
         written.append(out.getvalue())
     assert set(written) == {slow_encode(REQUEST, 4)}
-    assert compiled(made)
+    assert writes_compiled(made)
+
+
+def test_a_request_is_compiled_when_a_large_one_was_built() -> None:
+    made = MessageCodec(HeartbeatRequest, 4)
+    large = HeartbeatRequest(group_id="g" * 3_000, generation_id=7, member_id="m", group_instance_id=None)
+    written = []
+    for _ in range(2):
+        out = io.BytesIO()
+        made.buildfunc(large, out, None)
+        written.append(out.getvalue())
+    assert set(written) == {slow_encode(large, 4)}
+    assert writes_compiled(made)
 
 
 def test_a_response_is_compiled_when_it_is_first_built() -> None:
     made, out = MessageCodec(HeartbeatResponse, 4), io.BytesIO()
     made.buildfunc(HeartbeatResponse(error_code=3), out, None)
     assert out.getvalue() == slow_encode(HeartbeatResponse(error_code=3), 4)
-    assert compiled(made)
+    assert writes_compiled(made)
 
 
 def test_broken_bytes_are_refused_before_and_after_compiling() -> None:
@@ -80,14 +96,15 @@ def test_threads_may_compile_at_the_same_time() -> None:
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda _, made=made: parse(made, data), range(40)))
         assert found == [REQUEST] * 40
-        assert compiled(made)
+        assert reads_compiled(made)
 
 
 @pytest.mark.parametrize("cursor", [None, ResponseCursor(topic_name="t", partition_index=3)])
 def test_a_structure_that_may_be_null_is_compiled(cursor: ResponseCursor | None) -> None:
     made, message = MessageCodec(DescribeTopicPartitionsResponse, 0), DescribeTopicPartitionsResponse(topics=[])
     message.next_cursor = cursor
-    made.compile()
+    made.compile_parser()
+    made.compile_builder()
     out = io.BytesIO()
     made.buildfunc(message, out, None)
     assert out.getvalue() == slow_encode(message, 0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_protocol import wire
-from barnabas_protocol.codegen import compile_construct
+from barnabas_protocol.codegen import compile_builder, compile_parser
 from barnabas_protocol.wire import Array, Reader, WireError
 from tests.lots import in_lots
 from tests.protocol.support import BROKEN
@@ -23,10 +23,10 @@ def reader(data: bytes) -> Reader:
 
 def both(con: Construct) -> list[Any]:
     """Functions that parse and build: of the interpreted form and of the compiled one."""
-    compiled = compile_construct(con, "test")
+    parse, build = compile_parser(con, "test"), compile_builder(con, "test")
     return [
         (lambda data: con._parse(data, None, ""), lambda value, out: con._build(value, out, None, "")),
-        (lambda data: compiled.parse(data, None), lambda value, out: compiled.build(value, out, None)),
+        (lambda data: parse(data, None), lambda value, out: build(value, out, None)),
     ]
 
 
