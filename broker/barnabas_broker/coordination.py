@@ -31,7 +31,12 @@ from barnabas_broker.handlers.topics import create_internal
 from barnabas_broker.offload import Offloaded
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.connection import BrokerConnections, BrokerSecurity
-from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog, GroupEventsLog, TransactionEventsLog
+from barnabas_broker.replication.coordinator_logs import (
+    ConsumedLogs,
+    CoordinatorTopicLog,
+    GroupEventsLog,
+    TransactionEventsLog,
+)
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.service import ShareCoordinator
@@ -180,6 +185,7 @@ def open_coordinators(
         events=GroupEventsLog(replicas, clock.wall_ms, leader, peers),
         offload=Offloaded(stack, "assignor"),
         regexes=regexes,
+        logs=ConsumedLogs(replicas),
     )
     transactions = TransactionCoordinator(
         config,

@@ -51,7 +51,12 @@ FIELDS: Final = {
     "shortened": "whether lists are left out, because the record would be too long",
     "client_reason": "why, in the words of the client",
     "heard_ago_ms": "the time since the last request of the member",
-    "positions": "topic, partition and committed offset of its first partitions when it was gone; -1 for none",
+    "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
+    "stood_ms": "for how long committed offsets have stood still, at least",
+    "fetches": "again, beyond, asks or none: the records from `offset` on `deliveries` times; records after the"
+    " committed offset; none after it; not at all",
+    "ahead": "records that the member fetched and did not commit, at most",
+    "advanced": "whether committed offsets of other partitions of the group moved in that time",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
@@ -154,6 +159,31 @@ FIELDS: Final = {
 #: The earliest and the latest time at which something happened; None if unknown.
 Between = tuple[int | None, int | None]
 E = TypeVar("E", bound="GroupEvent")
+
+
+#: Libraries whose rebalance timeout is their poll interval: a member that does not poll for so long leaves.
+_POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
+
+
+def _leaves_without_polls(software: str | None) -> bool:
+    return any(library in (software or "") for library in _POLL_IS_REBALANCE)
+
+
+def poll_interval(software: str | None, rebalance_timeout_ms: float | None, session_ms: float | None) -> float | None:
+    """``max.poll.interval.ms`` of a member in milliseconds; None if its library does not send it."""
+    if _leaves_without_polls(software):
+        return rebalance_timeout_ms
+    # aiokafka sends its session timeout as its rebalance timeout.
+    return None if rebalance_timeout_ms == session_ms else rebalance_timeout_ms
+
+
+def skip_record(group: str, topic: str, partition: int, offset: int) -> str:
+    """How to look at a record that a group does not get past, and how to skip it."""
+    return (
+        f"Look at the records: `barnabas consume {topic} -p {partition} -o {offset} -n 10`. To skip one: stop all"
+        f" members, and `barnabas groups reset-offsets {group} -t {topic}:{partition} --to-offset {offset + 1}"
+        " --execute`; or let `Consumer.run` write such records to a `dead_letter_topic`."
+    )
 
 
 class Line(NamedTuple):
@@ -1752,6 +1782,135 @@ class CommitsRefused(MemberEvent):
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "error": self.error, "commits": self.commits}
         return self._line("warning", "commits are refused again and again", **pairs)
+
+
+@event("offsets_stuck")
+class OffsetsStuck(MemberEvent):
+    """Committed offsets of a member stand still while records wait; again when it has lasted twice as long."""
+
+    positions: tuple[Position, ...]
+    records: int
+    stood_ms: float
+    fetches: str
+    offset: int | None = None
+    deliveries: int | None = None
+    ahead: int | None = None
+    advanced: bool | None = None
+    fetched_ago_ms: float | None = None
+    committed_ago_ms: float | None = None
+    rebalance_timeout_ms: float | None = None
+    session_ms: float | None = None
+    software: str | None = None
+
+    @property
+    def places(self) -> ByTopic:
+        """The partitions."""
+        return by_topic(each[:2] for each in self.positions)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it does not get on; otherwise it may also read on and not commit."""
+        return self.fetches in ("again", "none") or (self.fetches == "beyond" and bool(self.advanced))
+
+    def clause(self) -> Told:
+        """The sentence without its full stop: what is seen, and the probable cause."""
+        them = "it" if len(self.positions) == 1 else "them"
+        text = f"{self.name} is a member, and {self._stands()}, while {words.count(self.records, 'record')}"
+        text += f" {'waits' if self.records == 1 else 'wait'} there"
+        if self.fetches == "again" and self.offset is not None:
+            topic, partition, _ = self.positions[0]
+            text += (
+                f". It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}: it probably"
+            )
+            text += " fails at a record there each time, and reads it again (a poison record)"
+            return Told(text, skip_record(self.group, topic, partition, self.offset))
+        if self.fetches == "none":
+            return self._without_fetches(text, them)
+        if self.fetches == "beyond" and self.advanced:
+            text += (
+                f". It fetched up to {words.count(self.ahead or 0, 'record')} after that, and the group commits other"
+            )
+            text += " partitions: it probably fails at the next record there, or does not finish it"
+            topic, partition, offset = self.positions[0]
+            return Told(text, skip_record(self.group, topic, partition, offset))
+        if self.fetches == "beyond":
+            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that, and commits nothing: it"
+            text += " either reads on without committing, or is stuck in these records"
+            return Told(
+                text,
+                f"If its log shows that it gets on: let it commit (enable.auto.commit, or commit() after each batch);"
+                f" when it is restarted, it reads {them} again from the committed offset on. Otherwise look where it"
+                " stands.",
+            )
+        return Told(f"{text}. It asks for {them}, and does not get past", "Look at its log, and at the record there.")
+
+    def _stands(self) -> str:
+        if len(self.positions) == 1:
+            ((topic, number, offset),) = self.positions
+            return f"the committed offset of {topic}-{number} has stood at {offset} for {words.ms(self.stood_ms)}"
+        return f"the committed offsets of {words.partitions(self.places)} have not moved for {words.ms(self.stood_ms)}"
+
+    def _without_fetches(self, text: str, them: str) -> Told:
+        limit = poll_interval(self.software, self.rebalance_timeout_ms, self.session_ms)
+        silent = self.fetched_ago_ms is not None and self.fetched_ago_ms >= self.stood_ms / 2
+        text += (
+            f". Its heartbeats go on, and its last Fetch was {words.ms(self.fetched_ago_ms or 0)} ago"
+            if silent
+            else f". Its heartbeats go on, and it does not fetch {them}"
+        )
+        if limit is not None and _leaves_without_polls(self.software) and self.stood_ms > limit:
+            return Told(
+                f"{text}. It polls, as it would otherwise have left after its max.poll.interval.ms of"
+                f" {words.ms(limit)}: it has probably paused {them}, and not resumed",
+                f"Look when the program pauses and resumes partitions (pause, resume). A restart of {self.name} resumes"
+                f" {them}, as pauses are not kept.",
+            )
+        if silent:
+            return Told(
+                f"{text}: its program probably stands still in the records that it has (a call without a timeout, a"
+                " deadlock, one batch that takes so long), and keeps its partitions",
+                "Look where the program stands: its log, the stacks of its threads or tasks. Give its calls timeouts. A"
+                " client with max.poll.interval.ms leaves after that time without a poll, so that others read: set it"
+                " above what a batch takes. A restart of the program frees its partitions at once.",
+            )
+        return Told(
+            f"{text}: it has probably paused {them}, or stands still in records of {them} that it has",
+            "Look whether the program resumes partitions that it pauses (pause, resume), and what it does with the"
+            " records of these partitions.",
+        )
+
+    def sentence(self) -> Told:
+        told = self.clause()
+        return Told(f"{told.text}.", told.remedy)
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "records": self.records, "stood": seconds(self.stood_ms / 1000)}
+        return self._line("warning", "committed offsets stand still", partitions=words.partitions(self.places), **pairs)
+
+
+@event("nothing_committed")
+class NothingCommitted(MemberEvent):
+    """A member reads, and the group has no committed offset; again when it has lasted twice as long."""
+
+    partitions: ByTopic
+    ahead: int
+    stood_ms: float
+
+    def sentence(self) -> Told:
+        which = words.partitions(self.partitions)
+        return Told(
+            f"{self.name} has read {which} for {words.ms(self.stood_ms)} ({words.count(self.ahead, 'record')} fetched),"
+            f" and the group has no committed offset: it reads without committing.",
+            "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"
+            " meanwhile, with earliest it reads everything again. Let it commit (enable.auto.commit, or commit() after"
+            " each batch), unless it keeps its positions elsewhere. Without commits its lag is not known (-).",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "fetched": self.ahead, "since": seconds(self.stood_ms / 1000)}
+        return self._line(
+            "info", "a member reads without committing", partitions=words.partitions(self.partitions), **pairs
+        )
 
 
 @event("offsets_expired")

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from barnabas_explain import findings as found
 from barnabas_explain import words
-from barnabas_explain.catalog import GroupEvent, GroupLoaded, MemberDisconnected, MemberEvent, MemberJoined
+from barnabas_explain.catalog import (
+    GroupEvent,
+    GroupLoaded,
+    MemberDisconnected,
+    MemberEvent,
+    MemberJoined,
+    NothingCommitted,
+    OffsetsStuck,
+)
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.members import Member, Partition, by_topic
@@ -123,6 +131,7 @@ class Present:
         state: its state; it is examined if that is Stable or Empty, as members own nothing during a rebalance.
         readers: its members.
         lags: the records after the committed offset of each partition that has one.
+        committed: the committed offset of each partition that has one, as far as it is known here.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
         empty: topics that have no record.
         waits: sentences about transactions that have been open for long, and keep ``read_committed`` members waiting.
@@ -134,6 +143,7 @@ class Present:
     state: str
     readers: Sequence[Reader] = ()
     lags: Mapping[Partition, int] = field(default_factory=dict)
+    committed: Mapping[Partition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
@@ -155,6 +165,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     past = list(events)
     diagnoses = [
         *_of_present(present),
+        *_of_offsets(present, past, since_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
@@ -350,6 +361,38 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
         and event.member.member_id in here
         for event in events
     )
+
+
+def _of_offsets(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that do not get on, or read without committing, as far as that is still so."""
+    newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted] = {}
+    for event in events:
+        if isinstance(event, OffsetsStuck | NothingCommitted) and event.time >= since_ms:
+            key = event.positions if isinstance(event, OffsetsStuck) else ()
+            newest[event.member.member_id, key] = event
+    owned = {reader.member.member_id: reader.partitions for reader in present.readers}
+    diagnoses = []
+    for event in newest.values():
+        has = owned.get(event.member.member_id, frozenset())
+        if isinstance(event, NothingCommitted):
+            if has and not present.committed:
+                text, remedy = event.sentence()
+                diagnoses.append(
+                    Diagnosis(present.group, "nothing_committed", ODD, text, CERTAIN, (), remedy, event.time)
+                )
+            continue
+        stuck = tuple(
+            each
+            for each in event.positions
+            if each[:2] in has and present.committed.get(each[:2]) == each.offset and present.lags.get(each[:2])
+        )
+        if not stuck:
+            continue
+        text, remedy = event.changed(positions=stuck).sentence()
+        kind, severity = ("stuck", BROKEN) if event.is_proven else ("not_committed", SICK)
+        sure = PROBABLE if event.is_proven else POSSIBLE
+        diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
+    return diagnoses
 
 
 def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected], now_ms: int) -> list[Diagnosis]:

@@ -51,10 +51,12 @@ from barnabas_explain.catalog import (
     MemberRevoked,
     MemberSlow,
     MemberStillRevoking,
+    NothingCommitted,
     OffsetsAltered,
     OffsetsCommitted,
     OffsetsExpired,
     OffsetsStable,
+    OffsetsStuck,
     OffsetsUnstable,
     PersistFailed,
     RebalanceOver,
@@ -267,6 +269,14 @@ def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
             before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
             if before is not None and event.time - before.time <= _TOGETHER_MS:
                 together[places[key]] = before.with_later(event)
+                continue
+            places[key] = len(together)
+        if isinstance(event, OffsetsStuck | NothingCommitted):
+            # It has lasted for longer since then: the newest event has all.
+            where = event.positions if isinstance(event, OffsetsStuck) else ()
+            key = event.type, event.member, where
+            if key in places:
+                together[places[key]] = event.changed(time=together[places[key]].time)
                 continue
             places[key] = len(together)
         together.append(event)
@@ -714,7 +724,16 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
 #: Events that have an explanation of their own, also during a storm.
-_ALONE: Final = (CommitsRefused, CommitsWentBack, FetchOutOfRange, JoinRefused, OffsetsAltered, OffsetsExpired)
+_ALONE: Final = (
+    CommitsRefused,
+    CommitsWentBack,
+    FetchOutOfRange,
+    JoinRefused,
+    NothingCommitted,
+    OffsetsAltered,
+    OffsetsExpired,
+    OffsetsStuck,
+)
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,

@@ -39,6 +39,8 @@ from barnabas_explain.catalog import (
     TargetAssigned,
     TopicChanged,
     TopicDeleted,
+    poll_interval,
+    skip_record,
 )
 from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Position, by_topic
 from barnabas_explain.words import Told, count, ms, times
@@ -85,8 +87,6 @@ _LOOP_LIVES: Final = 3
 _LOOP_WAITS_MS: Final = 600_000
 #: A static member does not leave, also if it is restarted in order: its lives must be short, too.
 _SHORT_MS: Final = 300_000
-#: Libraries whose rebalance timeout is their poll interval.
-_POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
 #: Words in the reason of a client that has noticed that it was not polled.
 _SAYS_SLOW: Final = ("poll timeout", "max_poll_interval", "max.poll.interval")
 #: What a member had done that has joined again.
@@ -445,11 +445,7 @@ def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
 
 
 def _poll_interval(event: Seen) -> float | None:
-    """``max.poll.interval.ms`` of a member in milliseconds; None if its library does not send it."""
-    if any(library in (event.software or "") for library in _POLL_IS_REBALANCE):
-        return event.rebalance_timeout_ms
-    # aiokafka sends its session timeout as its rebalance timeout.
-    return None if event.rebalance_timeout_ms == event.session_ms else event.rebalance_timeout_ms
+    return poll_interval(event.software, event.rebalance_timeout_ms, event.session_ms)
 
 
 def _is_young(event: Seen) -> bool:
@@ -754,12 +750,7 @@ def _stuck(lives: Sequence[_Life]) -> Told:
     start = max(offset, 0)
     text += f", while the group advanced by {count(after - before, 'record')} in other partitions: if there is a record"
     text += " at that offset, it probably fails at that one, or at one soon after it"
-    return Told(
-        text,
-        f"Look at the records: `barnabas consume {topic} -p {number} -o {start} -n 10`. To skip one: stop all members,"
-        f" and `barnabas groups reset-offsets {ends[-1].group} -t {topic}:{number} --to-offset {start + 1} --execute`;"
-        " or let `Consumer.run` write such records to a `dead_letter_topic`.",
-    )
+    return Told(text, skip_record(ends[-1].group, topic, number, start))
 
 
 # Names

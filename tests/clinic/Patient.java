@@ -29,20 +29,22 @@ public final class Patient {
     private final List<String> topics = new ArrayList<>();
     private final boolean modern;
     private final JsonNode poison;
+    private final boolean retries;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private long revokingMs = 0;
 
     private Patient(JsonNode settings) {
         settings.get("topics").forEach(each -> topics.add(each.asText()));
         modern = settings.get("protocol").asText().equals("consumer");
-        poison = settings.get("poison");
+        retries = !settings.get("retries").isNull();
+        poison = settings.get(retries ? "retries" : "poison");
         Map<String, Object> config = new HashMap<>(Map.of(
             "bootstrap.servers", settings.get("bootstrap").asText(),
             "group.id", settings.get("group").asText(),
             "group.protocol", settings.get("protocol").asText(),
             "auto.offset.reset", settings.get("reset").asText(),
             "auto.commit.interval.ms", settings.get("commit_ms").asInt(),
-            "enable.auto.commit", poison.isNull(),
+            "enable.auto.commit", poison.isNull() && settings.get("commits").asBoolean(),
             "max.poll.interval.ms", settings.get("poll_ms").asInt(),
             "metadata.max.age.ms", 1000));
         if (!modern) {
@@ -102,7 +104,11 @@ public final class Patient {
                     new TopicPartition(record.topic(), record.partition()),
                     new OffsetAndMetadata(record.offset() + 1)));
             }
-            if (met && others) {
+            if (met && retries) {
+                met = false;
+                sleep(200);
+                consumer.seek(new TopicPartition(topics.get(0), poison.get(0).asInt()), poison.get(1).asLong());
+            } else if (met && others) {
                 Runtime.getRuntime().halt(3);
             }
             String owned = owned();
@@ -136,6 +142,7 @@ public final class Patient {
             case "commit" -> consumer.commitSync(Map.of(
                 new TopicPartition(topics.get(0), Integer.parseInt(order[1])),
                 new OffsetAndMetadata(Long.parseLong(order[2]))));
+            case "pause" -> consumer.pause(List.of(new TopicPartition(topics.get(0), Integer.parseInt(order[1]))));
             case "resubscribe" -> {
                 consumer.unsubscribe();
                 subscribe(topics);

@@ -247,6 +247,41 @@ def _poison(ward: Ward) -> None:
             ward.admit("sick", poison=(0, 5))
 
 
+def _retries(ward: Ward) -> None:
+    """The program fails at a record, and reads it again, for ever."""
+    ward.admit("sick", retries=(0, 5))
+    ward.settle("sick")
+    ward.produce(10)
+
+
+def _partition_paused(ward: Ward) -> None:
+    """The program pauses a partition and does not resume it."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.order("sick", "pause 0")
+    ward.produce_until("the explanation says so", lambda story: any("-0 has stood at" in each.text for each in story))
+
+
+def _hangs(ward: Ward) -> None:
+    """The program waits for ever in the handler of a record, while its heartbeats go on."""
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.order("sick", "busy 3600")
+    ward.produce(10)
+
+
+def _never_commits(ward: Ward) -> None:
+    ward.admit("sick", commits=False)
+    ward.settle("sick")
+    ward.produce_until(
+        "the explanation says so", lambda story: any("without committing" in each.text for each in story)
+    )
+
+
 def _static_pair(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
     ward.admit("healthy", instance_id="two")
@@ -478,6 +513,49 @@ DISEASES: Final = (
         never=("polled too slowly", "group.instance.id", "blocked"),
         # It joins again, and then sends no heartbeats: it does not get to the record.
         without=(("kafka-python", "classic"),),
+    ),
+    Disease(
+        "a record at which a program fails, and reads it again and again",
+        _retries,
+        alike=True,
+        says=("sick", "-0 has stood at 5 for", "from offset 5 on", "probably fails at a record there"),
+        remedy=("-p 0 -o 5", "--to-offset 6"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "paused", "went back"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a partition is paused, and not resumed",
+        _partition_paused,
+        alike=True,
+        says=("sick", "-0 has stood at", "does not fetch it", "probably paused it, and not resumed"),
+        hints=("sick", "-0 has stood at", "probably paused it, or stands still in records"),
+        remedy=("pause, resume",),
+        # Whether it polls is not known: its library does not send max.poll.interval.ms.
+        grades={("aiokafka", "classic"): VAGUE},
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "poison"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that stands still, while its heartbeats go on",
+        _hangs,
+        says=("sick", "have not moved for", "heartbeats go on", "program probably stands still"),
+        remedy=("max.poll.interval.ms", "Give its calls timeouts"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "was blocked", "poison"),
+        # The others leave after max.poll.interval.ms.
+        without=tuple(case for case in (*_CLASSIC, *_CONSUMER) if case[0] != "aiokafka"),
+        poll_ms=3_600_000,
+    ),
+    Disease(
+        "a group that reads and never commits",
+        _never_commits,
+        alike=True,
+        says=("sick", "has read", "and the group has no committed offset", "reads without committing"),
+        remedy=("auto.offset.reset", "enable.auto.commit"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
     ),
     Disease(
         "a static member is restarted within its session (healthy)",

@@ -13,6 +13,7 @@ it ill, between two polls:
 - ``resubscribe``: unsubscribes and subscribes again
 - ``subscribe TOPIC``: subscribes to another topic
 - ``commit PARTITION OFFSET``: commits that offset of the ward's topic
+- ``pause PARTITION``: pauses that partition of the ward's topic
 - ``exit``: ends the process without closing the consumer
 
 It closes the consumer and ends when its standard input ends.
@@ -21,7 +22,8 @@ With `assignor`, in the classic protocol, it has that assignor only. The one nam
 program then ends without closing the consumer; confluent-kafka and kafka-clients have no such assignor.
 
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
-when it has got that record, and one of another partition.
+when it has got that record, and one of another partition. With `retries`, a partition and an offset, it commits after
+each record, too, and reads that record again and again. With `commits` false it commits nothing.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -56,12 +58,21 @@ class Patient(Protocol):
 
     async def commit(self, topic: str, partition: int, offset: int) -> None: ...
 
+    def pause(self, topic: str, partition: int) -> None: ...
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None: ...
+
     def starve(self, seconds: float) -> None:
         """Send no heartbeats for so long."""
 
     def owned(self) -> Iterable[tuple[str, int]]: ...
 
     async def close(self) -> None: ...
+
+
+def commits_by_itself(settings: dict[str, Any]) -> bool:
+    """Whether the library commits: the program does so, or nothing does, otherwise."""
+    return settings["poison"] is None and settings["retries"] is None and bool(settings["commits"])
 
 
 class Revoking:
@@ -99,7 +110,7 @@ class ConfluentKafka:
             "auto.commit.interval.ms": settings["commit_ms"],
             "max.poll.interval.ms": settings["poll_ms"],
             "group.protocol": settings["protocol"],
-            "enable.auto.commit": settings["poison"] is None,
+            "enable.auto.commit": commits_by_itself(settings),
             **names(settings, "client.id", "group.instance.id"),
         }
         if settings["protocol"] == "classic":
@@ -129,6 +140,16 @@ class ConfluentKafka:
 
         self._consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
 
+    def pause(self, topic: str, partition: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.pause([TopicPartition(topic, partition)])
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.seek(TopicPartition(topic, partition, offset))
+
     def starve(self, seconds: float) -> None:
         raise NotImplementedError("the heartbeats of librdkafka have a thread of their own")
 
@@ -156,7 +177,7 @@ class KafkaPython:
             group_id=settings["group"],
             auto_offset_reset=settings["reset"],
             auto_commit_interval_ms=settings["commit_ms"],
-            enable_auto_commit=settings["poison"] is None,
+            enable_auto_commit=commits_by_itself(settings),
             session_timeout_ms=settings["session_ms"],
             heartbeat_interval_ms=500,
             max_poll_interval_ms=settings["poll_ms"],
@@ -184,6 +205,16 @@ class KafkaPython:
         from kafka import OffsetAndMetadata, TopicPartition
 
         self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+
+    def pause(self, topic: str, partition: int) -> None:
+        from kafka import TopicPartition
+
+        self._consumer.pause(TopicPartition(topic, partition))
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        from kafka import TopicPartition
+
+        self._consumer.seek(TopicPartition(topic, partition), offset)
 
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
@@ -233,6 +264,14 @@ class _Async:
     async def commit(self, topic: str, partition: int, offset: int) -> None:
         await self._consumer.commit({self._partition(topic, partition): offset})
 
+    def pause(self, topic: str, partition: int) -> None:
+        self._consumer.pause(self._partition(topic, partition))
+
+    async def seek(self, topic: str, partition: int, offset: int) -> None:
+        sought = self._consumer.seek(self._partition(topic, partition), offset)
+        if sought is not None:
+            await sought
+
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
         send, until = coordinator._do_heartbeat, time.monotonic() + seconds
@@ -256,7 +295,7 @@ def _asynchronous(settings: dict[str, Any]) -> dict[str, Any]:
         "group_id": settings["group"],
         "auto_offset_reset": settings["reset"],
         "auto_commit_interval_ms": settings["commit_ms"],
-        "enable_auto_commit": settings["poison"] is None,
+        "enable_auto_commit": commits_by_itself(settings),
         "max_poll_interval_ms": settings["poll_ms"],
         "metadata_max_age_ms": 1000,
         **names(settings, "client_id", "group_instance_id"),
@@ -362,14 +401,16 @@ def listen() -> Orders:
 
 
 class Poison:
-    """Decides which records are handled, and ends the process because of one.
+    """Decides which records are handled, and ends the process because of one, or has it read again.
 
     Args:
         where: the partition and the offset of that one; None if there is none.
+        retries: whether it is read again.
     """
 
-    def __init__(self, where: Sequence[int] | None) -> None:
+    def __init__(self, where: Sequence[int] | None, retries: bool) -> None:
         self._where = where
+        self._retries = retries
         self._met = self._others = False
 
     def handles(self, partition: int, offset: int) -> bool:
@@ -383,9 +424,13 @@ class Poison:
         self._others = self._others or partition != stuck
         return True
 
-    def end(self) -> None:
-        """End the process if it is time."""
-        if self._met and self._others:
+    async def meet(self, patient: Patient, topic: str) -> None:
+        """End the process if it is time, or have the record read again."""
+        if self._met and self._retries and self._where is not None:
+            self._met = False
+            await asyncio.sleep(0.2)
+            await patient.seek(topic, *self._where)
+        elif self._met and self._others:
             os._exit(3)
 
 
@@ -409,6 +454,8 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
         os._exit(3)
     elif what == "commit":
         await patient.commit(topics[0], *map(int, values))
+    elif what == "pause":
+        patient.pause(topics[0], int(values[0]))
     elif what in ("resubscribe", "subscribe"):
         patient.unsubscribe()
         await patient.subscribe(values or topics)
@@ -416,14 +463,15 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
 
 async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
     revoking = Revoking()
-    patient, poison = LIBRARIES[library](settings, revoking), Poison(settings["poison"])
+    patient = LIBRARIES[library](settings, revoking)
+    poison = Poison(settings["retries"] or settings["poison"], retries=settings["retries"] is not None)
     await patient.subscribe(settings["topics"])
     shown: list[str] | None = None
     while True:
         for topic, partition, offset in await patient.poll():
             if poison.handles(partition, offset):
                 await patient.commit(topic, partition, offset + 1)
-        poison.end()
+        await poison.meet(patient, settings["topics"][0])
         owned = sorted(f"{topic}-{partition}" for topic, partition in patient.owned())
         if owned != shown:
             shown = owned

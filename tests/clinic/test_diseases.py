@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.programs]
 
 _SETTINGS = {
     "offsets.retention.check.interval.ms": 500,
+    "group.stuck.offset.ms": 6_000,
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.session.timeout.ms": SHORT_SESSION_MS,

@@ -108,6 +108,8 @@ class Ward:
         instance_id: str | None = None,
         topics: Sequence[str] = (),
         poison: tuple[int, int] | None = None,
+        retries: tuple[int, int] | None = None,
+        commits: bool = True,
         reset: str = "earliest",
         assignor: str | None = None,
         protocol: str | None = None,
@@ -121,6 +123,8 @@ class Ward:
             instance_id: its group.instance.id.
             topics: that it reads, the ward's if none are given. A name that begins with ^ is an expression.
             poison: partition and offset of a record at which it ends.
+            retries: partition and offset of a record that it reads again and again.
+            commits: whether it commits.
             reset: its auto.offset.reset.
             assignor: its only assignor; None for those that its library has by itself.
             protocol: its protocol; the ward's if it is None.
@@ -129,6 +133,7 @@ class Ward:
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
+        settings |= {"retries": retries, "commits": commits}
         settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
         if protocol is not None:
             settings["protocol"] = protocol
@@ -198,6 +203,15 @@ class Ward:
         with Producer(bootstrap_servers=self.bootstrap) as producer:
             for number in range(2 * records):
                 producer.send(self.topic, b"record", partition=number % 2)
+
+    def produce_until(self, what: str, check: Callable[[GroupStory], bool]) -> None:
+        """Write records, one after the other, until what is said about the group is as expected."""
+        for _ in range(LIMIT):
+            self.produce(1)
+            with suppress(TimeoutError):
+                asyncio.run(asyncio.wait_for(self._follow(check), 1))
+                return
+        raise AssertionError(f"not within {LIMIT} s: {what}\n{self.transcript()}")
 
     def committed(self) -> int:
         """The sum of the committed offsets of the group."""

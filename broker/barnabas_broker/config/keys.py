@@ -998,6 +998,13 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = _long(
 )
 OFFSET_METADATA_MAX_BYTES = _int("offset.metadata.max.bytes", 4096, "Bytes of a commit's metadata at most.")
 OFFSETS_COMMIT_TIMEOUT_MS = _int("offsets.commit.timeout.ms", 5000, "Ms a commit may take to be in the log.", 1)
+GROUP_STUCK_OFFSET_MS = _int(
+    "group.stuck.offset.ms",
+    300_000,
+    "Ms for which the committed offset of a member's partition may stand still while records wait, before an event "
+    "says so; a member's own max.poll.interval.ms counts if it is longer. Barnabas' own.",
+    1_000,
+)
 GROUP_INITIAL_REBALANCE_DELAY_MS = _int(
     "group.initial.rebalance.delay.ms", 3000, "Ms an empty group waits for more members before its first rebalance."
 )

@@ -63,3 +63,16 @@ class ShareStates(Protocol):
         Raises:
             KafkaError: the state is not deleted.
         """
+
+
+class ReadLogs(Protocol):
+    """The logs of the partitions that groups read, as far as this broker leads them."""
+
+    def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The first offset of a log and its last stable offset; None if another broker leads the partition."""
+
+    def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        """Whether a ``read_committed`` consumer gets a record from `offset` on; None if that is not known now.
+
+        Markers of transactions and records of aborted ones do not count: consumers do not get them.
+        """

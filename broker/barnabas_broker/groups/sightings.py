@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_explain.catalog import (
     Departure,
     FetchOutOfRange,
@@ -22,7 +23,7 @@ from barnabas_explain.catalog import (
     MemberReplaced,
     MemberSlow,
 )
-from barnabas_explain.members import Member
+from barnabas_explain.members import Member, Partition
 
 E = TypeVar("E", bound=MemberEvent)
 
@@ -50,14 +51,22 @@ class SeenClient:
         connections: its open connections on which members have sent requests.
         lost: the events about Fetches of offsets that are not in their logs, by topic and partition, with their times:
             of the last :data:`_LOST_SECONDS`, and 64 of these.
+        watched: what is counted of its Fetches, by topic and partition; None if no partition is watched.
     """
 
-    __slots__ = ("__weakref__", "connections", "fetched_at", "lost")
+    __slots__ = ("__weakref__", "connections", "fetched_at", "lost", "watched")
 
     def __init__(self) -> None:
         self.fetched_at: float | None = None
         self.connections: dict[MemberConnection, None] = {}
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
+        self.watched: WeakValueDictionary[Partition, Watch] | None = None
+
+    def watch(self, place: Partition, watch: Watch) -> None:
+        """Count the Fetches of a partition, as long as `watch` is kept."""
+        if self.watched is None:
+            self.watched = WeakValueDictionary()
+        self.watched[place] = watch
 
     def loses(self, topic: str, partition: int, now: float) -> bool:
         """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while."""
@@ -86,11 +95,17 @@ class Clients:
         """The client with this id and host, if it has a connection with a member."""
         return self._clients.get((client_id, host))
 
-    def fetched(self, client_id: str, host: str, now: float) -> None:
-        """A client has sent a Fetch; nothing is kept of one without a member."""
+    def fetched(self, client_id: str, host: str, now: float) -> WatchedFetch | None:
+        """A client has sent a Fetch; nothing is kept of one without a member.
+
+        Returns:
+            The Fetch, if partitions of the client are watched.
+        """
         client = self._clients.get((client_id, host))
-        if client is not None:
-            client.fetched_at = now
+        if client is None:
+            return None
+        client.fetched_at = now
+        return WatchedFetch(client.watched, now) if client.watched else None
 
 
 class Gone:

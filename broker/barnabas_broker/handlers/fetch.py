@@ -16,6 +16,7 @@ from typing import Final
 
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.config.keys import FETCH_MAX_BYTES
+from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
@@ -30,6 +31,7 @@ from barnabas_broker.slicer import Work
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.transaction_index import InOffsetOrder
+from barnabas_explain.members import Partition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.hot import chain, encode_aborted, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
@@ -62,7 +64,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
     if not reading.follows:
-        context.services.groups.fetched(context.client_id, f"/{context.peer.host}")
+        reading.watched = context.services.groups.fetched(context.client_id, f"/{context.peer.host}")
     enough = yield from reading.read()
     if reading.loading:
         return _when_loaded(context, reading)
@@ -83,6 +85,7 @@ class _Reading:
     Attributes:
         follows: whether a follower fetches, and not a consumer.
         loading: what a thread reads into the page cache, after which everything is read again.
+        watched: the fetch, if partitions of the client are watched.
     """
 
     __slots__ = (
@@ -104,6 +107,7 @@ class _Reading:
         "_topics",
         "follows",
         "loading",
+        "watched",
     )
 
     def __init__(self, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
@@ -113,6 +117,7 @@ class _Reading:
         self._by_id = context.version >= _BY_ID
         self._replicas: list[Replica] = []
         self._topics: list[FetchableTopicResponse] = []
+        self.watched: WatchedFetch | None = None
         self._size = 0
         #: Bytes of it that are not in files; they count until the response is encoded, and then by the connection.
         self._in_memory = 0
@@ -196,6 +201,7 @@ class _Reading:
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
         self._replicas.append(replica)
+        watch = self._watch((name, wanted.partition), wanted.fetch_offset)
         log = replica.log
         mark = log.high_watermark
         follows, committed = self._follower[0] >= 0, self._committed
@@ -236,6 +242,8 @@ class _Reading:
                 else:
                     parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
                 answer.records = chain(parts)
+                if watch is not None and parts:
+                    watch.delivered()
                 for part in parts:
                     self._size += len(part)
                     if isinstance(part, memoryview):
@@ -255,6 +263,12 @@ class _Reading:
                     )
             return nothing
         return answer
+
+    def _watch(self, place: Partition, offset: int) -> Watch | None:
+        """The counts of a partition, if it is watched; this Fetch counts once."""
+        if self.watched is None:
+            return None
+        return self.watched.watches.get(place) if self._again else self.watched.asks(place, offset)
 
     def _may_read(self, topic: str) -> bool:
         """Whether the client may read a topic. A follower, which may not read all, may read none."""

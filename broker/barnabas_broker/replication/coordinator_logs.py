@@ -16,23 +16,61 @@ from barnabas_broker.folded import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.steps import finish
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.producers import NO_SEQUENCE, Verification
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
+from barnabas_protocol.records.batches import iter_batches
 from barnabas_protocol.wire import Buffer
 
 log = logger("coordinator")
 
 #: Bytes that a replay reads at a time.
 _CHUNK: Final = 1024 * 1024
+#: Bytes of a log among which records are looked for.
+_LOOK_BYTES: Final = 64 * 1024
 #: Batches of events that are on their way to other brokers, and seconds that one of them may take.
 _MOST_SENDING: Final = 16
 _SEND_SECONDS: Final = 5.0
 #: What a producer causes, not the log.
 _REFUSALS: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
+
+
+class ConsumedLogs:
+    """Implements :class:`.ReadLogs`.
+
+    Args:
+        replicas: the replicas on this broker.
+    """
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
+        try:
+            found = self._replicas.find(topic, partition).log
+        except KafkaError:
+            return None
+        return found.log_start_offset, found.last_stable_offset
+
+    def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        try:
+            found = self._replicas.find(topic, partition).log
+            if found.warm(offset, _LOOK_BYTES) is not None:
+                return None  # It is being loaded.
+            parts, aborted = finish(found.read_committed(offset, _LOOK_BYTES, min_one=True))
+            producers = {each.producer_id for each in aborted}
+            headers = [header for header, _ in iter_batches(joined(parts), partial_ok=True)]
+        except (KafkaError, OSError):
+            return None
+        return any(
+            not header.is_control and not (header.is_transactional and header.producer_id in producers)
+            for header in headers
+            if header.last_offset >= offset
+        )
 
 
 class CoordinatorTopicLog:

@@ -115,6 +115,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
             for row in view.rows
             if row.partition is not None and row.lag is not None
         },
+        committed={(tp.topic, tp.partition): offset for tp, (offset, _) in committed.items()},
         topics=counts,
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,

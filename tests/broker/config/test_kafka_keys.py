@@ -28,6 +28,7 @@ OURS: Final = {
     "etcd.ssl.certfile",
     "etcd.ssl.keyfile",
     "etcd.user",
+    "group.stuck.offset.ms",
     "event.loop.watchdog.ms",
     "http.max.connections",
     "http.ssl.cafile",

@@ -9,6 +9,7 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.offload import at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import finish
@@ -107,7 +108,13 @@ class Service:
     loop: Scheduler | None = None
 
     def __init__(
-        self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
+        self,
+        log: MemoryLog | None = None,
+        *,
+        compiling: bool = False,
+        matching: bool = False,
+        logs: ReadLogs | None = None,
+        **keys: str,
     ) -> None:
         self.log = MemoryLog() if log is None else log
         self.states = MemoryStates()
@@ -138,6 +145,7 @@ class Service:
             regexes=RegexSearch(
                 self._offload if compiling else at_once, self._offload if matching else at_once, clock=lambda: self.time
             ),
+            logs=logs,
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -30,6 +30,7 @@ from barnabas_broker.config.keys import (
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
     GROUP_MIN_SESSION_TIMEOUT_MS,
+    GROUP_STUCK_OFFSET_MS,
     MESSAGE_MAX_BYTES,
     OFFSET_METADATA_MAX_BYTES,
     OFFSETS_COMMIT_TIMEOUT_MS,
@@ -78,11 +79,12 @@ from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, Offs
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.share_service import ShareGroups
+from barnabas_broker.groups.coordinator.stuck_check import StuckCheck
 from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
-from barnabas_broker.groups.ports import EventsLog, OffsetsLog, ShareStates
+from barnabas_broker.groups.ports import EventsLog, OffsetsLog, ReadLogs, ShareStates
 from barnabas_broker.groups.requests import (
     GroupRequest,
     GroupRequests,
@@ -91,6 +93,7 @@ from barnabas_broker.groups.requests import (
     changes_group,
 )
 from barnabas_broker.groups.sightings import Clients, MemberConnection, SeenClient
+from barnabas_broker.groups.stuck import WatchedFetch
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
@@ -172,6 +175,7 @@ class GroupCoordinator:
         on_event: gets every group event, too.
         offload: computes the targets of large groups of the consumer protocol; by default at once.
         regexes: checks regular expressions, and matches all topics with them; by default at once.
+        logs: the logs that groups read; None: offsets that stand still are not looked for.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -197,6 +201,7 @@ class GroupCoordinator:
         on_event: Callable[[str, GroupEvent], None] = lambda group_id, event: None,
         offload: Offload = at_once,
         regexes: RegexSearch | None = None,
+        logs: ReadLogs | None = None,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
@@ -267,6 +272,7 @@ class GroupCoordinator:
         #: When topics were created, the newest ones, in seconds on the coordinator's clock.
         self._created: dict[str, float] = {}
         self._clients = Clients()
+        self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, config[GROUP_STUCK_OFFSET_MS] / 1000)
 
     # Clients
 
@@ -280,9 +286,13 @@ class GroupCoordinator:
         """
         return MemberConnection(self._clients.get(client_id, host), client_id, software, self._connection_closed)
 
-    def fetched(self, client_id: str, host: str) -> None:
-        """A client has sent a Fetch, on any of its connections."""
-        self._clients.fetched(client_id, host, self._hosted_groups.now())
+    def fetched(self, client_id: str, host: str) -> WatchedFetch | None:
+        """A client has sent a Fetch, on any of its connections.
+
+        Returns:
+            The Fetch, if partitions of the client are watched.
+        """
+        return self._clients.fetched(client_id, host, self._hosted_groups.now())
 
     def fetch_out_of_range(
         self, client_id: str, host: str, place: Partition, offset: int, log: tuple[int, int]
@@ -1015,6 +1025,7 @@ class GroupCoordinator:
     async def load(self, index: int, leader_epoch: int) -> None:
         """Load a partition and start to coordinate its groups; takes as long as reading its log."""
         self._runtime.timers.arm(self._expiry)
+        self._runtime.timers.arm(self._stuck)
         await self._runtime.load(index, leader_epoch)
 
     def unload(self, index: int) -> None:

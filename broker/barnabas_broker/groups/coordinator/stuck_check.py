@@ -1,0 +1,224 @@
+"""Looks for committed offsets that stand still while records wait, regularly, one step per iteration of the loop.
+
+A shell around :mod:`groups.stuck`.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import Final
+
+from barnabas_broker.groups.classic.states import ClassicGroupState
+from barnabas_broker.groups.consumer.states import ConsumerGroupState
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
+from barnabas_broker.groups.coordinator.readers import readers
+from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.sightings import Clients, Sight
+from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
+from barnabas_explain.catalog import NothingCommitted, OffsetsStuck, poll_interval
+from barnabas_explain.members import Member, Partition, Position, by_topic
+
+#: Seconds between two looks.
+_MOST_SECONDS: Final = 30.0
+_LEAST_SECONDS: Final = 0.5
+#: Partitions or members that one step looks at, and groups.
+_STEP: Final = 200
+#: Events of one look at a group, and partitions that one of them lists.
+_MOST_EVENTS: Final = 20
+_MOST_LISTED: Final = 20
+
+
+class StuckCheck:
+    """Looks at all groups of this broker.
+
+    Args:
+        hosted_groups: the groups.
+        logs: the logs that they read; None: nothing is looked for.
+        clients: the clients that have a connection.
+        patience: ``group.stuck.offset.ms`` in seconds.
+    """
+
+    def __init__(self, hosted_groups: HostedGroups, logs: ReadLogs | None, clients: Clients, patience: float) -> None:
+        self.armed = inf
+        self._hosted_groups = hosted_groups
+        self._logs = logs
+        self._clients = clients
+        self._patience = patience
+        self._interval = min(max(patience / 10, _LEAST_SECONDS), _MOST_SECONDS)
+        self._next = inf if logs is None else hosted_groups.now() + self._interval
+        self._standing = StandingOffsets()
+        self._runs = False
+
+    def next_deadline(self) -> float:
+        return self._next
+
+    def fire(self, now: float) -> None:
+        self._next = now + self._interval
+        if not self._runs and self._logs is not None:
+            self._runs = True
+            self._hosted_groups.runtime.gradually(self._look_at_all(self._logs))
+
+    def _look_at_all(self, logs: ReadLogs) -> Iterator[None]:
+        by_id = self._hosted_groups.by_id
+        for at, group_id in enumerate(list(by_id), 1):
+            if at % _STEP == 0:
+                yield
+            hosted = by_id.get(group_id)
+            if hosted is not None and hosted.change is None and len(hosted.group.members):
+                yield from self._look(hosted, logs)
+        self._standing.forget({name for name, hosted in by_id.items() if len(hosted.group.members)})
+        self._runs = False
+
+    def _look(self, hosted: HostedGroup, logs: ReadLogs) -> Iterator[None]:
+        """Look at one group with members, unless it rebalances."""
+        group, name, now = hosted.group, hosted.name, self._hosted_groups.now()
+        if group.state not in (ClassicGroupState.STABLE, ConsumerGroupState.STABLE):
+            return
+        generation = group.generation
+        waiting: dict[Partition, int] = {}
+        total = looked = 0
+        for topic, commits in list(hosted.offsets.topics.items()):
+            for number, committed in list(commits.items()):
+                total += committed.offset
+                readable = logs.readable(topic, number)
+                if readable is not None and readable[0] <= committed.offset < readable[1]:
+                    waiting[topic, number] = committed.offset
+                if (looked := looked + 1) % _STEP == 0:
+                    yield
+        owners: dict[Partition, Member] = {}
+        if not hosted.offsets:
+            yield from self._owners(hosted, owners)
+            for place in owners:
+                readable = logs.readable(*place)
+                if readable is not None and readable[0] < readable[1]:
+                    waiting[place] = NOTHING
+        self._standing.look(name, waiting, generation, now, total)
+        standing = self._standing.of(name)
+        if all(each.since >= now for each in standing.values()):
+            return
+        if not owners:
+            yield from self._owners(hosted, owners)
+        if self._hosted_groups.by_id.get(name) is not hosted or group.generation != generation:
+            return
+        self._standing.owned(name, owners, generation, now)
+        for place, each in standing.items():
+            owner = each.owner
+            client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
+            if client is not None:
+                client.watch(place, each.watch)
+        yield from self._report(hosted, standing, logs, total, now)
+
+    def _owners(self, hosted: HostedGroup, owners: dict[Partition, Member]) -> Iterator[None]:
+        topics = self._hosted_groups.consumer_settings.topics.by_id
+
+        def name(topic_id: bytes) -> str | None:
+            topic = topics.get(topic_id)
+            return None if topic is None else topic.name
+
+        for at, reader in enumerate(readers(hosted.group, name), 1):
+            owners.update(dict.fromkeys(reader.partitions, reader.member))
+            if at % _STEP == 0:
+                yield
+
+    def _report(
+        self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, total: int, now: float
+    ) -> Iterator[None]:
+        """Report the partitions whose offsets have stood still for long enough, those of a member together."""
+        found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
+        for place, each in list(standing.items()):
+            owner = each.owner
+            sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
+            if owner is None or not each.is_due(now, self._patience_with(sight)):
+                continue
+            has_records = logs.has_records(*place, max(each.offset, 0)) if each.offset != NOTHING else True
+            yield
+            if has_records is None:
+                continue
+            fetches = _fetches(each, now)
+            if each.offset == NOTHING and fetches != "beyond":
+                continue  # It may have had nothing to read.
+            each.told_at = now
+            if has_records:
+                alone = place if fetches == "again" else None
+                found.setdefault((owner.member_id, fetches, alone), []).append((place, each))
+        if self._hosted_groups.by_id.get(hosted.name) is not hosted:
+            return
+        for (_, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
+            self._publish(hosted, fetches, places, logs, total, now)
+
+    def _patience_with(self, sight: Sight | None) -> float:
+        """For how many seconds an offset of a member may stand still."""
+        limit = None if sight is None else poll_interval(*_known(sight))
+        return max(self._patience, 0 if limit is None else limit / 1000)
+
+    def _publish(
+        self,
+        hosted: HostedGroup,
+        fetches: str,
+        places: list[tuple[Partition, Standing]],
+        logs: ReadLogs,
+        total: int,
+        now: float,
+    ) -> None:
+        first = places[0][1]
+        owner = first.owner or Member()
+        sight = hosted.sightings.get(owner.member_id or "")
+        software, rebalance_ms, session_ms = (None, None, None) if sight is None else _known(sight)
+        client = self._clients.find(owner.client_id or "", owner.host or "")
+        fetched_at = client.fetched_at if client is not None and len(client.connections) <= 1 else None
+        committed_at = None if sight is None else sight.committed_at
+        if first.offset == NOTHING:
+            event: NothingCommitted | OffsetsStuck = NothingCommitted(
+                generation=hosted.group.generation,
+                member=owner,
+                partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
+                ahead=sum(each.watch.furthest - each.watch.first for _, each in places),
+                stood_ms=min(now - each.since for _, each in places) * 1000,
+            )
+        else:
+            ends = (logs.readable(*place) for place, _ in places)
+            records = sum(
+                max(readable[1] - each.offset, 0)
+                for readable, (_, each) in zip(ends, places, strict=True)
+                if readable is not None
+            )
+            ahead = sum(max(each.watch.furthest - each.offset, 0) for _, each in places)
+            is_again = fetches == "again"
+            event = OffsetsStuck(
+                generation=hosted.group.generation,
+                member=owner,
+                positions=tuple(Position(*place, each.offset) for place, each in places[:_MOST_LISTED]),
+                records=records,
+                stood_ms=min(now - each.since for _, each in places) * 1000,
+                fetches=fetches,
+                offset=first.watch.again if is_again else None,
+                deliveries=first.watch.deliveries if is_again else None,
+                ahead=ahead if fetches == "beyond" else None,
+                advanced=total - first.offset > first.others or None,
+                fetched_ago_ms=_ago(fetched_at, now),
+                committed_ago_ms=_ago(committed_at, now),
+                rebalance_timeout_ms=rebalance_ms,
+                session_ms=session_ms,
+                software=software,
+            )
+        self._hosted_groups.publish(hosted.name, event)
+
+
+def _known(sight: Sight) -> tuple[str | None, float | None, float | None]:
+    """The library, the rebalance timeout and the session timeout of a member, as far as they are known."""
+    software = None if sight.connection is None else sight.connection.software or None
+    return software, sight.rebalance_timeout_ms, sight.session_ms
+
+
+def _fetches(standing: Standing, now: float) -> str:
+    """How a member fetches a partition whose committed offset stands still."""
+    watch = standing.watch
+    if watch.asked_at is None or now - watch.asked_at >= (now - standing.since) / 2:
+        return "none"
+    if watch.is_again:
+        return "again"
+    start = watch.first if standing.offset == NOTHING else standing.offset
+    return "beyond" if watch.furthest > start else "asks"
+
+
+def _ago(at: float | None, now: float) -> float | None:
+    return None if at is None else max(now - at, 0.0) * 1000

@@ -1,0 +1,156 @@
+"""Committed offsets that stand still while records wait, and the Fetches of their partitions. Pure.
+
+A member may send heartbeats and not get on: it fails at one record again and again, waits for a call that does not
+return, has paused partitions, or reads without committing. Which of these it is shows in its Fetches. They are counted
+only of partitions whose committed offset has stood still between two looks: about 500 bytes for each of these, and
+:data:`MOST` at a time.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from barnabas_explain.members import Member, Partition
+
+#: Partitions that are watched at a time.
+MOST: Final = 10_000
+#: A record is delivered so often before it counts as one that is read again and again.
+_AGAIN: Final = 3
+#: The committed offset of a partition without one.
+NOTHING: Final = -1
+
+
+class Watch:
+    """The Fetches of a partition since its committed offset stands still.
+
+    Attributes:
+        asked_at: the time of the newest one, in seconds on the coordinator's clock; None if there was none.
+        first: the offset of the first one.
+        furthest: the largest offset that was asked for.
+        again: the offset to which they went back last.
+        deliveries: how often the records from there on were delivered.
+    """
+
+    __slots__ = ("__weakref__", "_last", "_served", "again", "asked_at", "deliveries", "first", "furthest")
+
+    def __init__(self) -> None:
+        self.asked_at: float | None = None
+        self.first = self.furthest = self.again = self._last = NOTHING
+        self.deliveries = 0
+        self._served = False
+
+    def asked(self, offset: int, now: float) -> None:
+        """A consumer has sent a Fetch."""
+        if self.asked_at is None:
+            self.first = offset
+        elif offset != self.again and (offset < self._last or (offset == self._last and self._served)):
+            self.again, self.deliveries = offset, 1
+        self.asked_at, self._last, self._served = now, offset, False
+        self.furthest = max(self.furthest, offset)
+
+    def delivered(self) -> None:
+        """The last Fetch was answered with records."""
+        self._served = True
+        if self._last == self.again:
+            self.deliveries += 1
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the same records were delivered again and again."""
+        return self.deliveries >= _AGAIN
+
+
+class WatchedFetch(NamedTuple):
+    """A Fetch of a client that has watched partitions, and its time, in seconds on the coordinator's clock."""
+
+    watches: Mapping[Partition, Watch]
+    time: float
+
+    def asks(self, place: Partition, offset: int) -> Watch | None:
+        """It asks for the records of a partition from an offset on; returns what is counted of that partition."""
+        watch = self.watches.get(place)
+        if watch is not None:
+            watch.asked(offset, self.time)
+        return watch
+
+
+class Standing:
+    """A partition of a group whose committed offset stands still while records wait.
+
+    Attributes:
+        offset: the committed offset; :data:`NOTHING` for none.
+        generation: of the group, when it was looked at last.
+        since: when it was first seen so with this owner, in seconds on the coordinator's clock.
+        owner: its member; None if it has none, or if that is not known yet.
+        is_known: whether that is known.
+        others: the sum of the committed offsets of the group's other partitions at that time.
+        told_at: when it was reported last; None for never.
+        watch: the Fetches of the partition.
+    """
+
+    __slots__ = ("generation", "is_known", "offset", "others", "owner", "since", "told_at", "watch")
+
+    def __init__(self, offset: int, generation: int, now: float, others: int) -> None:
+        self.offset = offset
+        self.generation = generation
+        self.others = others
+        self.owner: Member | None = None
+        self.is_known = False
+        self.since = now
+        self.told_at: float | None = None
+        self.watch = Watch()
+
+    def is_due(self, now: float, patience: float) -> bool:
+        """Whether it is to be reported: after `patience` seconds, and then each time that it has lasted twice as
+        long."""
+        last = patience if self.told_at is None else 2 * (self.told_at - self.since)
+        return now - self.since >= last
+
+
+class StandingOffsets:
+    """The partitions of all groups whose committed offsets stand still."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Partition, Standing]] = {}
+        self._count = 0
+
+    def of(self, group_id: str) -> Mapping[Partition, Standing]:
+        """Those of a group."""
+        return self._groups.get(group_id, {})
+
+    def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float, total: int) -> None:
+        """Take note of the partitions of a group with records that wait.
+
+        Args:
+            group_id: the group.
+            waiting: their committed offsets.
+            generation: of the group.
+            now: in seconds on the coordinator's clock.
+            total: the sum of all committed offsets of the group.
+        """
+        before = self._groups.pop(group_id, {})
+        self._count -= len(before)
+        found: dict[Partition, Standing] = {}
+        for place, offset in waiting.items():
+            standing = before.get(place)
+            if standing is None or standing.offset != offset:
+                if self._count + len(found) >= MOST:
+                    continue
+                standing = Standing(offset, generation, now, total - max(offset, 0))
+            found[place] = standing
+        if found:
+            self._groups[group_id] = found
+            self._count += len(found)
+
+    def owned(self, group_id: str, owners: Mapping[Partition, Member], generation: int, now: float) -> None:
+        """Take note of the owners of these partitions; the time begins again for another owner."""
+        for place, standing in self._groups.get(group_id, {}).items():
+            owner = owners.get(place)
+            known = standing.owner if standing.is_known else owner
+            if owner != known or (standing.generation != generation and not standing.is_known):
+                standing.since, standing.told_at, standing.watch = now, None, Watch()
+            standing.owner, standing.generation, standing.is_known = owner, generation, True
+
+    def forget(self, groups: Collection[str]) -> None:
+        """All groups were looked at: forget those that are not there any more."""
+        self._groups = {name: found for name, found in self._groups.items() if name in groups}
+        self._count = sum(map(len, self._groups.values()))

@@ -1,0 +1,202 @@
+"""Committed offsets that stand still while records wait: what is seen of their owner, and what is no such thing."""
+
+from barnabas_explain.catalog import NothingCommitted, OffsetsStuck
+from tests.broker.groups.coordinator.test_sightings import Program
+from tests.broker.groups.support import Service
+
+#: Longer than group.stuck.offset.ms and the rebalance timeout of a :class:`Program`, in seconds.
+LONG = 45
+
+
+class Logs:
+    """One partition.
+
+    Attributes:
+        start: its first offset.
+        end: its last stable offset.
+        has: whether a consumer gets a record from its committed offset on.
+        here: whether this broker leads it.
+    """
+
+    def __init__(self, end: int = 20) -> None:
+        self.start, self.end = 0, end
+        self.has: bool | None = True
+        self.here = True
+
+    def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
+        return (self.start, self.end) if self.here else None
+
+    def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        return self.has
+
+
+class Reader(Program):
+    """A member that fetches one partition, and sends heartbeats."""
+
+    async def goes_on(self, *offsets: int, seconds: float = 1.0, delivered: bool = True) -> None:
+        """Fetch at each of these offsets, one after the other."""
+        for offset in offsets:
+            fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1")
+            watch = None if fetch is None else fetch.asks(("t", 0), offset)
+            if watch is not None and delivered:
+                watch.delivered()
+            await self.waits(seconds)
+
+    async def waits(self, seconds: float = LONG) -> None:
+        """Only send heartbeats."""
+        for _ in range(max(round(seconds / 5), 1)):
+            self.heartbeat()
+            await self.service.after(min(seconds, 5))
+
+    async def commits(self, offset: int) -> None:
+        answer = self.service.commit(
+            offset, member_id=self.member_id, generation=self.generation, version=7, caller=self.caller
+        )
+        await self.service.ask(answer, 7)
+
+    @property
+    def stuck(self) -> list[OffsetsStuck]:
+        return self.service.events_of(OffsetsStuck)
+
+
+async def reader(logs: Logs) -> Reader:
+    service = await Service(logs=logs, group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0").loaded()
+    made = Reader(service)
+    await made.join()
+    return made
+
+
+async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.goes_on(*([5, 8] * 20))
+    (event,) = member.stuck
+    assert (event.fetches, event.offset, event.positions) == ("again", 5, (("t", 0, 5),))
+    assert event.records == 15
+    assert event.deliveries is not None
+    assert event.deliveries >= 10
+    assert event.member.client_id == "client"
+
+
+async def test_a_member_that_does_not_fetch() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.goes_on(5, 20)
+    await member.waits()
+    (event,) = member.stuck
+    assert event.fetches == "none"
+    assert event.fetched_ago_ms is not None
+    assert event.fetched_ago_ms > 25_000
+
+
+async def test_it_is_told_again_when_it_has_lasted_twice_as_long() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.waits(200)
+    first, second, third = (event.stood_ms for event in member.stuck)
+    assert second >= 2 * first
+    assert third >= 2 * second
+
+
+async def test_a_member_that_reads_on_and_does_not_commit() -> None:
+    member = await reader(Logs(100))
+    await member.commits(5)
+    await member.goes_on(*range(5, 45))
+    (event,) = member.stuck
+    assert (event.fetches, event.advanced) == ("beyond", None)
+    assert not event.is_proven
+
+
+async def test_a_group_without_commits() -> None:
+    member = await reader(Logs(100))
+    await member.goes_on(*range(45))
+    (event,) = member.service.events_of(NothingCommitted)
+    assert event.partitions == {"t": [0]}
+    assert event.ahead > 10
+    assert not member.stuck
+
+
+async def test_a_group_without_commits_whose_member_waits_at_the_end_says_nothing() -> None:
+    """It may have begun at latest: then it has read nothing."""
+    member = await reader(Logs(100))
+    await member.goes_on(*([100] * LONG), delivered=False)
+    assert not member.service.events_of(NothingCommitted)
+
+
+async def test_what_moves_is_not_stuck() -> None:
+    member = await reader(Logs(1_000))
+    for offset in range(5, 85, 10):
+        await member.commits(offset)
+        await member.waits(15)
+    assert not member.stuck
+
+
+async def test_within_the_rebalance_timeout_a_member_may_be_busy() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.waits(25)
+    assert not member.stuck
+
+
+async def test_nothing_is_stuck_behind_an_open_transaction_or_at_the_end() -> None:
+    member = await reader(Logs(5))
+    await member.commits(5)
+    await member.waits()
+    assert not member.stuck
+
+
+async def test_markers_of_transactions_are_not_waited_for() -> None:
+    logs = Logs()
+    logs.has = False
+    member = await reader(logs)
+    await member.commits(5)
+    await member.waits()
+    assert not member.stuck
+
+
+async def test_offsets_before_the_log_are_another_disease() -> None:
+    logs = Logs()
+    logs.start = 10
+    member = await reader(logs)
+    await member.commits(5)
+    await member.waits()
+    assert not member.stuck
+
+
+async def test_nothing_is_known_of_partitions_of_other_brokers() -> None:
+    logs = Logs()
+    logs.here = False
+    member = await reader(logs)
+    await member.commits(5)
+    await member.waits()
+    assert not member.stuck
+
+
+async def test_the_time_begins_again_with_another_owner() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.waits(25)
+    member.leave()
+    successor = Reader(member.service, "other")
+    await successor.join()
+    await successor.waits(25)
+    assert not successor.stuck
+    await successor.waits(25)
+    (event,) = successor.stuck
+    assert event.member.client_id == "other"
+
+
+async def test_requests_that_are_repeated_once_are_no_poison() -> None:
+    member = await reader(Logs(100))
+    await member.commits(5)
+    await member.goes_on(5, 5, *range(6, 45))
+    (event,) = member.stuck
+    assert event.fetches == "beyond"
+
+
+async def test_a_group_without_members_is_not_looked_at() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    member.leave()
+    await member.service.after(LONG)
+    assert not member.stuck

@@ -1,0 +1,147 @@
+"""Committed offsets that stand still: what is seen, what is inferred, and what counts as broken."""
+
+from typing import Any
+
+import pytest
+
+from barnabas_explain.catalog import NothingCommitted, OffsetsStuck
+from barnabas_explain.explain import explain
+from barnabas_explain.records import EventRecord
+from tests.explain.reading import read
+from tests.explain.test_doctor import present, reader, told
+from tests.explain.test_findings import RDKAFKA, event
+
+STANDS = "c1 (h) is a member, and the committed offset of t-0 has stood at 5 for 6 min, while 15 records wait there"
+POISON = "`barnabas consume t -p 0 -o 5 -n 10`"
+
+
+def stuck(at: int = 199_000, **data: Any) -> EventRecord:
+    known = {"positions": [["t", 0, 5]], "records": 15, "stood_ms": 360_000, "fetches": "none"}
+    return event(OffsetsStuck, at, client="c1", **{**known, **data})
+
+
+STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 9}, lags={("t", 0): 15, ("t", 1): 1})
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "severity", "text", "remedy"),
+    [
+        (
+            {"fetches": "again", "offset": 5, "deliveries": 12},
+            "stuck",
+            "broken",
+            f"{STANDS}. It got the records from offset 5 on 12 times: it probably fails at a record there each time,"
+            " and reads it again (a poison record).",
+            POISON,
+        ),
+        (
+            {"fetches": "beyond", "ahead": 15, "advanced": True},
+            "stuck",
+            "broken",
+            f"{STANDS}. It fetched up to 15 records after that, and the group commits other partitions: it probably"
+            " fails at the next record there, or does not finish it.",
+            POISON,
+        ),
+        (
+            {"fetches": "beyond", "ahead": 15},
+            "not_committed",
+            "sick",
+            f"{STANDS}. It fetched up to 15 records after that, and commits nothing: it either reads on without"
+            " committing, or is stuck in these records.",
+            "let it commit (enable.auto.commit",
+        ),
+        (
+            {"fetched_ago_ms": 355_000},
+            "stuck",
+            "broken",
+            f"{STANDS}. Its heartbeats go on, and its last Fetch was 6 min ago: its program probably stands still in"
+            " the records that it has (a call without a timeout, a deadlock, one batch that takes so long), and keeps"
+            " its partitions.",
+            "max.poll.interval.ms",
+        ),
+        (
+            {"fetched_ago_ms": 100, "software": RDKAFKA, "rebalance_timeout_ms": 300_000},
+            "stuck",
+            "broken",
+            f"{STANDS}. Its heartbeats go on, and it does not fetch it. It polls, as it would otherwise have left after"
+            " its max.poll.interval.ms of 5 min: it has probably paused it, and not resumed.",
+            "pause, resume",
+        ),
+        (
+            {"fetched_ago_ms": 100, "software": "sarama 1.4", "rebalance_timeout_ms": 300_000},
+            "stuck",
+            "broken",
+            f"{STANDS}. Its heartbeats go on, and it does not fetch it: it has probably paused it, or stands still in"
+            " records of it that it has.",
+            "pause, resume",
+        ),
+        (
+            {"fetches": "asks"},
+            "not_committed",
+            "sick",
+            f"{STANDS}. It asks for it, and does not get past.",
+            "Look at its log",
+        ),
+    ],
+    ids=[
+        "a poison record",
+        "a record that is not finished",
+        "reading without commits",
+        "a program that stands still",
+        "a pause",
+        "a library that does not poll",
+        "not known",
+    ],
+)
+def test_an_offset_that_stands_still(data: dict[str, Any], kind: str, severity: str, text: str, remedy: str) -> None:
+    (found,) = told(STILL, stuck(**data))
+    assert (found.kind, found.as_data()["severity"], found.text) == (kind, severity, text)
+    assert remedy in (found.remedy or "")
+    assert found.sure == ("probable" if severity == "broken" else "possible")
+    (said,) = explain(read([stuck(**data)]))
+    assert (said.text, said.remedy) == (text, found.remedy)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        present(reader(1, partitions=(0, 1)), committed={("t", 0): 6}, lags={("t", 0): 14}),
+        present(reader(1, partitions=(0, 1)), committed={("t", 0): 5}, lags={("t", 0): 0}),
+        present(reader(1, partitions=(1,)), reader(2, partitions=(0,)), committed={("t", 0): 5}, lags={("t", 0): 15}),
+    ],
+    ids=["it has moved", "nothing waits any more", "another member owns it"],
+)
+def test_what_is_over_is_no_finding(now: Any) -> None:
+    assert told(now, stuck()) == []
+
+
+def test_an_offset_that_stands_still_for_longer_is_told_once() -> None:
+    (said,) = explain(read([stuck(100_000), stuck(150_000, stood_ms=720_000)]))
+    assert (said.time, "for 12 min" in said.text) == (100_000, True)
+
+
+def test_several_partitions_are_told_together() -> None:
+    (said,) = explain(read([stuck(positions=[["t", 0, 5], ["t", 1, 9]])]))
+    assert "the committed offsets of t-0 to t-1 have not moved for 6 min, while 15 records wait there" in said.text
+
+
+def reads(at: int = 199_000) -> EventRecord:
+    return event(NothingCommitted, at, client="c1", partitions={"t": [0, 1]}, ahead=40, stood_ms=360_000)
+
+
+def test_a_group_that_reads_and_never_commits() -> None:
+    (found,) = told(present(reader(1, partitions=(0, 1))), reads())
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "odd", "certain")
+    assert found.text == (
+        "c1 (h) has read t-0 to t-1 for 6 min (40 records fetched), and the group has no committed offset: it reads"
+        " without committing."
+    )
+    assert "with latest it skips what was written meanwhile, with earliest it reads everything again" in str(
+        found.remedy
+    )
+    (said,) = explain(read([reads(100_000), reads()]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+
+
+def test_a_group_that_has_committed_since_then_is_no_finding() -> None:
+    assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 6}), reads()) == []
