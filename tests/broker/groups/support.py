@@ -102,19 +102,15 @@ class Service:
         offloaded: target assignments of large groups, which tests compute; and what regular expressions need, if
             `compiling` or `matching`.
         loop: of the coordinator, if it is not the running one.
+        logs: the logs that groups read, if the coordinator looks at them.
         config: of the coordinator.
     """
 
     loop: Scheduler | None = None
+    logs: ReadLogs | None = None
 
     def __init__(
-        self,
-        log: MemoryLog | None = None,
-        *,
-        compiling: bool = False,
-        matching: bool = False,
-        logs: ReadLogs | None = None,
-        **keys: str,
+        self, log: MemoryLog | None = None, *, compiling: bool = False, matching: bool = False, **keys: str
     ) -> None:
         self.log = MemoryLog() if log is None else log
         self.states = MemoryStates()
@@ -145,7 +141,7 @@ class Service:
             regexes=RegexSearch(
                 self._offload if compiling else at_once, self._offload if matching else at_once, clock=lambda: self.time
             ),
-            logs=logs,
+            logs=self.logs,
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -60,8 +60,12 @@ class Reader(Program):
 
 
 async def reader(logs: Logs) -> Reader:
-    service = await Service(logs=logs, group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0").loaded()
-    made = Reader(service)
+    class Reading(Service):
+        def __init__(self) -> None:
+            self.logs = logs
+            super().__init__(group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0")
+
+    made = Reader(await Reading().loaded())
     await made.join()
     return made
 
