@@ -1571,6 +1571,8 @@ class ShareWindowMoved(ShareRecords):
 # Offsets
 
 
+#: Commits of a client that is not a member which one explanation keeps.
+_MOST_ACCEPTED: Final = 20
 #: What one client does within so many milliseconds is one event.
 _ONE_ACTION_MS: Final = 300_000
 
@@ -1756,6 +1758,24 @@ class CommitsRefused(MemberEvent):
     error: str
     commits: int
     sent: int
+    #: The number in the newest event, if there are several.
+    newest: int | None = _not_recorded()
+    #: What a client that is not a member committed while the group had no members.
+    accepted: tuple[OffsetChange, ...] | None = _not_recorded()
+
+    @property
+    def is_outsider(self) -> bool:
+        """Whether the client is not a member, and never was one on this connection."""
+        return self.error == "UNKNOWN_MEMBER_ID" and not self.member.member_id
+
+    def with_later(self, later: "CommitsRefused | OffsetsAltered") -> Self:
+        """This event, and a later one of the same client, as one."""
+        if isinstance(later, OffsetsAltered):
+            changes = (*(self.accepted or ()), *(later.changes or ()))
+            return self.changed(accepted=changes[:_MOST_ACCEPTED])
+        before = self.newest or self.commits
+        more = later.commits - before if later.commits > before else later.commits
+        return self.changed(commits=self.commits + more, newest=later.commits)
 
     def sentence(self) -> Told:
         text = f"{words.count(self.commits, 'commit')} of {self.name} in a row {words.were(self.commits)} refused"
@@ -1766,18 +1786,34 @@ class CommitsRefused(MemberEvent):
                 "It commits for an assignment that is over, so that others read its records again: commit before"
                 " partitions are revoked, in the rebalance listener, and from the program's only consumer.",
             )
-        if self.error == "UNKNOWN_MEMBER_ID" and not self.member.member_id:
-            return Told(
-                f"{text} ({self.error}): it is not a member of the group, and the group has members.",
-                "It probably reads with assign(), or only commits: give it a group.id of its own. Whenever the group"
-                " has no member, such commits are accepted, and members skip or repeat records because of them.",
-            )
+        if self.is_outsider:
+            return self._of_outsider(text)
         if self.error in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
             return Told(
                 f"{text} ({self.error}): it is not a member of the group any more, and does not know it.",
                 "Others read its records again. See above why it is gone; it joins again at its next poll.",
             )
         return Told(f"{text} ({self.error}).")
+
+    def _of_outsider(self, text: str) -> Told:
+        remedy = "It probably reads with assign(), or only commits: give it a group.id of its own."
+        if self.newest is not None:
+            text = f"At least {words.count(self.commits, 'commit')} of {self.name} were refused"
+        text += f" ({self.error}): it is not a member of the group, and the group has members"
+        if not self.accepted:
+            return Told(
+                f"{text}.",
+                f"{remedy} Whenever the group has no member, such commits are accepted, and members skip or repeat"
+                " records because of them.",
+            )
+        moved = sorted(self.accepted, key=lambda each: (each.after or 0) >= (each.before or 0))
+        done = [_changed_offset(each) for each in moved[:MAX_NAMED]]
+        if len(moved) > len(done):
+            done.append(f"{len(moved) - len(done)} more")
+        return Told(
+            f"{text}; when it had none, they were accepted: {', '.join(done)}.",
+            f"{remedy} Members that start at these offsets skip or repeat records.",
+        )
 
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "error": self.error, "commits": self.commits}

@@ -53,6 +53,8 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
 SINCE_MS: Final = 3_600_000
 #: The kind of the diagnosis of a rebalance storm.
 STORM: Final = "storm"
+#: The kind of the diagnosis of a member that does not get on.
+STUCK: Final = "stuck"
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
@@ -169,6 +171,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
+    if any(each.kind == STUCK for each in diagnoses):
+        # It says why the lag grows there.
+        diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
 
 
@@ -389,7 +394,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], since_ms: int) -
         if not stuck:
             continue
         text, remedy = event.changed(positions=stuck).sentence()
-        kind, severity = ("stuck", BROKEN) if event.is_proven else ("not_committed", SICK)
+        kind, severity = (STUCK, BROKEN) if event.is_proven else ("not_committed", SICK)
         sure = PROBABLE if event.is_proven else POSSIBLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses

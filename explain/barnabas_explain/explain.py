@@ -98,6 +98,8 @@ _LOOK_BACK: Final = 1_000
 _AFTER_LOAD_MS: Final = 120_000
 #: A member commits within so many milliseconds after its position was reset.
 _AFTER_RESET_MS: Final = 60_000
+#: A client that is not a member commits again within so many milliseconds, or it is told again.
+_OUTSIDER_MS: Final = 3_600_000
 #: Ms between two events of the same kind that become one explanation.
 _TOGETHER_MS: Final = 90_000
 
@@ -186,7 +188,7 @@ def explain(
         each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
     everything = list(events)
-    everything = _together(everything)
+    everything = _together(everything, -inf if since is None else since)
     names = colliding(everything)
     given = everything
     if names:
@@ -240,20 +242,37 @@ def explain(
 _LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
 
 
-def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
+def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
     """The events, with several about offsets as one of them: what a client has set or deleted one after the other, the
-    partitions of a topic that a member had to go on elsewhere in, and its commits that went back."""
+    partitions of a topic that a member had to go on elsewhere in, its commits that went back, offsets that stand still,
+    and the commits of a client that is not a member. What happened before `since` stays alone."""
     together: list[GroupEvent] = []
     #: Where the newest event is that a member may have had more of, by its type, member and topic.
     places: dict[tuple[object, ...], int] = {}
     #: When a fetch position was last reset, by topic and partition.
     resets: dict[tuple[str, int], int] = {}
     owners: dict[tuple[str, int], Member] = {}
+    #: Where the newest event about each client that is not a member is, and when it committed last.
+    outsiders: dict[tuple[str | None, str | None], int] = {}
+    outsiders_at: dict[tuple[str | None, str | None], int] = {}
     for event in events:
         _follow_owners(owners, event)
         last = together[-1] if together else None
+        outsider = _outsider(event)
+        if outsider is not None:
+            at = outsiders.get(outsider)
+            known: Any = None if at is None else together[at]
+            if at is not None and known.time >= since and event.time - outsiders_at[outsider] <= _OUTSIDER_MS:
+                joined = _of_outsider(known, event)
+                if joined is not None:
+                    together[at] = joined
+                    outsiders_at[outsider] = event.time
+                    continue
+            outsiders[outsider], outsiders_at[outsider] = len(together), event.time
         if isinstance(event, OffsetsAltered) and isinstance(last, OffsetsAltered) and event.follows(last):
             together[-1] = last.with_later(event)
+            if outsider is not None:
+                outsiders[outsider] = len(together) - 1
             continue
         if isinstance(event, FetchOutOfRange | CommitsWentBack):
             if isinstance(event, FetchOutOfRange):
@@ -275,12 +294,31 @@ def _together(events: Iterable[GroupEvent]) -> list[GroupEvent]:
             # It has lasted for longer since then: the newest event has all.
             where = event.positions if isinstance(event, OffsetsStuck) else ()
             key = event.type, event.member, where
-            if key in places:
+            if key in places and together[places[key]].time >= since:
                 together[places[key]] = event.changed(time=together[places[key]].time)
                 continue
             places[key] = len(together)
         together.append(event)
     return together
+
+
+def _outsider(event: GroupEvent) -> tuple[str | None, str | None] | None:
+    """Client id and host of a client that commits without being a member; None for other events."""
+    if isinstance(event, CommitsRefused) and event.is_outsider:
+        return event.member.client_id, event.member.host
+    if isinstance(event, OffsetsAltered) and event.changes and all(each.after is not None for each in event.changes):
+        return event.client_id, event.host
+    return None
+
+
+def _of_outsider(known: GroupEvent, event: GroupEvent) -> GroupEvent | None:
+    """Two events about one client that is not a member as one; None if no commit of it was refused: it may be an
+    administrator's tool."""
+    if isinstance(known, CommitsRefused) and isinstance(event, CommitsRefused | OffsetsAltered):
+        return known.with_later(event)
+    if isinstance(known, OffsetsAltered) and isinstance(event, CommitsRefused):
+        return event.with_later(known).changed(time=known.time)
+    return None
 
 
 def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:

@@ -27,6 +27,7 @@ public final class Patient {
 
     private final LinkedBlockingQueue<String> orders = new LinkedBlockingQueue<>();
     private final List<String> topics = new ArrayList<>();
+    private final List<Integer> assigned = new ArrayList<>();
     private final boolean modern;
     private final JsonNode poison;
     private final boolean retries;
@@ -35,6 +36,7 @@ public final class Patient {
 
     private Patient(JsonNode settings) {
         settings.get("topics").forEach(each -> topics.add(each.asText()));
+        settings.get("assign").forEach(each -> assigned.add(each.asInt()));
         modern = settings.get("protocol").asText().equals("consumer");
         retries = !settings.get("retries").isNull();
         poison = settings.get(retries ? "retries" : "poison");
@@ -86,7 +88,11 @@ public final class Patient {
     }
 
     private void run() {
-        subscribe(topics);
+        if (assigned.isEmpty()) {
+            subscribe(topics);
+        } else {
+            consumer.assign(assigned.stream().map(each -> new TopicPartition(topics.get(0), each)).toList());
+        }
         String shown = null;
         boolean met = false;
         boolean others = false;

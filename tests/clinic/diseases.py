@@ -282,6 +282,17 @@ def _never_commits(ward: Ward) -> None:
     )
 
 
+def _assigned(ward: Ward) -> None:
+    """A program reads with assign() and has the group id of others: its commits count when the group has no member."""
+    ward.admit("healthy")
+    ward.settle("healthy")
+    ward.admit("sick", assign=[0], commit_ms=200)
+    ward.settle("sick")
+    ward.produce_until("commits are refused", lambda story: any("were refused" in each.text for each in story))
+    ward.discharge("healthy")
+    ward.produce_until("commits are accepted", lambda story: any("they were accepted" in each.text for each in story))
+
+
 def _static_pair(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
     ward.admit("healthy", instance_id="two")
@@ -556,6 +567,15 @@ DISEASES: Final = (
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused"),
         poll_ms=6_000,
         session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that reads with assign() and commits in the group of others",
+        _assigned,
+        alike=True,
+        says=("sick", "were refused", "it is not a member of the group", "when it had none, they were accepted", "-0 "),
+        remedy=("assign()", "group.id of its own"),
+        never=("crashed", "killed", "polled too slowly", "blocked", "The client sick"),
+        without=_CONSUMER,
     ),
     Disease(
         "a static member is restarted within its session (healthy)",

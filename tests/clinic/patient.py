@@ -23,7 +23,8 @@ program then ends without closing the consumer; confluent-kafka and kafka-client
 
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
 when it has got that record, and one of another partition. With `retries`, a partition and an offset, it commits after
-each record, too, and reads that record again and again. With `commits` false it commits nothing.
+each record, too, and reads that record again and again. With `commits` false it commits nothing. With `assign`,
+partitions of the ward's topic, it reads these without being a member.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -52,6 +53,9 @@ class Patient(Protocol):
         """Subscribe to these topics, or to an expression that begins with ^; and start."""
 
     def unsubscribe(self) -> None: ...
+
+    async def assign(self, topic: str, partitions: list[int]) -> None:
+        """Read partitions without a subscription; and start."""
 
     async def poll(self) -> list[Place]:
         """Poll for 0.1 s."""
@@ -122,6 +126,11 @@ class ConfluentKafka:
 
     async def subscribe(self, topics: list[str]) -> None:
         self._consumer.subscribe(topics, on_revoke=lambda *_: time.sleep(self._revoking.take()))
+
+    async def assign(self, topic: str, partitions: list[int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(topic, number) for number in partitions])
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()
@@ -194,6 +203,11 @@ class KafkaPython:
         else:
             self._consumer.subscribe(topics, listener=self._listener)
 
+    async def assign(self, topic: str, partitions: list[int]) -> None:
+        from kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(topic, number) for number in partitions])
+
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()
 
@@ -253,6 +267,11 @@ class _Async:
         if not self._started:
             self._started = True
             await self._consumer.start()
+
+    async def assign(self, topic: str, partitions: list[int]) -> None:
+        self._consumer.assign([self._partition(topic, number) for number in partitions])
+        self._started = True
+        await self._consumer.start()
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()
@@ -465,7 +484,10 @@ async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
     revoking = Revoking()
     patient = LIBRARIES[library](settings, revoking)
     poison = Poison(settings["retries"] or settings["poison"], retries=settings["retries"] is not None)
-    await patient.subscribe(settings["topics"])
+    if settings["assign"]:
+        await patient.assign(settings["topics"][0], settings["assign"])
+    else:
+        await patient.subscribe(settings["topics"])
     shown: list[str] | None = None
     while True:
         for topic, partition, offset in await patient.poll():

@@ -110,6 +110,7 @@ class Ward:
         poison: tuple[int, int] | None = None,
         retries: tuple[int, int] | None = None,
         commits: bool = True,
+        assign: Sequence[int] = (),
         reset: str = "earliest",
         assignor: str | None = None,
         protocol: str | None = None,
@@ -125,6 +126,7 @@ class Ward:
             poison: partition and offset of a record at which it ends.
             retries: partition and offset of a record that it reads again and again.
             commits: whether it commits.
+            assign: the partitions that it reads without being a member; none if it subscribes.
             reset: its auto.offset.reset.
             assignor: its only assignor; None for those that its library has by itself.
             protocol: its protocol; the ward's if it is None.
@@ -133,7 +135,7 @@ class Ward:
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
-        settings |= {"retries": retries, "commits": commits}
+        settings |= {"retries": retries, "commits": commits, "assign": list(assign)}
         settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
         if protocol is not None:
             settings["protocol"] = protocol

@@ -500,6 +500,44 @@ def test_a_program_that_commits_and_never_was_a_member() -> None:
     assert "not a member of the group any more" in told.text
 
 
+def _refused(at: int, commits: int, **data: Any) -> EventRecord:
+    known = {**member(1), "member_id": "", "error": "UNKNOWN_MEMBER_ID", "sent": -1}
+    return event(CommitsRefused, at=at * 1_000, commits=commits, **{**known, **data})
+
+
+def _accepted(at: int, before: int, after: int, client_id: str = "c1") -> EventRecord:
+    changes = [changed(0, before, after)]
+    return event(OffsetsAltered, at=at * 1_000, client_id=client_id, host="/h", offsets=1, changes=changes)
+
+
+def test_a_program_that_commits_without_being_a_member_is_told_once() -> None:
+    empty = event(GroupEmpty, at=400_000)
+    told = explain(read([_accepted(1, 5, 9), _refused(2, 3), _refused(200, 30), empty, _accepted(401, 40, 20)]))
+    (found,) = [each for each in told if "c1" in each.text]
+    assert found.time == 1_000
+    assert found.text == (
+        "At least 30 commits of c1 (h) were refused (UNKNOWN_MEMBER_ID): it is not a member of the group, and the group"
+        " has members; when it had none, they were accepted: t-0 back from 40 to 20, t-0 forward from 5 to 9."
+    )
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [_refused(2, 3), _accepted(3, 40, 20, client_id="nightly-job")],
+        [_refused(2, 3, member_id="m1"), _accepted(3, 40, 20)],
+        [_refused(2, 3, error="ILLEGAL_GENERATION"), _accepted(3, 40, 20)],
+        [_refused(2, 3), _accepted(4_000, 40, 20)],
+    ],
+    ids=["another client", "a former member", "an older generation", "an hour later"],
+)
+def test_a_client_that_sets_offsets_is_not_one_that_commits_as_a_member(events: list[EventRecord]) -> None:
+    first, second = explain(read(events))
+    assert "refused" in first.text
+    assert "accepted" not in first.text
+    assert "which is not a member, set 1 committed offset" in second.text
+
+
 def test_a_member_that_rejoins_as_soon_as_it_hears_of_a_rebalance_does_not_rejoin_late() -> None:
     late = ({**member(2), "after_ms": 3_400, "told_ms": 3_100}, {**member(1), "after_ms": 3})
     found = only(rebalance(MemberJoined, count=2, late=late))

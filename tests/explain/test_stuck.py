@@ -115,6 +115,12 @@ def test_what_is_over_is_no_finding(now: Any) -> None:
     assert told(now, stuck()) == []
 
 
+def test_a_member_that_does_not_get_on_has_no_second_finding_for_its_lag() -> None:
+    now = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5}, lags={("t", 0): 4_980, ("t", 1): 20})
+    assert [each.kind for each in told(now, stuck())] == ["stuck"]
+    assert [each.kind for each in told(now)] == ["hot_partition"]
+
+
 def test_an_offset_that_stands_still_for_longer_is_told_once() -> None:
     (said,) = explain(read([stuck(100_000), stuck(150_000, stood_ms=720_000)]))
     assert (said.time, "for 12 min" in said.text) == (100_000, True)
