@@ -98,7 +98,7 @@ _LOOK_BACK: Final = 1_000
 _AFTER_LOAD_MS: Final = 120_000
 #: A member commits within so many milliseconds after its position was reset.
 _AFTER_RESET_MS: Final = 60_000
-#: A client that is not a member commits again within so many milliseconds, or it is told again.
+#: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
 _OUTSIDER_MS: Final = 3_600_000
 #: Ms between two events of the same kind that become one explanation.
 _TOGETHER_MS: Final = 90_000
