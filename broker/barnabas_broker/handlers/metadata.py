@@ -322,19 +322,10 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     """Answer FindCoordinator; the internal topics are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
-    topics = context.services.cluster.image.topics
-    missing = [name for name in _NEEDED.get(request.key_type, ()) if name not in topics]
     slicer = context.services.slicer
     refused, code = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
-    if missing and any(key not in refused for key in keys):
-        await create_automatically(context, missing)
-        services = context.services
-        for partitions in (
-            services.group_partitions,
-            services.transaction_partitions,
-            services.share_partitions,
-        ):
-            partitions.reconcile()  # or the client's next request may come before this broker has noticed
+    if any(key not in refused for key in keys):
+        await _prepare(context, _NEEDED.get(request.key_type, ()))
     steps = each(keys, partial(_coordinator, context, request.key_type, refused, code))
     found = await slicer.enqueue(steps, context.peer)
     if batched:
@@ -347,6 +338,21 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         host=one[0].host,
         port=one[0].port,
     )
+
+
+async def _prepare(context: RequestContext, topics: Sequence[str]) -> None:
+    """Create the internal topics that are missing, and wait until this broker can coordinate its partitions of them.
+
+    Another client may just have made them exist; the request after this one would be answered NOT_COORDINATOR.
+    """
+    services = context.services
+    missing = [name for name in topics if name not in services.cluster.image.topics]
+    if not missing and not any(services.replicas.creating(name) for name in topics):
+        return
+    await create_automatically(context, missing)
+    await services.replicas.changed()
+    for partitions in (services.group_partitions, services.transaction_partitions, services.share_partitions):
+        partitions.reconcile()  # or the client's next request may come before this broker has noticed
 
 
 def _refusals(context: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[tuple[Container[str], ErrorCode]]:

@@ -1,5 +1,6 @@
 """Internal topics are protected: clients cannot take away what the broker keeps in them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,6 +40,7 @@ from barnabas_protocol.messages.delete_records import (
 )
 from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -58,6 +60,7 @@ from barnabas_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.broker.conftest import StartBroker
 from tests.broker.handlers.test_data import batch
 from tests.wire import Wire
 
@@ -86,6 +89,20 @@ async def partitions(wire: Wire, name: str) -> int:
 async def topic_id(wire: Wire, name: str) -> bytes:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=ZERO)], allow_auto_topic_creation=False)
     return (await wire.ask(request, 12, MetadataResponse)).topics[0].topic_id
+
+
+async def test_a_coordinator_that_is_found_while_its_topic_is_created_can_be_used(start_broker: StartBroker) -> None:
+    broker, exists = await start_broker(offsets_topic_num_partitions="100"), asyncio.Event()
+    broker.services.cluster.feed(lambda image, events: exists.set() if OFFSETS_TOPIC in image.topics else None)
+    find = FindCoordinatorRequest(coordinator_keys=["g"])
+    async with await Wire.connect(broker.port) as first, await Wire.connect(broker.port) as second:
+        first.send(find, 6)
+        await asyncio.wait_for(exists.wait(), 60)
+        found = await second.ask(find, 6, FindCoordinatorResponse)
+        assert found.coordinators[0].error_code == ErrorCode.NONE
+        assert not broker.services.replicas.creating(OFFSETS_TOPIC)
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        assert (await second.ask(request, 4, HeartbeatResponse)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("name", EXISTING)
