@@ -8,7 +8,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.coordinators.writer import Waiter, Writer
-from barnabas_broker.groups.classic.group import ClassicGroup, PendingAssignment
+from barnabas_broker.groups.classic.appends import PendingAssignment
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.coordinator.hosting import GroupPartition, HostedGroups
 from barnabas_broker.groups.coordinator.offset_service import OffsetService
 from barnabas_broker.groups.coordinator.replay import Replay
@@ -45,7 +46,7 @@ def sync_is_answered_before_it_is_persisted() -> AbstractContextManager[Any]:
     def wrong(self: ClassicGroup, request: Any, token: Any, now: float) -> list[Effect]:
         effects = right(self, request, token, now)
         for effect in list(effects):
-            if isinstance(effect, Persist) and isinstance(self._tickets.get(effect.ticket), PendingAssignment):
+            if isinstance(effect, Persist) and isinstance(self._appends.get(effect.ticket), PendingAssignment):
                 effects += self.persisted(effect.ticket, ErrorCode.NONE, now)
         return effects
 
@@ -93,7 +94,7 @@ def an_empty_group_is_not_recorded_again() -> AbstractContextManager[Any]:
     @wraps(right)
     def wrong(self: ClassicGroup, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
         effects = right(self, ticket, error, now)
-        self._record_again_at = inf
+        self._appends.again_at = inf
         return effects
 
     return patch.object(ClassicGroup, "persisted", wrong)

@@ -240,7 +240,7 @@ def is_behind(hosted: HostedGroup | None) -> bool:
         case ConsumerGroup() as group:
             return bool(group._appends.unwritten) or group._topics_version != group._settings.topics.version
         case ClassicGroup() as group:
-            return group._record_again_at < inf
+            return group._appends.again_at < inf
     return False
 
 

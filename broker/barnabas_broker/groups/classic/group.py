@@ -18,13 +18,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self
 
 from barnabas_broker.coordinators.result import APPEND_ERRORS, IllegalTransition
+from barnabas_broker.groups.classic.appends import (
+    Join,
+    Pending,
+    PendingAppends,
+    PendingAssignment,
+    PendingDowngrade,
+    PendingReplacement,
+)
+from barnabas_broker.groups.classic.delay import InitialDelay
 from barnabas_broker.groups.classic.members import NONE, ClassicGroupMember, Members, Protocols, protocols_of
+from barnabas_broker.groups.classic.record import empty_record, members_of, record_of
 from barnabas_broker.groups.classic.states import TRANSITIONS, ClassicGroupState
 from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply, Token
-from barnabas_broker.groups.errors import failed, join_error, sync_error
+from barnabas_broker.groups.errors import join_error, sync_error
 from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import (
     NOT_PROVIDED,
@@ -56,9 +66,8 @@ from barnabas_protocol.coordinator_records import (
     CoordinatorRecord,
     GroupMetadataKey,
     GroupMetadataValue,
-    MemberMetadata,
 )
-from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.leave_group import MemberIdentity
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -84,10 +93,6 @@ _MAX_NAMES: Final = 8
 _REFUSAL_SECONDS: Final = 60.0
 #: Members of a downgraded group that get their assignment in one step.
 _MEMBERS_PER_STEP: Final = 100
-#: Seconds until the record of an Empty group is appended again that could not be: the first pause, which doubles, and
-#: the longest.
-_FIRST_RECORD_PAUSE: Final = 0.5
-_LONGEST_RECORD_PAUSE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,54 +110,6 @@ class GroupSettings:
     initial_delay: float = 3.0
     max_size: int = 2**31 - 1
     new_member_timeout: float = 300.0
-
-
-@dataclass(slots=True)
-class PendingAssignment:
-    """The leader's assignment of a generation, while it is being appended; whether that takes long is `delayed`."""
-
-    generation: int
-    assignments: dict[str, bytes]
-    delayed: bool = False
-
-
-class Join(NamedTuple):
-    """A JoinGroup whose response is deferred: its arguments, as :meth:`ClassicGroup.join` gets them."""
-
-    request: JoinGroupRequest
-    version: int
-    caller: Caller
-    token: Token
-
-
-@dataclass(slots=True)
-class PendingReplacement:
-    """A static member that comes back with a new member id, while the record that says so is being appended.
-
-    Until then the group has the member as it was: an append that fails has changed nothing.
-
-    Attributes:
-        generation: in which it comes back.
-        old_id: its member id.
-        member: the member that takes its place.
-        joins: the JoinGroup with which it comes back, and those of static members that come back meanwhile. None if the
-            append takes long: they were refused.
-    """
-
-    generation: int
-    old_id: str
-    member: ClassicGroupMember
-    joins: list[Join] | None
-
-
-@dataclass(frozen=True, slots=True)
-class PendingDowngrade:
-    """The first record of a group that used the consumer protocol before, and the responses that wait for it."""
-
-    replies: list[Reply]
-
-
-P = TypeVar("P", PendingAssignment, PendingReplacement)
 
 
 class ClassicGroup:
@@ -174,24 +131,17 @@ class ClassicGroup:
     """
 
     __slots__ = (
+        "_appends",
         "_check_at",
-        "_initial_delay",
-        "_initial_remaining",
+        "_delay",
         "_join_phase_ends",
         "_joined_at",
-        "_joined_during_initial_delay",
         "_last_assignments",
-        "_last_ticket",
-        "_preceding",
-        "_previous_state",
         "_rebalance_started",
-        "_record_again_at",
-        "_record_pause",
         "_report_refusal_at",
         "_settings",
         "_subscribed",
         "_sync_phase_ends",
-        "_tickets",
         "generation",
         "group_id",
         "members",
@@ -210,24 +160,13 @@ class ClassicGroup:
         self.recorded = False
         self.subscriptions: tuple[bytes, ...] = ()
         self._settings = settings
-        self._previous_state = EMPTY
         #: The three deadlines: of the join phase, of the sync phase, and of the next check of the members. inf: none.
         self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
-        #: The initial rebalance delay: the current one, by how much it can still be extended, and whether a member has
-        #: joined during it.
-        self._initial_delay = self._initial_remaining = 0.0
-        self._joined_during_initial_delay = False
+        #: The initial rebalance delay of a group that was Empty before it prepared the current rebalance.
+        self._delay: InitialDelay | None = None
         #: When the current rebalance started, and when its join phase ended.
         self._rebalance_started = self._joined_at = now
-        #: The appends in flight, and what each of them is for; None for a record of an empty or new group.
-        self._last_ticket = 0
-        self._tickets: dict[int, PendingAssignment | PendingReplacement | PendingDowngrade | None] = {}
-        #: Records that have to be in the log before the group's own: what deletes the group of the other protocol that
-        #: it was. They go with each of its records until one is in the log.
-        self._preceding: Sequence[CoordinatorRecord] = ()
-        #: When the record of an Empty group is appended again that could not be, and how long it waits after a failure.
-        self._record_again_at = inf
-        self._record_pause = _FIRST_RECORD_PAUSE
+        self._appends = PendingAppends()
         #: The assignments of the last Stable generation, of members that have left since, too.
         self._last_assignments: tuple[tuple[ClassicGroupMember, bytes], ...] = ()
         #: When it is recorded again that a client has no assignor in common with the members.
@@ -238,7 +177,7 @@ class ClassicGroup:
     def _transition(self, state: ClassicGroupState, now: float) -> None:
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransition(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
-        self._previous_state, self.state, self.state_since = self.state, state, now
+        self.state, self.state_since = state, now
 
     @property
     def is_empty(self) -> bool:
@@ -266,7 +205,7 @@ class ClassicGroup:
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """The records that delete the group; with those that delete the group of the other protocol that it was."""
-        return [*self._preceding, (GroupMetadataKey(group=self.group_id), None)]
+        return [*self._appends.preceding, (GroupMetadataKey(group=self.group_id), None)]
 
     # JoinGroup
 
@@ -378,8 +317,8 @@ class ClassicGroup:
         # The member cannot heartbeat before it knows its id, so the session timeout does not apply yet.
         member.timeout = self._settings.new_member_timeout
         self._check_members_by(now + member.timeout)
-        if self.state is PREPARING and self._previous_state is EMPTY:
-            self._joined_during_initial_delay = True
+        if self.state is PREPARING and self._delay is not None:
+            self._delay.joined = True
         self.members.add(member, request.protocol_type)
         reason = reason_of(request.reason)
         out.append(
@@ -505,7 +444,7 @@ class ClassicGroup:
         client_reason = reason_of(request.reason)
         if self.state is STABLE:
             join = Join(request, version, caller, token)
-            pending = self._pending(PendingReplacement)
+            pending = self._appends.of(self.generation, PendingReplacement)
             if pending is not None:
                 if pending.joins is None:
                     out.append(Reply(token, join_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT], "")))
@@ -647,29 +586,24 @@ class ClassicGroup:
         identities = tuple(member.identity() for member in by)
         out.append(RebalanceStarted(generation=self.generation, reason=reason, cause=cause.type, by=identities))
         if was_empty:
-            # The initial rebalance delay gives more members the time to join (KIP-134).
-            self._joined_during_initial_delay = False
-            self._initial_delay = self._settings.initial_delay
-            self._initial_remaining = max(members.rebalance_timeout - self._initial_delay, 0.0)
-            self._join_phase_ends = now + self._initial_delay
-        elif members.all_joined:
+            self._delay = InitialDelay(self._settings.initial_delay, members.rebalance_timeout)
+            self._join_phase_ends = now + self._delay.seconds
+            return
+        self._delay = None
+        if members.all_joined:
             self._complete_join_phase(out, now)
         else:
             self._join_phase_ends = now + members.rebalance_timeout
 
     def _complete_if_all_joined(self, out: list[Effect], now: float) -> None:
         """End the join phase if all members have joined. The initial rebalance delay never ends early."""
-        if self.state is PREPARING and self._previous_state is not EMPTY and self.members.all_joined:
+        if self.state is PREPARING and self._delay is None and self.members.all_joined:
             self._complete_join_phase(out, now)
 
     def _join_phase_timed_out(self, out: list[Effect], now: float) -> None:
         """End the join phase; but extend the initial rebalance delay if a member has joined during it."""
-        if self._previous_state is EMPTY and self._joined_during_initial_delay and self._initial_remaining > 0:
-            self._joined_during_initial_delay = False
-            elapsed = self._initial_delay
-            self._initial_delay = min(self._settings.initial_delay, self._initial_remaining)
-            self._initial_remaining = max(self._initial_remaining - elapsed, 0.0)
-            self._join_phase_ends = now + self._initial_delay
+        if self._delay is not None and self._delay.extend():
+            self._join_phase_ends = now + self._delay.seconds
         else:
             self._complete_join_phase(out, now)
 
@@ -766,7 +700,7 @@ class ClassicGroup:
             # The client retries on another connection: the request on the old one must not stay without a response.
             out.append(Reply(member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.sync_token = None
-        pending = self._pending(PendingAssignment)
+        pending = self._appends.of(self.generation, PendingAssignment)
         if pending is not None and pending.delayed:
             out.append(Reply(token, sync_error(APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT])))
             return out
@@ -775,11 +709,6 @@ class ClassicGroup:
             assignments = self._assignments_of(request.assignments)
             out.append(self._persist(PendingAssignment(self.generation, assignments), assignments))
         return out
-
-    def _pending(self, kind: type[P]) -> P | None:
-        """The assignment or replacement of this generation that is being appended."""
-        pending = (each for each in self._tickets.values() if isinstance(each, kind))
-        return next((each for each in pending if each.generation == self.generation), None)
 
     def _validate_sync(self, request: SyncGroupRequest) -> ErrorCode:
         """The error of a SyncGroup; NONE if it is valid."""
@@ -1036,7 +965,7 @@ class ClassicGroup:
 
     def next_deadline(self) -> float:
         """The earliest time at which :meth:`tick` has something to do; inf for never. Heartbeats do not change it."""
-        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at, self._record_again_at)
+        return min(self._join_phase_ends, self._sync_phase_ends, self._check_at, self._appends.again_at)
 
     def tick(self, now: float) -> list[Effect]:
         """Let time pass: phases end, members expire."""
@@ -1047,8 +976,8 @@ class ClassicGroup:
             self._join_phase_timed_out(out, now)
         if now >= self._sync_phase_ends:
             self._sync_phase_timed_out(out, now)
-        if now >= self._record_again_at:
-            self._record_again_at = inf
+        if now >= self._appends.again_at:
+            self._appends.again_at = inf
             if self.state is EMPTY:
                 out.append(self._persist(None))
         return out
@@ -1128,7 +1057,7 @@ class ClassicGroup:
 
     def _persist(
         self,
-        pending: PendingAssignment | PendingReplacement | PendingDowngrade | None,
+        pending: Pending,
         assignments: dict[str, bytes] | None = None,
         returning: ClassicGroupMember | None = None,
         caller: Caller | None = None,
@@ -1141,26 +1070,25 @@ class ClassicGroup:
             returning: a static member that takes its place.
             caller: the client that causes it.
         """
-        self._last_ticket += 1
-        self._tickets[self._last_ticket] = pending
         self.recorded = True
-        own: CoordinatorRecord = GroupMetadataKey(group=self.group_id), self._record(assignments, returning)
-        return Persist(self._last_ticket, (*self._preceding, own), self.state_since, caller)
+        if assignments is None:
+            value = empty_record(self.generation, self.members)
+        else:
+            value = record_of(self.generation, self.members, assignments, returning)
+        record = GroupMetadataKey(group=self.group_id), value
+        return self._appends.begin(pending, record, self.state_since, caller)
 
     def persisted(self, ticket: int, error: ErrorCode, now: float) -> list[Effect]:
         """The result of a :class:`~barnabas_broker.groups.effects.Persist`. Stale tickets are ignored."""
         out: list[Effect] = []
-        if ticket not in self._tickets:
+        if ticket not in self._appends:
             return out
-        pending = self._tickets.pop(ticket)
+        pending = self._appends.end(ticket, error)
         if error != ErrorCode.NONE:
             out.append(PersistFailed(generation=self.generation, error=error.name))
             error = APPEND_ERRORS.get(error, error)
-        else:
-            self._preceding = ()
-            self._record_pause = _FIRST_RECORD_PAUSE
         if isinstance(pending, PendingDowngrade):
-            out += [each if error == ErrorCode.NONE else failed(each, KafkaError(error)) for each in pending.replies]
+            out += pending.replies if error == ErrorCode.NONE else pending.refused(error)
         elif isinstance(pending, PendingAssignment):
             if self.state is COMPLETING and pending.generation == self.generation:
                 self._complete_sync_phase(pending, error, out, now)
@@ -1174,8 +1102,7 @@ class ClassicGroup:
         elif error != ErrorCode.NONE and self.state is EMPTY:
             # Without it the next coordinator would find the members of an older generation. Any other state ends with a
             # record.
-            self._record_again_at = now + self._record_pause
-            self._record_pause = min(2 * self._record_pause, _LONGEST_RECORD_PAUSE)
+            self._appends.again(now)
         return out
 
     def persist_delayed(self, ticket: int, now: float) -> list[Effect]:
@@ -1185,9 +1112,9 @@ class ClassicGroup:
         """
         out: list[Effect] = []
         error = APPEND_ERRORS[ErrorCode.REQUEST_TIMED_OUT]
-        pending = self._tickets.get(ticket)
+        pending = self._appends.get(ticket)
         if isinstance(pending, PendingDowngrade):
-            out += [failed(each, KafkaError(error)) for each in pending.replies]
+            out += pending.refused(error)
             pending.replies.clear()
         elif isinstance(pending, PendingAssignment):
             pending.delayed = True
@@ -1195,48 +1122,9 @@ class ClassicGroup:
                 for member in self.members:
                     self._respond_to_sync(member, sync_error(error), out, now)
         elif isinstance(pending, PendingReplacement):
-            out += [Reply(join.token, join_error(error, "")) for join in pending.joins or ()]
+            out += pending.refused(error)
             pending.joins = None
         return out
-
-    def _record(
-        self, assignments: dict[str, bytes] | None, returning: ClassicGroupMember | None = None
-    ) -> GroupMetadataValue:
-        """The group's record; without members if there are no assignments."""
-        members = self.members
-        if assignments is None:
-            return GroupMetadataValue(
-                protocol_type=(members.protocol_type or "") if self.generation else "",
-                generation=self.generation,
-                protocol=None,
-                leader=None,
-                members=[],
-            )
-        leader, listed = members.leader, list(members)
-        if returning is not None:
-            old_id = members.static[returning.instance_id or ""]
-            leader = returning.member_id if leader == old_id else leader
-            listed = [returning if each.member_id == old_id else each for each in listed]
-            assignments = {**assignments, returning.member_id: returning.assignment}
-        return GroupMetadataValue(
-            protocol_type=members.protocol_type or "",
-            generation=self.generation,
-            protocol=members.protocol,
-            leader=leader,
-            members=[
-                MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=round(member.rebalance_timeout * 1000),
-                    session_timeout=round(member.session_timeout * 1000),
-                    subscription=member.metadata(members.protocol),
-                    assignment=assignments.get(member.member_id, b""),
-                )
-                for member in listed
-            ],
-        )
 
     @classmethod
     def restore(
@@ -1260,30 +1148,18 @@ class ClassicGroup:
         """
         group = cls(group_id, settings, now)
         group.recorded = True
-        group._preceding = leftover
+        group._appends.preceding = leftover
         group.generation = value.generation
         group.state_since = state_since
         members = group.members
-        for each in value.members:
-            session_timeout = each.session_timeout / 1000
-            member = ClassicGroupMember(
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.client_host,
-                session_timeout,
-                session_timeout if each.rebalance_timeout < 0 else each.rebalance_timeout / 1000,
-                ((value.protocol or "", bytes(each.subscription)),),
-                now,
-            )
-            member.assignment = bytes(each.assignment)
+        for member in members_of(value, now):
             members.add(member, value.protocol_type)
-            group._check_members_by(now + session_timeout * SLOW)
+            group._check_members_by(now + member.session_timeout * SLOW)
         members.protocol_type = value.protocol_type or None
         members.protocol = value.protocol
         if value.leader in members.by_id:
             members.leader = value.leader
-        group.state = group._previous_state = STABLE if value.members else EMPTY
+        group.state = STABLE if value.members else EMPTY
         group.subscriptions = tuple(member.metadata(value.protocol) for member in members)
         group._last_assignments = tuple((member, member.assignment) for member in members)
         return group
@@ -1321,7 +1197,7 @@ class ClassicGroup:
         """
         group = cls(group_id, settings, now)
         group.generation = generation
-        group._preceding = tombstones
+        group._appends.preceding = tombstones
         for member in members:
             group.members.add(member, CONSUMER)
             group._check_members_by(now + member.session_timeout * SLOW)
@@ -1330,7 +1206,7 @@ class ClassicGroup:
             member.assignment = assign(member, protocol)
             if number % _MEMBERS_PER_STEP == 0:
                 yield
-        group.state = group._previous_state = STABLE
+        group.state = STABLE
         group.subscriptions = tuple(member.metadata(protocol) for member in group.members)
         group._last_assignments = tuple((member, member.assignment) for member in group.members)
         assignments = {member.member_id: member.assignment for member in group.members}
@@ -1343,10 +1219,8 @@ class ClassicGroup:
             The effects, and the responses that still wait for records of this group.
         """
         out: list[Effect] = []
-        waiting = [
-            reply for each in self._tickets.values() if isinstance(each, PendingDowngrade) for reply in each.replies
-        ]
-        out += self._refuse_returning(ErrorCode.REBALANCE_IN_PROGRESS)
+        waiting = self._appends.downgrades()
+        out += self._appends.refused(PendingReplacement, ErrorCode.REBALANCE_IN_PROGRESS)
         for member in self.members:
             out += self._fail_deferred(member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         self.mark_dead(now)
@@ -1357,26 +1231,19 @@ class ClassicGroup:
     def unload(self, now: float) -> list[Effect]:
         """Another broker becomes the coordinator: deferred requests fail with NOT_COORDINATOR, the group is Dead."""
         out: list[Effect] = []
-        for pending in self._tickets.values():
-            if isinstance(pending, PendingDowngrade):
-                out += [failed(each, KafkaError(ErrorCode.NOT_COORDINATOR)) for each in pending.replies]
-        out += self._refuse_returning(ErrorCode.NOT_COORDINATOR)
+        out += self._appends.refused(PendingDowngrade, ErrorCode.NOT_COORDINATOR)
+        out += self._appends.refused(PendingReplacement, ErrorCode.NOT_COORDINATOR)
         for member in list(self.members):
             self._remove_member(member, out, ErrorCode.NOT_COORDINATOR, keep_id=True)
         self.mark_dead(now)
         return out
 
-    def _refuse_returning(self, error: ErrorCode) -> list[Reply]:
-        """Refuse the static members that come back, and wait for the log."""
-        returning = [each for each in self._tickets.values() if isinstance(each, PendingReplacement)]
-        return [Reply(join.token, join_error(error, "")) for each in returning for join in each.joins or ()]
-
     def mark_dead(self, now: float) -> None:
         """The group was deleted or has expired."""
         if self.state is not DEAD:
             self._transition(DEAD, now)
-        self._tickets.clear()
-        self._join_phase_ends = self._sync_phase_ends = self._check_at = self._record_again_at = inf
+        self._appends.clear()
+        self._join_phase_ends = self._sync_phase_ends = self._check_at = inf
 
 
 def reason_of(text: str | None) -> str:
