@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, datacl
 
 from barnabas_explain import words
 from barnabas_explain.members import (
+    BeyondEnd,
     ByTopic,
     Commit,
     Identified,
@@ -56,6 +57,7 @@ FIELDS: Final = {
     "fetches": "again, beyond, asks or none: the records from `offset` on `deliveries` times; records after the"
     " committed offset; none after it; not at all",
     "ahead": "records that the member fetched and did not commit, at most",
+    "beyond": "topic, partition, committed offset and end of the log of the first partitions",
     "advanced": "whether committed offsets of other partitions of the group moved in that time",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
@@ -1689,6 +1691,53 @@ class CommitsWentBack(MemberEvent):
         return self._line("info", "a member committed earlier offsets", member=self.name, offsets=offsets)
 
 
+@event("commits_beyond_end")
+class CommitsBeyondEnd(MemberEvent):
+    """A client committed offsets after the ends of their logs; recorded once in 10 s of a connection."""
+
+    beyond: tuple[BeyondEnd, ...]
+    principal: str | None = None
+
+    def flaw(self) -> str | None:
+        return None if self.beyond else "beyond"
+
+    @property
+    def committer(self) -> str:
+        """The client: with its member id, or with its user if it is not a member."""
+        if self.member.member_id:
+            return f"{self.name}, member {self.member.member_id},"
+        user = f", {self.principal}" if self.principal else ""
+        return f"{self.name}{user}, which is not a member,"
+
+    def with_later(self, later: "CommitsBeyondEnd") -> Self:
+        """This event, and a later one of the same client, as one: the newest offset of each partition."""
+        places = {each[:2]: each for each in (*self.beyond, *later.beyond)}
+        return self.changed(beyond=tuple(places.values()))
+
+    def sentence(self) -> Told:
+        done = [
+            f"{each.topic}-{each.partition} at {each.offset:,}, and its log ends at {each.end:,}"
+            for each in self.beyond
+        ]
+        if len(done) > MAX_NAMED:
+            done[MAX_NAMED:] = [f"{len(done) - MAX_NAMED} more"]
+        such = "there is no such record" if len(self.beyond) == 1 else "there are no such records"
+        first = self.beyond[0]
+        return Told(
+            f"{self.committer} committed {'; '.join(done)}: {such}.",
+            "Of each partition the last offset that was read plus one is right: look how the program computes the"
+            " offset, and whether it means another partition, topic or cluster. A member that starts there starts at"
+            " its auto.offset.reset. To set it anew: stop the members, and `barnabas groups reset-offsets"
+            f" {self.group} -t {first.topic}:{first.partition} --to-offset {first.end} --execute`.",
+        )
+
+    def line(self, reason: str) -> Line:
+        first = ", ".join(f"{each.topic}-{each.partition} {each.offset}" for each in self.beyond[:MAX_NAMED])
+        return self._line(
+            "warning", "a client committed offsets after the ends of their logs", client=self.name, offsets=first
+        )
+
+
 @event("fetch_out_of_range")
 class FetchOutOfRange(MemberEvent):
     """A member fetched an offset that is not in the log; recorded again when it asks where to go on."""
@@ -1837,6 +1886,9 @@ class OffsetsStuck(MemberEvent):
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
     software: str | None = None
+
+    def flaw(self) -> str | None:
+        return None if self.positions else "positions"
 
     @property
     def places(self) -> ByTopic:

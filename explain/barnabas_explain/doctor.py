@@ -11,12 +11,14 @@ from typing import Any, Final
 from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
+    CommitsBeyondEnd,
     GroupEvent,
     GroupLoaded,
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
     NothingCommitted,
+    OffsetsAltered,
     OffsetsStuck,
 )
 from barnabas_explain.explain import explain
@@ -166,7 +168,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     """
     past = list(events)
     diagnoses = [
-        *_of_present(present),
+        *_of_present(present, past),
         *_of_offsets(present, past, since_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
@@ -185,11 +187,11 @@ def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms
 # What is wrong now
 
 
-def _of_present(present: Present) -> list[Diagnosis]:
+def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
     diagnoses: list[Diagnosis] = []
     group, readers = present.group, present.readers
     behind = sum(present.lags.values())
-    diagnoses += _outside(present)
+    diagnoses += _outside(present, events)
     for wait in present.waits[:_MOST]:
         diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=END_TRANSACTION))
     if not readers:
@@ -266,7 +268,7 @@ def _slow_member(present: Present, behind: int) -> list[Diagnosis]:
     return [Diagnosis(present.group, "slow_member", ODD, text, PROBABLE, remedy=remedy)]
 
 
-def _outside(present: Present) -> list[Diagnosis]:
+def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
     """Committed offsets outside of their logs: a member that starts there starts at its auto.offset.reset."""
     diagnoses = []
     for (topic, partition), (committed, start, end) in sorted(present.outside.items())[:_MOST]:
@@ -282,9 +284,9 @@ def _outside(present: Present) -> list[Diagnosis]:
             )
             remedy += " behind. A member that starts there starts at its auto.offset.reset: latest skips all records."
         else:
-            text = (
-                f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record."
-            )
+            text = f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record"
+            by = _committer(events, (topic, partition), committed)
+            text += f"; {by}." if by else "."
             remedy = (
                 "Look which it was: a member committed more than it has read (of each partition the last offset plus"
                 " one is right), the topic was created again, or its end was lost. Then set the offsets anew (barnabas"
@@ -292,6 +294,21 @@ def _outside(present: Present) -> list[Diagnosis]:
             )
         diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, CERTAIN, remedy=remedy))
     return diagnoses
+
+
+def _committer(events: Sequence[GroupEvent], place: Partition, offset: int) -> str | None:
+    """The client that committed an offset last, in words; None if that is not recorded."""
+    for event in reversed(events):
+        if isinstance(event, CommitsBeyondEnd):
+            by, found = event.committer, [each[:3] for each in event.beyond]
+        elif isinstance(event, OffsetsAltered) and event.by_client:
+            by = f"{event.by_client}, which is not a member,"
+            found = [(each.topic, each.partition, each.after or 0) for each in event.changes or ()]
+        else:
+            continue
+        if (*place, offset) in found:
+            return f"{by} committed it at {words.moment(event.time)}"
+    return None
 
 
 def _subscriptions(present: Present) -> list[Diagnosis]:

@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     NOT_RECORDED,
     AssignorFailed,
     Caused,
+    CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
     Departure,
@@ -274,15 +275,11 @@ def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
             if outsider is not None:
                 outsiders[outsider] = len(together) - 1
             continue
-        if isinstance(event, FetchOutOfRange | CommitsWentBack):
-            if isinstance(event, FetchOutOfRange):
-                resets[event.topic, event.partition] = event.time
-            elif event.changes and all(
-                event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in event.changes
-            ):
-                event = event.changed(was_reset=True)
-            elif others := _other_owners(event, owners):
-                event = event.changed(owner=others[0])
+        if isinstance(event, FetchOutOfRange):
+            resets[event.topic, event.partition] = event.time
+        elif isinstance(event, CommitsWentBack):
+            event = _with_cause(event, resets, owners)
+        if isinstance(event, FetchOutOfRange | CommitsWentBack | CommitsBeyondEnd):
             about = (getattr(event, name, None) for name in ("topic", "was_reset", "owner"))
             key = event.type, event.member, *about
             before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
@@ -334,6 +331,16 @@ def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> 
         )
     elif isinstance(event, RebalanceOver | GroupLoaded | GroupUpgraded | HistoryGap):
         owners.clear()
+
+
+def _with_cause(
+    event: CommitsWentBack, resets: Mapping[tuple[str, int], int], owners: Mapping[tuple[str, int], Member]
+) -> CommitsWentBack:
+    """Commits that went back, with why, if the events before say so."""
+    if event.changes and all(event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in event.changes):
+        return event.changed(was_reset=True)
+    others = _other_owners(event, owners)
+    return event.changed(owner=others[0]) if others else event
 
 
 def _other_owners(event: CommitsWentBack, owners: Mapping[tuple[str, int], Member]) -> list[Member]:
@@ -763,6 +770,7 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
 #: Events that have an explanation of their own, also during a storm.
 _ALONE: Final = (
+    CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
     FetchOutOfRange,

@@ -116,6 +116,15 @@ class Position(NamedTuple):
     offset: int
 
 
+class BeyondEnd(NamedTuple):
+    """A committed offset after the end of the log, and that end."""
+
+    topic: str
+    partition: int
+    offset: int
+    end: int
+
+
 class Identified(Protocol):
     """A member of a group, as a broker knows it."""
 

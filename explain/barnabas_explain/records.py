@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, get_args, get_type_hints
 from barnabas_explain.catalog import EVENTS, Between, GroupEvent, HistoryGap, MemberEvent
 from barnabas_explain.members import (
     MOST_MEMBERS,
+    BeyondEnd,
     ByTopic,
     Commit,
     LateMember,
@@ -167,6 +168,11 @@ def _offset_change(value: Any) -> OffsetChange:
     return OffsetChange(_text(value.get("topic")), _integer(value.get("partition")), *offsets)
 
 
+def _beyond_end(value: Any) -> BeyondEnd:
+    _valid(isinstance(value, list) and len(value) == 4)
+    return BeyondEnd(_text(value[0]), *(_integer(each) for each in value[1:]))
+
+
 def _position(value: Any) -> Position:
     _valid(isinstance(value, list) and len(value) == 3)
     return Position(_text(value[0]), _integer(value[1]), _integer(value[2]))
@@ -191,6 +197,7 @@ _READERS: Final[Mapping[Any, Reader]] = {
     tuple[Partition, ...]: _listed(_partition),
     tuple[Pause, ...]: _listed(_pause),
     tuple[OffsetChange, ...]: _listed(_offset_change),
+    tuple[BeyondEnd, ...]: _listed(_beyond_end),
     tuple[Position, ...]: _listed(_position),
     tuple[Member, ...]: _members(_member),
     tuple[Move, ...]: _members(_move),

@@ -338,6 +338,14 @@ def _committed_back(ward: Ward) -> None:
     ward.order("sick", "commit 1 7")
 
 
+def _committed_beyond(ward: Ward) -> None:
+    ward.admit("sick")
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    ward.order("sick", "commit 1 1000")
+
+
 def _deleted_records(ward: Ward) -> None:
     """Records are deleted before a member reads them, and it goes on at the end."""
     ward.admit("sick")
@@ -609,6 +617,14 @@ DISEASES: Final = (
         _committed_back,
         says=("sick", "-1 back from 10 to 7", "either it went back (seek), or its commits came out of order"),
         remedy=("commit offsets in their order",),
+        never=("crashed", "killed", "polled too slowly", "blocked", "not a member"),
+    ),
+    Disease(
+        "a member commits an offset after the end of the log",
+        _committed_beyond,
+        alike=True,
+        says=("sick (127.0.0.1), member ", "-1 at 1,000, and its log ends at 10: there is no such record"),
+        remedy=("last offset that was read plus one", "--to-offset 10"),
         never=("crashed", "killed", "polled too slowly", "blocked", "not a member"),
     ),
     Disease(

@@ -1,10 +1,10 @@
-"""Committed offsets that stand still: what is seen, what is inferred, and what counts as broken."""
+"""Committed offsets that stand still, or are after the end of the log: what is seen, inferred, and broken."""
 
 from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import NothingCommitted, OffsetsStuck
+from barnabas_explain.catalog import CommitsBeyondEnd, NothingCommitted, OffsetsAltered, OffsetsStuck
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
@@ -151,3 +151,45 @@ def test_a_group_that_reads_and_never_commits() -> None:
 
 def test_a_group_that_has_committed_since_then_is_no_finding() -> None:
     assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 6}), reads()) == []
+
+
+def beyond(at: int = 199_000, offset: int = 30, **data: Any) -> EventRecord:
+    return event(CommitsBeyondEnd, at, client="c1", beyond=[["t", 0, offset, 20]], **data)
+
+
+def test_commits_after_the_end_of_the_log_name_the_member() -> None:
+    (said,) = explain(read([beyond(100_000), beyond(101_000, 31)]))
+    assert said.text == ("c1 (h), member m1, committed t-0 at 31, and its log ends at 20: there is no such record.")
+    assert "-t t:0 --to-offset 20 --execute" in str(said.remedy)
+    now = present(reader(1, partitions=(0, 1)), outside={("t", 0): (30, 0, 20)})
+    (found,) = told(now, beyond())
+    assert "its log ends at 20: there is no such record; c1 (h), member m1, committed it at " in found.text
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        beyond(member_id="", principal="User:ada"),
+        event(
+            OffsetsAltered,
+            199_000,
+            client="c1",
+            principal="User:ada",
+            offsets=1,
+            changes=[{"topic": "t", "partition": 0, "before": 9, "after": 30}],
+        ),
+    ],
+    ids=["after the end", "before the end"],
+)
+def test_commits_after_the_end_of_the_log_name_the_client_that_is_not_a_member(by: EventRecord) -> None:
+    now = present(state="Empty", outside={("t", 0): (30, 0, 20)})
+    (found,) = told(now, by)
+    assert "c1 (h" in found.text
+    assert "User:ada" in found.text
+    assert "which is not a member, committed it at" in found.text
+
+
+def test_an_offset_that_was_in_the_log_when_it_was_committed_names_no_client() -> None:
+    now = present(reader(1, partitions=(0, 1)), outside={("t", 0): (30, 0, 20)})
+    (found,) = told(now, beyond(offset=29))
+    assert found.text == "The committed offset of t-0 is 30, and its log ends at 20: there is no such record."

@@ -53,6 +53,7 @@ GOOD: dict[str, Any] = {
     "changes": [{"topic": "t", "partition": 0, "before": 1, "after": None}],
     "positions": [["t", 0, 42]],
     "committed_sum": 42,
+    "beyond": [["t", 0, 30, 20]],
     "stood_ms": 300_000,
     "fetches": "again",
     "ahead": 7,

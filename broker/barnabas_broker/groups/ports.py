@@ -71,6 +71,9 @@ class ReadLogs(Protocol):
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         """The first offset of a log and its last stable offset; None if another broker leads the partition."""
 
+    def end(self, topic: str, partition: int) -> int | None:
+        """The end of a log; None if another broker leads the partition."""
+
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a ``read_committed`` consumer gets a record from `offset` on; None if that is not known now.
 

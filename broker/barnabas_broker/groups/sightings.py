@@ -37,7 +37,8 @@ _MOST_FOLLOWED: Final = 16
 #: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds.
 _MOST_LOST: Final = 64
 _LOST_SECONDS: Final = 60.0
-#: Commits of a member that go back are reported once in so many seconds.
+#: Commits that go back, of a member, and commits after the end of a log, of a connection, are reported once in so many
+#: seconds.
 _BACK_SECONDS: Final = 10.0
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
@@ -143,6 +144,7 @@ class MemberConnection:
     __slots__ = (
         "_altered",
         "_closed",
+        "_exceeded",
         "_refused",
         "_used",
         "client",
@@ -171,6 +173,8 @@ class MemberConnection:
         self.denied: tuple[str, float] | None = None
         #: The last groups to which it has committed without being a member.
         self._altered: tuple[str, ...] = ()
+        #: The group of the last commit after the end of a log that was reported, and its time.
+        self._exceeded: tuple[str, float] | None = None
         #: The group, error and number of the last commits, if they were refused one after the other.
         self._refused: tuple[str, int, int] | None = None
 
@@ -198,6 +202,14 @@ class MemberConnection:
         if group_id in self._altered:
             return False
         self._altered = (*self._altered[1 - _MOST_FOLLOWED :], group_id)
+        return True
+
+    def exceeds(self, group_id: str, now: float) -> bool:
+        """The client commits an offset after the end of a log; returns whether that is to be reported."""
+        group, at = self._exceeded or ("", now)
+        if group == group_id and now - at < _BACK_SECONDS:
+            return False
+        self._exceeded = group_id, now
         return True
 
     def use(self, group_id: str, member_id: str) -> None:

@@ -56,6 +56,12 @@ class ConsumedLogs:
             return None
         return found.log_start_offset, found.last_stable_offset
 
+    def end(self, topic: str, partition: int) -> int | None:
+        try:
+            return self._replicas.find(topic, partition).log.log_end_offset
+        except KafkaError:
+            return None
+
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         try:
             found = self._replicas.find(topic, partition).log

@@ -28,9 +28,11 @@ from barnabas_broker.groups.coordinator.responses import (
 )
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
+from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, consumed, each
 from barnabas_explain.catalog import (
+    CommitsBeyondEnd,
     CommitsWentBack,
     GroupDeleted,
     OffsetsAltered,
@@ -39,7 +41,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     TopicDeleted,
 )
-from barnabas_explain.members import Member, OffsetChange
+from barnabas_explain.members import BeyondEnd, Member, OffsetChange
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.group_records import Committed, offset_key, offset_key_head, offset_value
 from barnabas_protocol.messages.offset_commit import (
@@ -119,6 +121,7 @@ class OffsetService:
         retention_ms: ``offsets.retention.minutes`` in ms.
         refused: called with a commit of which offsets are refused, its sender, and the error code of the offset
             that was refused first.
+        logs: the logs that groups read; None if they are not looked at.
 
     Attributes:
         topics: number of partitions by topic; None until the coordinator knows the topics.
@@ -131,12 +134,14 @@ class OffsetService:
         max_bytes: int,
         retention_ms: int,
         refused: Callable[[OffsetCommitRequest | TxnOffsetCommitRequest, Caller, ErrorCode], None],
+        logs: ReadLogs | None = None,
     ) -> None:
         self._hosted_groups = hosted_groups
         self._max_metadata = max_metadata
         self._max_bytes = max_bytes
         self._retention_ms = retention_ms
         self._refused = refused
+        self._logs = logs
         #: Responses to commits whose appends have ended.
         self._responses: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
         self.topics: Mapping[str, int] | None = None
@@ -298,6 +303,7 @@ class OffsetService:
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
                 event = CommitsWentBack(generation=hosted.group.generation, member=member, changes=tuple(back))
                 self._hosted_groups.publish(hosted.name, event)
+            self._report_beyond_end(hosted, commits, request, caller)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
             self._forget_if_new(hosted)
@@ -336,6 +342,33 @@ class OffsetService:
             before = find(name, index)
             changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
         self._publish_changes(hosted, changes, len(commits), caller)
+
+    def _report_beyond_end(
+        self,
+        hosted: HostedGroup,
+        commits: list[tuple[str, int, Committed]],
+        request: OffsetCommitRequest,
+        caller: Caller,
+    ) -> None:
+        """Report commits after the ends of their logs, once in a while for each connection."""
+        if self._logs is None:
+            return
+        beyond: list[BeyondEnd] = []
+        for name, index, committed in commits:
+            end = self._logs.end(name, index)
+            if end is not None and committed.offset > end and len(beyond) < _MAX_LISTED:
+                beyond.append(BeyondEnd(name, index, committed.offset, end))
+        if not beyond or (
+            caller.connection is not None and not caller.connection.exceeds(hosted.name, self._hosted_groups.now())
+        ):
+            return
+        event = CommitsBeyondEnd(
+            generation=hosted.group.generation,
+            member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
+            principal=caller.principal or None,
+            beyond=tuple(beyond),
+        )
+        self._hosted_groups.publish(hosted.name, event)
 
     def _publish_changes(self, hosted: HostedGroup, changes: list[OffsetChange], offsets: int, caller: Caller) -> None:
         event = OffsetsAltered(

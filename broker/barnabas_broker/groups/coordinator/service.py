@@ -265,6 +265,7 @@ class GroupCoordinator:
             config[MESSAGE_MAX_BYTES],
             config[OFFSETS_RETENTION_MINUTES] * 60_000,
             self._commit_refused,
+            logs,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)

@@ -1,6 +1,6 @@
 """Committed offsets that stand still while records wait: what is seen of their owner, and what is no such thing."""
 
-from barnabas_explain.catalog import NothingCommitted, OffsetsStuck
+from barnabas_explain.catalog import CommitsBeyondEnd, NothingCommitted, OffsetsStuck
 from tests.broker.groups.coordinator.test_sightings import Program
 from tests.broker.groups.support import Service
 
@@ -13,18 +13,21 @@ class Logs:
 
     Attributes:
         start: its first offset.
-        end: its last stable offset.
+        end_offset: its last stable offset, and its end.
         has: whether a consumer gets a record from its committed offset on.
         here: whether this broker leads it.
     """
 
     def __init__(self, end: int = 20) -> None:
-        self.start, self.end = 0, end
+        self.start, self.end_offset = 0, end
         self.has: bool | None = True
         self.here = True
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
-        return (self.start, self.end) if self.here else None
+        return (self.start, self.end_offset) if self.here else None
+
+    def end(self, topic: str, partition: int) -> int | None:
+        return self.end_offset if self.here else None
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         return self.has
@@ -204,3 +207,17 @@ async def test_a_group_without_members_is_not_looked_at() -> None:
     member.leave()
     await member.service.after(LONG)
     assert not member.stuck
+
+
+async def test_commits_after_the_end_of_the_log_are_reported_with_their_client() -> None:
+    member = await reader(Logs(20))
+    await member.commits(20)
+    assert not member.service.events_of(CommitsBeyondEnd)
+    await member.commits(30)
+    await member.commits(31)
+    (event,) = member.service.events_of(CommitsBeyondEnd)
+    assert event.beyond == (("t", 0, 30, 20),)
+    assert (event.member.client_id, event.member.member_id) == ("client", member.member_id)
+    await member.waits(15)
+    await member.commits(32)
+    assert len(member.service.events_of(CommitsBeyondEnd)) == 2
