@@ -119,6 +119,9 @@ def array(of: Any) -> WireType[Any]:
 
 _MISSING: Final = object()
 
+#: The instances of a class that are made before its ``__init__`` is generated, which takes as long as some 30 of them.
+_PLAIN: Final = 32
+
 
 class Field(NamedTuple):
     """A declared field. `flexible` overrides the flexible versions of the message for this field's own encoding."""
@@ -211,7 +214,7 @@ def field(
 
 
 class _StructMeta(type):
-    """Makes slots of declared fields. `__init__` is generated for the first instance: most classes are only parsed."""
+    """Makes slots of declared fields. `__init__` is generated when it is used often: most classes are only parsed."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
         declared = {key: value for key, value in namespace.items() if isinstance(value, Field)}
@@ -227,11 +230,21 @@ class Struct(metaclass=_StructMeta):
     """A structure on the wire: slotted, compared by value, printed with its fields."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    _made: ClassVar[int] = 0
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)
-        type.__setattr__(cls, "__init__", _write_init(cls))
-        cls.__init__(self, **values)
+        cls._made += 1
+        if cls._made > _PLAIN:
+            type.__setattr__(cls, "__init__", _write_init(cls))
+            cls.__init__(self, **values)
+            return
+        for f in cls.FIELDS:
+            if f.required and f.name not in values:
+                raise TypeError(f"{cls.__name__} needs {f.name}")
+            setattr(self, f.name, values.pop(f.name, [] if isinstance(f.default, list) else f.default))
+        if values:
+            raise TypeError(f"{cls.__name__} has no {', '.join(values)}")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas_protocol import codec
+from barnabas_protocol import codec, schema
 from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.messages.fetch import FetchResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -17,7 +17,7 @@ from barnabas_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_protocol.schema import Message, Versions
+from barnabas_protocol.schema import INT32, STRING, Message, Struct, Versions, array, field
 from barnabas_protocol.structures import construct_for
 from barnabas_protocol.wire import WireError
 from tests.lots import in_lots
@@ -64,10 +64,24 @@ def test_versions_read_kafkas_notation() -> None:
     assert list(Versions.of("1-3")) == [1, 2, 3]
 
 
-def test_fields_without_a_default_are_required() -> None:
-    values: dict[str, Any] = {"generation_id": 1, "member_id": "m"}
-    with pytest.raises(TypeError, match="group_id"):
-        HeartbeatRequest(**values)
+@pytest.mark.parametrize("plain", [0, 2])
+def test_instances_are_the_same_before_and_after_their_init_is_generated(
+    monkeypatch: pytest.MonkeyPatch, plain: int
+) -> None:
+    class Sample(Struct):
+        name: str = field(STRING)
+        size: int = field(INT32, default=7)
+        numbers: list[int] = field(array(INT32), default=[])
+
+    monkeypatch.setattr(schema, "_PLAIN", plain)
+    make: Any = Sample
+    with pytest.raises(TypeError, match="name"):
+        make(size=1)
+    with pytest.raises(TypeError, match="nmae"):
+        make(name="a", nmae="b")
+    first, second = make(name="a"), make(name="a")
+    assert first == second == Sample(name="a", size=7, numbers=[])
+    assert first.numbers is not second.numbers
 
 
 def test_lists_are_not_shared() -> None:
