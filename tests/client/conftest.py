@@ -7,11 +7,12 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.handlers.features import FEATURES
 from tests.client.fake_broker import FakeBroker, brokers
 from tests.client.real_broker import empty, running_broker
 from tests.interop.barnabas_server import BarnabasBroker
@@ -45,6 +46,13 @@ async def pair() -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
     """Two brokers of one cluster, 0 and 1."""
     async with brokers(2) as (one, other):
         yield one, other
+
+
+@pytest.fixture(params=[0, 2], ids=["classic", "version2"])
+def transactions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The level of ``transaction.version`` that brokers of a simulated world say they have."""
+    monkeypatch.setitem(FEATURES, "transaction.version", request.param)
+    return cast(int, request.param)
 
 
 @pytest.fixture

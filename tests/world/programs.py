@@ -168,6 +168,12 @@ class Machine:
         """The values of the records of a partition."""
         return [record.value for record in self.records(topic, partition)]
 
+    def markers(self, topic: str, partition: int = 0) -> list[bool]:
+        """For each transaction that has ended in a partition, whether it was committed."""
+        headers = [(read_header(batch), batch) for batch in self.batches(topic, partition)]
+        keys = [decode_records(batch)[0].key or b"" for header, batch in headers if header.is_control]
+        return [int.from_bytes(key[2:4], "big") == 1 for key in keys]
+
     async def stop(self) -> None:
         """Stop the broker."""
         self.up = False

@@ -26,13 +26,13 @@ from barnabas_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.fake_answers import Answer, default, drop, lose, produce_refused, silence
 from tests.client.fake_broker import FakeBroker
 from tests.client.producers import batches, numbered, producer
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.world.programs import Machine, simulated
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,10 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
     ],
     ids=lambda fault: getattr(fault, "__name__", ""),
 )
-async def test_no_record_is_lost_by_a_temporary_fault(broker: FakeBroker, fault: Callable[[Request], Answer]) -> None:
-    broker.create("t")
-    broker.once(ApiKey.PRODUCE, default, fault, default, fault, fault)
+@simulated
+async def test_no_record_is_lost_by_a_temporary_fault(broker: Machine, fault: Callable[[Request], Answer]) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.PRODUCE, default, fault, default, fault, fault)
     async with producer(broker, batch_size=100) as sender:
         receipts = [await sender.send("t", value * 20) for value in numbered(30)]
         await sender.flush()
@@ -62,7 +63,8 @@ async def test_no_record_is_lost_by_a_temporary_fault(broker: FakeBroker, fault:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
+@simulated
+async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
     """Nothing acknowledged is lost, nothing comes twice, and the order of sending is the order of the log."""
     chance = random.Random(seed)
     faults: list[Callable[[Request], Answer]] = [
@@ -71,8 +73,8 @@ async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
         produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
         produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS),
     ]
-    broker.create("t", 3)
-    broker.always(ApiKey.PRODUCE, lambda r: chance.choice(faults)(r) if chance.random() < 0.3 else None)
+    await broker.create("t", 3)
+    broker.script.always(ApiKey.PRODUCE, lambda r: chance.choice(faults)(r) if chance.random() < 0.3 else None)
     async with producer(broker, batch_size=200) as sender:
         receipts = []
         for value in numbered(300):
@@ -87,35 +89,44 @@ async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
         assert [one.offset for one in written if one.partition == number] == list(range(len(mine)))
 
 
-async def test_order_is_kept_without_idempotence(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_order_is_kept_without_idempotence(broker: Machine) -> None:
+    await broker.create("t")
     refused = produce_refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    broker.once(ApiKey.PRODUCE, default, refused, drop, default, refused)
+    broker.script.once(ApiKey.PRODUCE, default, refused, drop, default, refused)
     async with producer(broker, batch_size=100, enable_idempotence=False) as sender:
         for value in numbered(30):
             await sender.send("t", value * 20)
     assert broker.values("t") == [value * 20 for value in numbered(30)]
 
 
-async def test_the_broker_lost_acknowledged_records(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_the_broker_lost_acknowledged_records(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, batch_size=100) as sender:
         await sender.send_and_wait("t", b"first")
-        (producer_id,) = broker.topics["t"][0].sequences
-        broker.topics["t"][0].sequences[producer_id] = (0, 0)
-        broker.topics["t"][0].recent.clear()
+        first = read_header(broker.batches("t")[0]).producer_id
+        refused = produce_refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+        def lost(request: Request) -> Answer:
+            assert isinstance(request, ProduceRequest)
+            batch = request.topic_data[0].partition_data[0].records or b""
+            return refused(request) if read_header(batch).producer_id == first else None
+
+        broker.script.always(ApiKey.PRODUCE, lost)
         for value in numbered(10):
             await sender.send("t", value * 20)
         await sender.flush()
     assert broker.values("t") == [b"first", *(value * 20 for value in numbered(10))]
-    assert len(broker.asked(InitProducerIdRequest)) == 2
+    assert len(broker.script.asked(InitProducerIdRequest)) == 2
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH])
-async def test_an_unknown_producer_gets_a_new_producer_id(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
+@simulated
+async def test_an_unknown_producer_gets_a_new_producer_id(broker: Machine, code: ErrorCode) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
-        broker.once(ApiKey.PRODUCE, default, produce_refused(code))
+        broker.script.once(ApiKey.PRODUCE, default, produce_refused(code))
         assert (await sender.send_and_wait("t", b"a")).offset == 0
         assert (await sender.send_and_wait("t", b"b")).offset == 1
         assert (await sender.send_and_wait("t", b"c")).offset == 2
@@ -131,6 +142,7 @@ async def test_an_unknown_producer_gets_a_new_producer_id(broker: FakeBroker, co
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ],
 )
+@pytest.mark.usefixtures("no_complaints")
 async def test_what_may_be_written_keeps_its_producer_id_while_another_partition_needs_a_new_one(
     broker: FakeBroker, code: ErrorCode
 ) -> None:
@@ -161,9 +173,10 @@ async def test_what_may_be_written_keeps_its_producer_id_while_another_partition
     assert not refused
 
 
-async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+@simulated
+async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
     async with producer(broker, batch_size=100) as sender:
         receipts = [await sender.send("t", value * 80) for value in numbered(6)]
         await sender.flush()
@@ -173,22 +186,25 @@ async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Fa
     assert broker.values("t") == [value * 80 for value in numbered(6)[1:]]
 
 
-async def test_a_duplicate_is_acknowledged(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.PRODUCE, produce_refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+@simulated
+async def test_a_duplicate_is_acknowledged(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == -1
 
 
-async def test_a_response_without_a_partition(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[]))
+@simulated
+async def test_a_response_without_a_partition(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.PRODUCE, lambda request: ProduceResponse(responses=[]))
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
 
-async def test_the_broker_restarts(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_the_broker_restarts(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         await sender.send_and_wait("t", b"a")
         await broker.stop()
@@ -198,6 +214,7 @@ async def test_the_broker_restarts(broker: FakeBroker) -> None:
         assert (await receipt).offset == 1
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     one.create("t")
@@ -208,6 +225,7 @@ async def test_the_leader_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
     assert other.asked(ProduceRequest)
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     one.create("t")
@@ -230,18 +248,20 @@ async def test_an_error_that_names_the_new_leader_saves_a_metadata_request(pair:
         assert (await sender.send_and_wait("t", b"b")).offset == 1
 
 
-async def test_a_producer_id_is_requested_again(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_producer_id_is_requested_again(broker: Machine) -> None:
+    await broker.create("t")
     loading = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=-1)
-    broker.once(ApiKey.INIT_PRODUCER_ID, drop, lambda request: loading)
+    broker.script.once(ApiKey.INIT_PRODUCER_ID, drop, lambda request: loading)
     async with producer(broker) as sender:
         assert (await sender.send_and_wait("t", b"v")).offset == 0
 
 
-async def test_a_producer_id_that_is_refused(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_producer_id_that_is_refused(broker: Machine) -> None:
+    await broker.create("t")
     refused = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
-    broker.always(ApiKey.INIT_PRODUCER_ID, lambda request: refused)
+    broker.script.always(ApiKey.INIT_PRODUCER_ID, lambda request: refused)
     async with producer(broker) as sender:
         with pytest.raises(KafkaError, match=r"CLUSTER_AUTHORIZATION_FAILED.*grant this client WRITE on its topics"):
             await sender.send_and_wait("t", b"v")

@@ -23,19 +23,15 @@ from barnabas_client.producer.partitioner import positive_hash
 from barnabas_client.structs import BatchMetadata
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.produce import ProduceRequest
-from barnabas_protocol.records import Record, build_batch, decode_records
+from barnabas_protocol.records import build_batch, decode_records
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.fake_answers import Answer, Held, drop, lose, produce_refused, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.client.fake_broker import until
 from tests.client.producers import T0, batches, numbered, producer
+from tests.world.programs import Machine, simulated
 
-pytestmark = [pytest.mark.usefixtures("no_complaints"), pytest.mark.broad]
-
-
-def written(broker: FakeBroker, partition: int = 0) -> list[Record]:
-    """The records of a partition of topic t."""
-    return [record for _, _, batch in broker.topics["t"][partition].batches for record in decode_records(batch)]
+pytestmark = pytest.mark.broad
 
 
 def places(receipts: Iterable[BatchReceipt]) -> list[int]:
@@ -51,23 +47,25 @@ def small(**settings: Any) -> dict[str, Any]:
 # What is written.
 
 
-async def test_records_in_order_in_batches_with_a_receipt_each(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_records_in_order_in_batches_with_a_receipt_each(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, **small()) as sender:
         receipts = await sender.send_many("t", numbered(300))
         done = await asyncio.gather(*receipts)
     assert broker.values("t") == numbered(300)
     assert places(receipts) == list(range(300))
     assert len(receipts) > 5
-    assert done[0] == BatchMetadata("t", 0, T0, 0, len(receipts[0]) - 1, len(receipts[0]), -1)
+    assert done[0] == BatchMetadata("t", 0, T0, 0, len(receipts[0]) - 1, len(receipts[0]), 0)
     for receipt, one in zip(receipts, done, strict=True):
         assert list(receipt.records) == list(range(one.offset, one.last_offset + 1))
     sizes = [size for _, size in batches(broker)]
     assert [sequence for sequence, _ in batches(broker)] == [sum(sizes[:at]) for at in range(len(sizes))]
 
 
-async def test_the_batches_are_those_of_single_records(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_the_batches_are_those_of_single_records(broker: Machine) -> None:
+    await broker.create("t")
     chance = random.Random(3)
     values = [chance.choice([None, b"", chance.randbytes(chance.randrange(300))]) for _ in range(400)]
     keys = [chance.choice([None, chance.randbytes(5)]) for _ in values]
@@ -75,12 +73,12 @@ async def test_the_batches_are_those_of_single_records(broker: FakeBroker) -> No
     times = [1_700_000_000_000 + chance.randrange(9_000) for _ in values]
     async with producer(broker, **small(batch_size=4_000)) as sender:
         await sender.send_many("t", values, keys, headers, times, partition=0)
-    found = [(record.key, record.value, tuple(record.headers), record.timestamp) for record in written(broker)]
+    found = [(record.key, record.value, tuple(record.headers), record.timestamp) for record in broker.records("t")]
     assert found == [
         (key, value, tuple(some or ()), time)
         for key, value, some, time in zip(keys, values, headers, times, strict=True)
     ]
-    for _, _, batch in broker.topics["t"][0].batches:
+    for batch in broker.batches("t"):
         again = build_batch((one.key, one.value, one.headers, one.timestamp) for one in decode_records(batch))
         assert bytes(again[61:]) == bytes(batch[61:])
 
@@ -90,8 +88,9 @@ async def test_the_batches_are_those_of_single_records(broker: FakeBroker) -> No
     [{"acks": 0}, {"acks": 1}, {"enable_idempotence": False}, {"compression_type": "lz4"}, {"linger_ms": 60_000}],
     ids=str,
 )
-async def test_settings_of_the_producer(broker: FakeBroker, settings: dict[str, Any]) -> None:
-    broker.create("t")
+@simulated
+async def test_settings_of_the_producer(broker: Machine, settings: dict[str, Any]) -> None:
+    await broker.create("t")
     async with producer(broker, **small(**settings)) as sender:
         receipts = await sender.send_many("t", iter(numbered(100)))
         await sender.flush()
@@ -101,22 +100,25 @@ async def test_settings_of_the_producer(broker: FakeBroker, settings: dict[str, 
     assert offsets[0] == (-1 if settings.get("acks") == 0 else 0)
 
 
-async def test_serializers(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_serializers(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, key_serializer=str.encode, value_serializer=lambda value: b"%d" % value) as sender:
         await sender.send_many("t", [1, None, 3], ["a", "b", None])
-    assert [(one.key, one.value) for one in written(broker)] == [(b"a", b"1"), (b"b", None), (None, b"3")]
+    assert [(one.key, one.value) for one in broker.records("t")] == [(b"a", b"1"), (b"b", None), (None, b"3")]
 
 
-async def test_nothing(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_nothing(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         assert await sender.send_many("t", []) == []
     assert broker.values("t") == []
 
 
-async def test_send_and_send_many_share_batches_and_order(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_send_and_send_many_share_batches_and_order(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, linger_ms=60_000) as sender:
         first = await sender.send("t", b"0")
         (many,) = await sender.send_many("t", [b"1", b"2"])
@@ -128,11 +130,12 @@ async def test_send_and_send_many_share_batches_and_order(broker: FakeBroker) ->
     assert broker.values("t") == numbered(4)
 
 
-async def test_generators_that_never_end(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_generators_that_never_end(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, buffer_memory=20_000, **small()) as sender:
         call = asyncio.ensure_future(sender.send_many("t", (b"%d" % at for at in count())))
-        await until(lambda: len(broker.values("t")) > 10_000)
+        await until(lambda: sum(size for _, size in batches(broker)) > 10_000)
         assert sender._accumulator.memory <= 20_000
         call.cancel()
         await asyncio.wait([call])
@@ -141,28 +144,32 @@ async def test_generators_that_never_end(broker: FakeBroker) -> None:
     assert there == numbered(len(there))
 
 
-async def test_other_tasks_run_meanwhile(broker: FakeBroker) -> None:
-    broker.create("t")
-    turns = 0
+@simulated
+async def test_other_tasks_run_meanwhile(broker: Machine) -> None:
+    await broker.create("t")
+    turns, done = 0, False
 
     async def other() -> None:
         nonlocal turns
-        while True:
+        while not done:
             turns += 1
             await asyncio.sleep(0)
 
     async with producer(broker) as sender:
+        await sender.send_and_wait("t", b"the topic is known")
         task = asyncio.ensure_future(other())
         await sender.send_many("t", repeat(b"x", 20_000))
+        done = True
+        await task
         assert turns > 4
-        task.cancel()
 
 
 # Partitions.
 
 
-async def test_keys_choose_partitions_as_in_java(broker: FakeBroker) -> None:
-    broker.create("t", 7)
+@simulated
+async def test_keys_choose_partitions_as_in_java(broker: Machine) -> None:
+    await broker.create("t", 7)
     chance = random.Random(1)
     keys = [chance.randbytes(chance.choice([0, 3, 8, 36])) for _ in range(500)]
     async with producer(broker, **small()) as sender:
@@ -177,8 +184,9 @@ async def test_keys_choose_partitions_as_in_java(broker: FakeBroker) -> None:
         assert there == [b"%d" % place for place in receipt.records]
 
 
-async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -> None:
-    broker.create("t", 3)
+@simulated
+async def test_records_without_a_key_are_spread_by_batches(broker: Machine) -> None:
+    await broker.create("t", 3)
     async with producer(broker, batch_size=1_000) as sender:
         await sender.send_many("t", [b"x" * 50] * 600)
     counts = [len(broker.values("t", number)) for number in range(3)]
@@ -186,18 +194,20 @@ async def test_records_without_a_key_are_spread_by_batches(broker: FakeBroker) -
     assert min(counts) > 100
 
 
-async def test_some_records_have_a_key(broker: FakeBroker) -> None:
-    broker.create("t", 3)
+@simulated
+async def test_some_records_have_a_key(broker: Machine) -> None:
+    await broker.create("t", 3)
     keys = [b"%d" % at if at % 2 else None for at in range(100)]
     async with producer(broker) as sender:
         await sender.send_many("t", numbered(100), keys)
     for number in range(3):
-        assert all(positive_hash(one.key) % 3 == number for one in written(broker, number) if one.key is not None)
+        assert all(positive_hash(one.key) % 3 == number for one in broker.records("t", number) if one.key is not None)
     assert sum(len(broker.values("t", number)) for number in range(3)) == 100
 
 
-async def test_a_given_partition(broker: FakeBroker) -> None:
-    broker.create("t", 3)
+@simulated
+async def test_a_given_partition(broker: Machine) -> None:
+    await broker.create("t", 3)
     async with producer(broker) as sender:
         await sender.send_many("t", numbered(9), numbered(9), partition=2)
         with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3, only 3"):
@@ -208,8 +218,9 @@ async def test_a_given_partition(broker: FakeBroker) -> None:
     assert broker.values("t", 2) == numbered(9)
 
 
-async def test_a_custom_partitioner(broker: FakeBroker) -> None:
-    broker.create("t", 4)
+@simulated
+async def test_a_custom_partitioner(broker: Machine) -> None:
+    await broker.create("t", 4)
 
     def mine(key: bytes | None, everything: Any, available: Any) -> int:
         assert (everything, available) == ((0, 1, 2, 3), (0, 1, 2, 3))
@@ -229,8 +240,9 @@ async def test_a_custom_partitioner(broker: FakeBroker) -> None:
 # Room.
 
 
-async def test_memory_is_bounded(broker: FakeBroker) -> None:
-    broker.create("t", 2)
+@simulated
+async def test_memory_is_bounded(broker: Machine) -> None:
+    await broker.create("t", 2)
     most = 0
 
     def look(request: Request) -> Answer:
@@ -238,7 +250,7 @@ async def test_memory_is_bounded(broker: FakeBroker) -> None:
         most = max(most, sender._accumulator.memory)
         return None
 
-    broker.always(ApiKey.PRODUCE, look)
+    broker.script.always(ApiKey.PRODUCE, look)
     async with producer(broker, buffer_memory=2_000, linger_ms=60_000, **small()) as sender:
         receipts = await sender.send_many("t", [b"x" * 100] * 300, numbered(300))
         assert places(receipts) == list(range(300))
@@ -246,39 +258,43 @@ async def test_memory_is_bounded(broker: FakeBroker) -> None:
     assert sum(len(broker.values("t", number)) for number in range(2)) == 300
 
 
-async def test_a_record_larger_than_buffer_memory(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_record_larger_than_buffer_memory(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, buffer_memory=1_000) as sender:
         await sender.send_many("t", [b"x" * 3_000, b"y", b"z" * 3_000])
     assert broker.values("t") == [b"x" * 3_000, b"y", b"z" * 3_000]
 
 
-async def test_buffer_memory_stays_full(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+@simulated
+async def test_buffer_memory_stays_full(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
     async with producer(broker, buffer_memory=500, max_block_ms=1_000) as sender:
         with pytest.raises(BufferExhaustedError, match=r"buffer_memory \(500 bytes\) stayed full"):
             await sender.send_many("t", [b"%d" % at * 150 for at in range(9)])
-        broker.always(ApiKey.PRODUCE, None)
+        broker.script.always(ApiKey.PRODUCE, None)
     assert broker.values("t") == [b"%d" % at * 150 for at in range(2)]
 
 
-async def test_requests_are_not_larger_than_max_request_size(broker: FakeBroker) -> None:
-    broker.create("t", 4)
+@simulated
+async def test_requests_are_not_larger_than_max_request_size(broker: Machine) -> None:
+    await broker.create("t", 4)
     async with producer(broker, max_request_size=1_000, batch_size=400, linger_ms=5) as sender:
         await sender.send_many("t", [b"x" * 100] * 80, numbered(80))
     sizes = [
         sum(len(one.records or b"") for topic in request.topic_data for one in topic.partition_data)
-        for request in broker.asked(ProduceRequest)
+        for request in broker.script.asked(ProduceRequest)
     ]
     assert max(sizes) <= 1_000
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_a_cancelled_call_has_sent_the_records_before(broker: FakeBroker, keyed: bool) -> None:
-    broker.create("t", 2)
+@simulated
+async def test_a_cancelled_call_has_sent_the_records_before(broker: Machine, keyed: bool) -> None:
+    await broker.create("t", 2)
     go = asyncio.Event()
-    broker.always(ApiKey.PRODUCE, lambda request: Held(go))
+    broker.script.always(ApiKey.PRODUCE, lambda request: Held(go))
     async with producer(broker, buffer_memory=3_000, **small()) as sender:
         keys = numbered(200) if keyed else None
         call = asyncio.ensure_future(sender.send_many("t", [b"%03d" % at * 30 for at in range(200)], keys))
@@ -286,16 +302,17 @@ async def test_a_cancelled_call_has_sent_the_records_before(broker: FakeBroker, 
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        broker.always(ApiKey.PRODUCE, None)
+        broker.script.always(ApiKey.PRODUCE, None)
         go.set()
     found = sorted(broker.values("t", 0) + broker.values("t", 1), key=lambda value: value or b"")
     assert 10 < len(found) < 100
     assert found == [b"%03d" % at * 30 for at in range(len(found))]
 
 
-async def test_a_producer_that_is_stopped_meanwhile(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, silence)
+@simulated
+async def test_a_producer_that_is_stopped_meanwhile(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, silence)
     sender = producer(broker, buffer_memory=3_000, **small())
     await sender.start()
     call = asyncio.ensure_future(sender.send_many("t", [b"x" * 100] * 100))
@@ -315,8 +332,9 @@ def raising(number: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 63, 64, 65, 1_000])
-async def test_an_iterable_that_raises(broker: FakeBroker, number: int) -> None:
-    broker.create("t")
+@simulated
+async def test_an_iterable_that_raises(broker: Machine, number: int) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         with pytest.raises(ZeroDivisionError, match="the source has failed") as caught:
             await sender.send_many("t", raising(number))
@@ -345,10 +363,11 @@ BAD: Any = object()
     ],
     ids=lambda one: str(one)[:20],
 )
+@simulated
 async def test_the_error_names_the_record(
-    broker: FakeBroker, at: int, arguments: tuple[Any, ...], error: type[Exception], message: str
+    broker: Machine, at: int, arguments: tuple[Any, ...], error: type[Exception], message: str
 ) -> None:
-    broker.create("t")
+    await broker.create("t")
     good: list[Any] = [b"v", b"k", [("h", b"1")], 5]
     columns: list[Any] = [
         chain(repeat(good[place], at), [argument], repeat(good[place], 100)) for place, argument in enumerate(arguments)
@@ -362,8 +381,9 @@ async def test_the_error_names_the_record(
 
 
 @pytest.mark.parametrize("at", [0, 3, 500])
-async def test_a_serializer_that_raises(broker: FakeBroker, at: int) -> None:
-    broker.create("t")
+@simulated
+async def test_a_serializer_that_raises(broker: Machine, at: int) -> None:
+    await broker.create("t")
     async with producer(broker, value_serializer=lambda value: b"%d" % (1 // value)) as sender:
         with pytest.raises(ZeroDivisionError) as caught:
             await sender.send_many("t", chain(repeat(1, at), [0], repeat(1, 9)))
@@ -371,8 +391,9 @@ async def test_a_serializer_that_raises(broker: FakeBroker, at: int) -> None:
     assert broker.values("t") == [b"1"] * at
 
 
-async def test_columns_of_different_lengths(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_columns_of_different_lengths(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         with pytest.raises(ValueError, match="values has 3 items, keys 2: give as many"):
             await sender.send_many("t", numbered(3), numbered(2))
@@ -380,13 +401,14 @@ async def test_columns_of_different_lengths(broker: FakeBroker) -> None:
         with pytest.raises(ValueError, match="keys has only 100 items, values has more"):
             await sender.send_many("t", repeat(b"v"), iter(numbered(100)))
         await sender.send_many("t", [b"w"], repeat(b"k"), repeat([("h", b"1")]), count(7))
-    *first, last = written(broker)
+    *first, last = broker.records("t")
     assert [one.key for one in first] == numbered(100)
     assert (last.key, last.value, tuple(last.headers), last.timestamp) == (b"k", b"w", (("h", b"1"),), 7)
 
 
-async def test_arguments_that_are_no_iterables(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_arguments_that_are_no_iterables(broker: Machine) -> None:
+    await broker.create("t")
 
     async def produced() -> AsyncIterator[bytes]:
         yield b""
@@ -410,7 +432,8 @@ async def test_arguments_that_are_no_iterables(broker: FakeBroker) -> None:
     assert broker.values("t") == []
 
 
-async def test_before_the_start_and_after_the_end(broker: FakeBroker) -> None:
+@simulated
+async def test_before_the_start_and_after_the_end(broker: Machine) -> None:
     sender = producer(broker)
     with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
         await sender.send_many("t", [b"v"])
@@ -424,7 +447,8 @@ async def test_before_the_start_and_after_the_end(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
+@simulated
+async def test_any_faults_in_any_order(broker: Machine, seed: int) -> None:
     """Nothing acknowledged is lost, nothing comes twice, and the order of sending is the order of the log: with records
     that are sent one by one between those that are sent together, and batches that are split."""
     chance = random.Random(seed)
@@ -446,8 +470,8 @@ async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
         # A batch that was written once is never too large.
         return chance.choice(faults)(request) if chance.random() < 0.3 and largest <= limit else None
 
-    broker.create("t", 3)
-    broker.always(ApiKey.PRODUCE, answer)
+    await broker.create("t", 3)
+    broker.script.always(ApiKey.PRODUCE, answer)
     sent = 0
     order: list[list[bytes]] = [[], [], []]
     receipts: list[Any] = []
@@ -474,14 +498,15 @@ async def test_any_faults_in_any_order(broker: FakeBroker, seed: int) -> None:
     assert [broker.values("t", number) for number in range(3)] == order
 
 
-async def test_only_the_batch_with_a_record_that_does_not_fit_fails(broker: FakeBroker) -> None:
+@simulated
+async def test_only_the_batch_with_a_record_that_does_not_fit_fails(broker: Machine) -> None:
     def answer(request: Request) -> Answer:
         assert isinstance(request, ProduceRequest)
         largest = max(len(part.records or b"") for topic in request.topic_data for part in topic.partition_data)
         return produce_refused(ErrorCode.MESSAGE_TOO_LARGE)(request) if largest > 700 else None
 
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, answer)
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, answer)
     values = [b"a" * 20] * 9 + [b"b" * 2_000] + [b"c" * 20] * 9
     async with producer(broker, batch_size=500) as sender:
         receipts = await sender.send_many("t", values)
@@ -492,35 +517,31 @@ async def test_only_the_batch_with_a_record_that_does_not_fit_fails(broker: Fake
     assert broker.values("t") == values[:9] + values[10:]
 
 
-async def test_records_that_are_not_acknowledged_in_time(
-    broker: FakeBroker, passing_time: Callable[[float], None]
-) -> None:
-    broker.create("t")
-    refused = produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-
-    def late(request: Request) -> Answer:
-        passing_time(90)
-        return refused(request)
-
-    broker.always(ApiKey.PRODUCE, late)
-    async with producer(broker, delivery_timeout_ms=60_000) as sender:
+@simulated
+async def test_records_that_are_not_acknowledged_in_time(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, produce_refused(ErrorCode.NOT_ENOUGH_REPLICAS))
+    async with producer(
+        broker, delivery_timeout_ms=60_000, retry_backoff_ms=20_000, retry_backoff_max_ms=20_000
+    ) as sender:
         (receipt,) = await sender.send_many("t", numbered(5))
         with pytest.raises(DeliveryTimeoutError, match=r"delivery_timeout_ms \(60000 ms, records: 5,"):
             await receipt
-        broker.always(ApiKey.PRODUCE, None)
+        broker.script.always(ApiKey.PRODUCE, None)
 
 
 # Transactions.
 
 
-@pytest.mark.parametrize("version", [0, 2], ids=["classic", "version2"])
-async def test_transactions(broker: FakeBroker, version: int) -> None:
-    broker.transactions.version = version
-    broker.create("t", 2)
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_transactions(broker: Machine) -> None:
+    await broker.create("t", 2)
 
     async def aborted(sender: Producer[Any, Any]) -> list[BatchReceipt]:
         async with sender.transaction():
-            await sender.send("t", b"no")
+            for number in range(2):
+                await sender.send("t", b"no", partition=number)
             await sender.flush()
             receipts = await sender.send_many("t", [b"no"] * 50, numbered(50))
             await sender.abort_transaction()
@@ -534,17 +555,18 @@ async def test_transactions(broker: FakeBroker, version: int) -> None:
         async with sender.transaction():
             receipts = await sender.send_many("t", numbered(300), numbered(300))
         assert all(receipt.exception() is None for receipt in receipts)
-    assert [one.committed for one in broker.ended] == [False, True]
+    assert [broker.markers("t", number) for number in range(2)] == [[False, True]] * 2
     values = broker.values("t", 0) + broker.values("t", 1)
     assert sorted(value for value in values if value not in (b"no", None) and value.isdigit()) == sorted(numbered(300))
 
 
-async def test_a_transaction_that_ends_while_records_wait_for_room(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_transaction_that_ends_while_records_wait_for_room(broker: Machine) -> None:
+    await broker.create("t")
     go = asyncio.Event()
     async with producer(broker, transactional_id="x", buffer_memory=2_000, **small()) as sender:
         await sender.begin_transaction()
-        broker.once(ApiKey.PRODUCE, lambda request: Held(go))
+        broker.script.once(ApiKey.PRODUCE, lambda request: Held(go))
         call = asyncio.ensure_future(sender.send_many("t", [b"x" * 100] * 100))
         await until(lambda: sender._accumulator.flushing > 0)
         end = asyncio.ensure_future(sender.abort_transaction())

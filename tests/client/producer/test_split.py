@@ -11,10 +11,8 @@ from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.fake_answers import Answer, drop, produce_refused
-from tests.client.fake_broker import FakeBroker
 from tests.client.producers import batches, producer
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.world.programs import Machine, simulated
 
 
 def at_most(size: int, *, chance: random.Random | None = None) -> Any:
@@ -33,9 +31,10 @@ def at_most(size: int, *, chance: random.Random | None = None) -> Any:
 @pytest.mark.parametrize(
     "settings", [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}, {"acks": 1}], ids=str
 )
-async def test_records_that_fit_alone_are_written(broker: FakeBroker, settings: dict[str, Any]) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, at_most(400))
+@simulated
+async def test_records_that_fit_alone_are_written(broker: Machine, settings: dict[str, Any]) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, at_most(400))
     chance = random.Random(7)
     sent = [chance.randbytes(50) for _ in range(60)]
     async with producer(broker, linger_ms=50, **settings) as sender:
@@ -47,10 +46,11 @@ async def test_records_that_fit_alone_are_written(broker: FakeBroker, settings: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_in_order_and_once_whatever_happens(broker: FakeBroker, seed: int) -> None:
+@simulated
+async def test_in_order_and_once_whatever_happens(broker: Machine, seed: int) -> None:
     chance = random.Random(seed)
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, at_most(chance.randrange(150, 1_500), chance=chance))
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, at_most(chance.randrange(150, 1_500), chance=chance))
     sent = [b"%d:" % at + chance.randbytes(chance.randrange(40)) for at in range(200)]
     async with producer(broker, batch_size=2_000) as sender:
         receipts = [await sender.send("t", value) for value in sent]
@@ -64,9 +64,10 @@ async def test_in_order_and_once_whatever_happens(broker: FakeBroker, seed: int)
     ]
 
 
-async def test_only_the_record_that_does_not_fit_fails(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, at_most(500))
+@simulated
+async def test_only_the_record_that_does_not_fit_fails(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, at_most(500))
     sent = [b"a" * 20] * 9 + [b"b" * 2_000] + [b"c" * 20] * 9
     async with producer(broker, linger_ms=50) as sender:
         receipts = [await sender.send("t", value) for value in sent]
@@ -77,14 +78,15 @@ async def test_only_the_record_that_does_not_fit_fails(broker: FakeBroker) -> No
     assert broker.values("t") == [b"a" * 20] * 9 + [b"c" * 20] * 9
 
 
-async def test_later_batches_are_smaller(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.PRODUCE, at_most(1_100))
+@simulated
+async def test_later_batches_are_smaller(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.PRODUCE, at_most(1_100))
     async with producer(broker, batch_size=10_000) as sender:
         for _ in range(5):
             for _ in range(100):
                 await sender.send("t", b"x" * 40)
             await sender.flush()
     assert len(broker.values("t")) == 500
-    refused = len(broker.asked(ProduceRequest)) - len(broker.topics["t"][0].batches)
+    refused = len(broker.script.asked(ProduceRequest)) - len(broker.batches("t"))
     assert refused < 20
