@@ -87,6 +87,8 @@ FIELDS: Final = {
     "removed_by": "the client id of the other client that asked for it: an administrator has removed the member",
     "gone_ago_ms": "the time since the member left, or was removed; absent if it is still a member",
     "is_new": "whether the member had not received the response to its first JoinGroup",
+    "least_ms": "the configuration `group.min.session.timeout.ms`",
+    "most_ms": "the configuration `group.max.session.timeout.ms`",
     "max_size": "the configuration `group.max.size`",
     "possible": "left, expired, not_rejoined or not_revoked: what may have happened; the evidence excludes the others",
     "last_commit": "evidence: the newest commit of a partition of the member",
@@ -628,6 +630,29 @@ class JoinRefused(MemberEvent):
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "offered": ", ".join(self.offered), "supported": ", ".join(self.supported)}
         return self._line("warning", "a client has no assignor in common with the members", **pairs)
+
+
+@event("session_refused")
+class SessionRefused(MemberEvent):
+    """A client may not join: its session timeout is not allowed here; recorded once in 60 s of a group."""
+
+    session_ms: float
+    least_ms: float
+    most_ms: float
+
+    def sentence(self) -> Told:
+        short = self.session_ms < self.least_ms
+        key = f"group.{'min' if short else 'max'}.session.timeout.ms"
+        bound = f"{'at least' if short else 'at most'} {words.ms(self.least_ms if short else self.most_ms)}"
+        return Told(
+            f"{self.name} may not join (INVALID_SESSION_TIMEOUT): its session.timeout.ms is"
+            f" {words.ms(self.session_ms)}, and the broker allows {bound} ({key}).",
+            f"Set session.timeout.ms of {self.name} to {bound}, or change {key} of the brokers.",
+        )
+
+    def line(self, reason: str) -> Line:
+        times = {name: seconds(getattr(self, f"{name}_ms") / 1000) for name in ("session", "least", "most")}
+        return self._line("warning", "the session timeout of a client is not allowed", member=self.name, **times)
 
 
 @event("member_disconnected")

@@ -49,10 +49,13 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.NO_HEARTBEATS: SICK,
     found.SAME_INSTANCE: SICK,
     found.NO_COMMON_ASSIGNOR: SICK,
+    found.SESSION_REFUSED: SICK,
     found.DENIED: SICK,
 }
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
+#: Those of programs that are no members, until they are.
+_UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED)
 #: The kind of the diagnosis of a rebalance storm.
 STORM: Final = "storm"
 #: The kind of the diagnosis of a member that does not get on.
@@ -351,7 +354,7 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         if not isinstance(event, MemberEvent) or event.time < since_ms:
             continue
         finding = findings.of_departures.get(id(event))
-        if finding is not None and not (finding.kind == found.SILENT and _is_back(event, told, present)):
+        if finding is not None and not (finding.kind in _UNTIL_BACK and _is_back(event, told, present)):
             name = findings.first(finding.member) if finding.kind == found.SLOW_POLL else finding.member.common_name
             cases.setdefault((finding.kind, name or ""), []).append((event, finding))
         elif isinstance(event, MemberJoined):
@@ -373,7 +376,7 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
 
 
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
-    """Whether the program of a member that fell silent has joined again since then, and is a member now."""
+    """Whether the program of a member that fell silent, or might not join, has joined since then, and is a member."""
     silent_since = gone.time - getattr(gone, "heard_ago_ms", 0)
     here = {reader.member.member_id for reader in present.readers}
     return any(

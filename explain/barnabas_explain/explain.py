@@ -64,6 +64,7 @@ from barnabas_explain.catalog import (
     RebalanceStarted,
     RebalanceStorm,
     RegexResolved,
+    SessionRefused,
     ShareOffsetsAltered,
     SharePartitionsOpened,
     ShareRecords,
@@ -286,6 +287,11 @@ def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
             if before is not None and event.time - before.time <= _TOGETHER_MS:
                 together[places[key]] = before.with_later(event)
                 continue
+            places[key] = len(together)
+        if isinstance(event, SessionRefused):
+            key = event.type, event.member
+            if key in places and together[places[key]].time >= since:
+                continue  # It tries again and again.
             places[key] = len(together)
         if isinstance(event, OffsetsStuck | NothingCommitted):
             # It has lasted for longer since then: the newest event has all.
@@ -779,6 +785,7 @@ _ALONE: Final = (
     OffsetsAltered,
     OffsetsExpired,
     OffsetsStuck,
+    SessionRefused,
 )
 #: Events that say nothing about a rebalance.
 _ABOUT_NO_REBALANCE: Final = (

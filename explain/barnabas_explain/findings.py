@@ -35,6 +35,7 @@ from barnabas_explain.catalog import (
     RebalanceOver,
     RegexResolved,
     Seen,
+    SessionRefused,
     SubscriptionChanged,
     TargetAssigned,
     TopicChanged,
@@ -69,6 +70,7 @@ SILENT_OR_SLOW: Final = "silent_or_slow"
 NO_HEARTBEATS: Final = "no_heartbeats"
 SAME_INSTANCE: Final = "same_instance"
 NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
+SESSION_REFUSED: Final = "session_refused"
 DENIED: Final = "denied"
 
 #: A member that stops closes its connection within so many milliseconds after it has left.
@@ -267,7 +269,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     open_cases: dict[str | None, _Case] = {}
     by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
     contested: set[str | None] = set()
-    refusals: list[InstanceInUse | JoinRefused] = []
+    refusals: list[InstanceInUse | JoinRefused | SessionRefused] = []
     assigning: str | None = None
     #: The first join of each static member, the newest ones last.
     statics: dict[str, MemberJoined] = {}
@@ -277,7 +279,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
                 contested.add(event.owner.member_id)
             else:
                 refusals.append(event)
-        elif isinstance(event, JoinRefused):
+        elif isinstance(event, JoinRefused | SessionRefused):
             refusals.append(event)
         elif isinstance(event, JoinPhaseOver | RebalanceOver):
             leader = event.leader if isinstance(event, JoinPhaseOver) else None
@@ -605,10 +607,12 @@ def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:
     return _slow_poll(event, text, event.waited_ms, case.back_ms, PROBABLE) if gap else None
 
 
-def _of_refusal(event: InstanceInUse | JoinRefused) -> Finding:
+def _of_refusal(event: InstanceInUse | JoinRefused | SessionRefused) -> Finding:
     """A client may not join."""
     told = event.sentence()
     text = told.text.removesuffix(".")
+    if isinstance(event, SessionRefused):
+        return Finding(SESSION_REFUSED, event.member, text, told.remedy, CERTAIN)
     if isinstance(event, JoinRefused):
         return Finding(NO_COMMON_ASSIGNOR, event.member, text, told.remedy, CERTAIN)
     return Finding(SAME_INSTANCE, event.owner, text, told.remedy)

@@ -159,6 +159,10 @@ def _other_assignor(ward: Ward) -> None:
     ward.admit("sick", assignor="roundrobin")
 
 
+def _short_session(ward: Ward) -> None:
+    ward.admit("sick", session_ms=1_000)
+
+
 def _failing_assignor(ward: Ward) -> None:
     """The leader's own assignor fails when a second member joins: its program ends."""
     ward.admit("sick", assignor="failing")
@@ -665,6 +669,15 @@ DISEASES: Final = (
         alike=True,
         says=("sick", "may not join", "roundrobin", "support range"),
         remedy=("with both assignors first",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+        without=_CONSUMER,
+    ),
+    Disease(
+        "a session timeout that the broker does not allow",
+        _short_session,
+        alike=True,
+        says=("sick", "may not join (INVALID_SESSION_TIMEOUT)", "is 1 s", "at least 6 s"),
+        remedy=("Set session.timeout.ms", "group.min.session.timeout.ms"),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
         without=_CONSUMER,
     ),

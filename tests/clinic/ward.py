@@ -116,6 +116,7 @@ class Ward:
         protocol: str | None = None,
         cuttable: bool = False,
         commit_ms: int = 1_000,
+        session_ms: int | None = None,
     ) -> None:
         """Start a member.
 
@@ -131,12 +132,15 @@ class Ward:
             assignor: its only assignor; None for those that its library has by itself.
             protocol: its protocol; the ward's if it is None.
             cuttable: whether its network can be cut.
+            session_ms: its session timeout; the ward's if it is None.
             commit_ms: its auto.commit.interval.ms. A commit counts as a heartbeat.
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
         settings |= {"retries": retries, "commits": commits, "assign": list(assign)}
         settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
+        if session_ms is not None:
+            settings["session_ms"] = session_ms
         if protocol is not None:
             settings["protocol"] = protocol
         if cuttable:

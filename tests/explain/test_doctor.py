@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import GroupLoaded, MemberDisconnected, MemberJoined
+from barnabas_explain.catalog import GroupLoaded, MemberDisconnected, MemberJoined, SessionRefused
 from barnabas_explain.doctor import Diagnosis, Present, Reader, examine
+from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
@@ -182,3 +183,20 @@ def test_a_member_that_fell_silent_is_a_finding_until_its_program_is_back() -> N
     assert "silent" in found()
     assert "silent" in found(3), "another member of the same client id, which was there before, is not it"
     assert "silent" not in found(2)
+
+
+def test_a_session_timeout_that_is_not_allowed_is_a_finding_until_the_program_is_a_member() -> None:
+    limits: dict[str, Any] = {"least_ms": 6_000, "most_ms": 1_800_000}
+    refused = event(SessionRefused, 100_000, member_id="", session_ms=1_000, **limits)
+    (found,) = told(present(state="Empty"), refused, {**refused, "time": 160_000})
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("session_refused", "sick", "certain")
+    assert found.text == (
+        "c (h) may not join (INVALID_SESSION_TIMEOUT): its session.timeout.ms is 1 s, and the broker allows at least"
+        " 6 s (group.min.session.timeout.ms)."
+    )
+    (said,) = explain(read([refused, {**refused, "time": 160_000}]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    (long,) = told(present(state="Empty"), {**refused, "session_ms": 2_000_000})
+    assert "at most 30 min (group.max.session.timeout.ms)" in long.text
+    here = Reader(Member("m2", "c", "/h", None), frozenset("t"), frozenset({("t", 0)}))
+    assert told(present(here, topics={"t": 1}), refused, event(MemberJoined, 170_000, 2)) == []

@@ -54,6 +54,8 @@ GOOD: dict[str, Any] = {
     "positions": [["t", 0, 42]],
     "committed_sum": 42,
     "beyond": [["t", 0, 30, 20]],
+    "least_ms": 6_000,
+    "most_ms": 1_800_000,
     "stood_ms": 300_000,
     "fetches": "again",
     "ahead": 7,

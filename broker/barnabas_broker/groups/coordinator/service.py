@@ -103,6 +103,7 @@ from barnabas_explain.catalog import (
     FetchOutOfRange,
     GroupDeleted,
     GroupEvent,
+    SessionRefused,
     SubscriptionChanged,
     TopicChanged,
 )
@@ -149,6 +150,9 @@ _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CO
 _LONGEST_NAME: Final = MAX_STRING - 100
 #: Bytes of a subscription that is read in a thread.
 _LARGE_SUBSCRIPTION: Final = 64 * 1024
+#: A refused session timeout is reported once in so many seconds of a group, of so many groups.
+_SESSION_SECONDS: Final = 60.0
+_MOST_SESSIONS: Final = 64
 #: Topics count as new for so many seconds; the newest ones are remembered.
 _NEW_SECONDS: Final = 600
 _MOST_NEW: Final = 1_000
@@ -272,6 +276,8 @@ class GroupCoordinator:
         self._topics: dict[str, int] = {}
         #: When topics were created, the newest ones, in seconds on the coordinator's clock.
         self._created: dict[str, float] = {}
+        #: When a session timeout was last refused, by group.
+        self._sessions_refused: dict[str, float] = {}
         self._clients = Clients()
         self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, config[GROUP_STUCK_OFFSET_MS] / 1000)
 
@@ -529,6 +535,7 @@ class GroupCoordinator:
         if max(len((request.group_instance_id or "").encode()), len(caller.client_id.encode())) > _LONGEST_NAME:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not self._min_session_timeout <= request.session_timeout_ms <= self._max_session_timeout:
+            self._report_session(request, caller)
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         hosted = self._hosted_groups.find(request.group_id)
         if hosted is None:
@@ -541,6 +548,28 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup) and group.is_empty and request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return hosted, group
+
+    def _report_session(self, request: JoinGroupRequest, caller: Caller) -> None:
+        """Report a session timeout that is not allowed: clients try again all the time, with ever new groups if they
+        like."""
+        now, refused = self._hosted_groups.now(), self._sessions_refused
+        while refused and now - refused[first := next(iter(refused))] >= _SESSION_SECONDS:
+            del refused[first]
+        if request.group_id in refused or len(refused) >= _MOST_SESSIONS:
+            return
+        try:
+            hosted = self._hosted_groups.find(request.group_id)
+        except KafkaError:
+            return
+        refused[request.group_id] = now
+        event = SessionRefused(
+            generation=0 if hosted is None else hosted.group.generation,
+            member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
+            session_ms=request.session_timeout_ms,
+            least_ms=self._min_session_timeout,
+            most_ms=self._max_session_timeout,
+        )
+        self._hosted_groups.publish(request.group_id, event)
 
     def sync(
         self, request: SyncGroupRequest, version: int, caller: Caller

@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_explain.catalog import SubscriptionChanged, TopicChanged
+from barnabas_explain.catalog import SessionRefused, SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import Service, assignment, turn
@@ -238,3 +238,23 @@ async def test_many_groups_have_one_timer(service: Service) -> None:
         service.join(group=f"g{number}")
     heap = service.groups._runtime.timers
     assert len(heap) <= 101
+
+
+async def test_a_refused_session_timeout_is_reported_once_in_a_while_of_a_group() -> None:
+    service = await Service().loaded()
+    for group in [f"g{number}" for number in range(100)] + ["g0"]:
+        service.join(session=1_000, group=group)
+    refused = service.events_of(SessionRefused)
+    assert len(refused) == 64
+    assert (refused[0].session_ms, refused[0].least_ms, refused[0].most_ms) == (1_000, 6_000, 1_800_000)
+    assert refused[0].member.client_id == "client"
+    assert not service.groups.groups, "no group is made"
+    await service.after(60)
+    service.join(session=2_000_000)
+    assert service.events_of(SessionRefused)[-1].session_ms == 2_000_000
+
+
+async def test_a_session_timeout_that_another_broker_refuses_is_not_reported() -> None:
+    service = Service()
+    service.join(session=1_000)
+    assert not service.events_of(SessionRefused)
