@@ -36,9 +36,11 @@ settings.load_profile("any machine")
 #: Keeps records of 1970, which some tests write: the first retention check, otherwise after 30 s, never comes.
 NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 
+#: The folder of the tests with Spark.
+SPARK: Final = "tests/pipeline/"
 #: Folders whose tests share what takes seconds to start (a Spark session, a browser), and the marker of the files with
 #: such tests.
-SHARED: Final = {"tests/pipeline/": "spark", "tests/browser/": "programs"}
+SHARED: Final = {SPARK: "spark", "tests/browser/": "programs"}
 
 #: Whose tests use the port of README.md, one after the other.
 ONE_PORT: Final = "tests/docs/test_readme.py"
@@ -55,6 +57,9 @@ ALL_OBJECTS: Final = 200
 
 #: Numbers the tests of this process.
 TESTS: Final = itertools.count(1)
+
+#: By how much other workers are nicer than the one with Spark: its tests, which only one worker can run, end last.
+NICER: Final = 3
 
 #: When the timeout of a test expires, on the monotonic clock.
 EXPIRES: Final = pytest.StashKey[float]()
@@ -84,17 +89,25 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let collections during a test, of which many tests make one, examine only what this test has made.
 
     The objects of a worker that has run thousands of tests take half a second. Cycles among them are found later.
     """
+    if hasattr(item.config, "workerinput") and not item.nodeid.startswith(SPARK):
+        _give_way()
     if next(TESTS) % ALL_OBJECTS == 0:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
         gc.collect()  # CPython puts off collections of the oldest objects by how many the last one has left
     gc.freeze()
+
+
+@cache
+def _give_way() -> None:
+    """Be nicer, once: this worker has no tests with Spark, or has run them."""
+    os.nice(NICER)
 
 
 def _import_in_turn(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """A coordinator with a log in memory and a clock that tests move, and requests with short arguments."""
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, TypeVar
@@ -71,7 +72,7 @@ def assignment(**topics: Iterable[int]) -> bytes:
     for topic, partitions in topics.items():
         numbers = list(partitions)
         out += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
-        out += b"".join(number.to_bytes(4, "big") for number in numbers)
+        out += struct.pack(f">{len(numbers)}i", *numbers)
     return out + b"\xff\xff\xff\xff"
 
 
