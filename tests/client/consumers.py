@@ -1,14 +1,15 @@
-"""Consumers with short timeouts for tests against a fake broker."""
+"""Consumers with short timeouts for tests against a broker."""
 
 from typing import Any
 
 from barnabas_client import Consumer, TopicPartition
 from tests.client.fake_broker import FakeBroker
+from tests.world.programs import Machine
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def consumer(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A consumer without a group, unless `settings` name one."""
     given: dict[str, Any] = {
         "auto_offset_reset": "earliest",
@@ -21,7 +22,7 @@ def consumer(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer[Any,
     return Consumer(*topics, bootstrap_servers=broker.address, **given)
 
 
-def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer[Any, Any]:
+def member(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer[Any, Any]:
     """A member of group "g"."""
     given = {"group_id": "g", "heartbeat_interval_ms": 5, "session_timeout_ms": 6_000, **settings}
     return consumer(broker, *topics, **given)

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -16,6 +16,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.dispatch import Dispatch
+from barnabas_broker.handlers.produce import Produce
 from barnabas_broker.server.connection import Dispatcher
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles
@@ -24,14 +25,16 @@ from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Rules
 from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
+from barnabas_protocol.hot.produce import ProduceHead
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from barnabas_protocol.records import Record, decode_records, iter_batches, read_header
+from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches, read_header
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.wire import Buffer
 from tests.sim_cluster.etcd import Etcd
 from tests.world.loop import LIFE, Life
 from tests.world.network import Network
 from tests.world.script import Script
-from tests.world.seams import seams
+from tests.world.seams import EPOCH, seams
 from tests.world.world import World
 
 T = TypeVar("T")
@@ -143,6 +146,22 @@ class Machine:
         created = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.CREATE_TOPICS, request, "test"))
         assert created.topics[0].error_code == 0, created
         await self.broker.hosted(topic)
+
+    async def write(
+        self, topic: str, values: Iterable[bytes | None], partition: int = 0, compression: str = "none"
+    ) -> int:
+        """Append records in one batch; their base offset."""
+        batch = build_batch([(None, value, (), EPOCH * 1000) for value in values], compression=compression)
+        return await self.append(topic, batch, partition)
+
+    async def append(self, topic: str, batch: Buffer, partition: int = 0) -> int:
+        """Append a batch; its base offset."""
+        topic_id = self.broker.services.cluster.image.topics[topic].topic_id
+        request = Produce(ProduceHead(None, -1, 10_000), [(topic_id, [(partition, memoryview(batch))])])
+        done = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.PRODUCE, request, "test"))
+        (answer,) = done.responses[0].partition_responses
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
 
     def batches(self, topic: str, partition: int = 0) -> list[bytes]:
         """The batches in the log of a partition."""

@@ -37,6 +37,10 @@ class Script:
         """The requests of a kind so far."""
         return [_decoded(kind, frame) for key, frame in self._frames if key == kind.API_KEY]
 
+    def versions(self, key: ApiKey) -> set[int]:
+        """The versions of the requests of an API so far."""
+        return {decode_request_header(frame).api_version for one, frame in self._frames if one == key}
+
     def before(self, dispatch: Dispatcher) -> Dispatcher:
         """A dispatcher that asks the script first."""
 

@@ -24,12 +24,9 @@ from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordin
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
 )
 from barnabas_protocol.messages.produce import ProduceRequest
+from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member, values
@@ -37,20 +34,12 @@ from tests.client.fake_answers import Action, Answer, drop, lose, produce_refuse
 from tests.client.fake_broker import FakeBroker, until
 from tests.client.producers import numbered, producer
 from tests.sampling import slow
+from tests.world.programs import Machine, simulated
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
 _NAMES = count(1)
 
 
-@pytest.fixture(params=[0, 2], ids=["classic", "version2"])
-async def cluster(broker: FakeBroker, request: pytest.FixtureRequest) -> FakeBroker:
-    """A broker with the topic "t"."""
-    broker.transactions.version = request.param
-    broker.create("t", 2)
-    return broker
-
-
-async def committed(broker: FakeBroker, number: int) -> list[bytes]:
+async def committed(broker: Machine, number: int) -> list[bytes]:
     """The values that a read_committed consumer gets from partition 0, of which there are so many."""
     async with consumer(broker, isolation_level="read_committed") as reader:
         reader.assign([T0])
@@ -62,24 +51,27 @@ async def committed(broker: FakeBroker, number: int) -> list[bytes]:
         return found
 
 
-async def test_a_transaction(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as sender:
+@simulated
+async def test_a_transaction(broker: Machine, transactions: int) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as sender:
         async with sender.transaction():
             receipts = [await sender.send("t", value, partition=0) for value in numbered(5)]
             await sender.send("t", b"other", partition=1)
         assert [receipt.result().offset for receipt in receipts] == list(range(5))
         async with sender.transaction():
             await sender.send("t", b"5", partition=0)
-    assert [one.committed for one in cluster.ended] == [True, True]
-    assert await committed(cluster, 6) == numbered(6)
-    implicit = cluster.transactions.version == 2
-    versions = {version for key, version, _ in cluster.requests if key is ApiKey.PRODUCE}
-    assert versions == ({12} if implicit else {11})
-    assert all(request.transactional_id == "x" for request in cluster.asked(ProduceRequest))
+    assert broker.markers("t") == [True, True]
+    assert await committed(broker, 6) == numbered(6)
+    assert (max(broker.script.versions(ApiKey.PRODUCE)) >= 12) == (transactions == 2)
+    assert all(request.transactional_id == "x" for request in broker.script.asked(ProduceRequest))
 
 
-async def test_an_exception_aborts(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_an_exception_aborts(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as sender:
         pending: list[Receipt] = []
 
         async def fails() -> None:
@@ -94,15 +86,18 @@ async def test_an_exception_aborts(cluster: FakeBroker) -> None:
             await pending[0]
         async with sender.transaction():
             await sender.send("t", b"yes", partition=0)
-    assert [one.committed for one in cluster.ended] == [False, True]
-    assert await committed(cluster, 1) == [b"yes"]
-    async with consumer(cluster) as reader:
+    assert broker.markers("t") == [False, True]
+    assert await committed(broker, 1) == [b"yes"]
+    async with consumer(broker) as reader:
         reader.assign([T0])
         assert await values(reader, 2) == [b"no", b"yes"], "read_uncommitted"
 
 
-async def test_a_cancelled_block_aborts(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_cancelled_block_aborts(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as sender:
         written = asyncio.Event()
 
         async def program() -> None:
@@ -116,26 +111,32 @@ async def test_a_cancelled_block_aborts(cluster: FakeBroker) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [one.committed for one in cluster.ended] == [False]
+        assert broker.markers("t") == [False]
 
 
-async def test_stop_aborts_an_open_transaction(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_stop_aborts_an_open_transaction(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as sender:
         await sender.begin_transaction()
         await sender.send_and_wait("t", b"no", partition=0)
-    assert [one.committed for one in cluster.ended] == [False]
+    assert broker.markers("t") == [False]
 
 
-async def test_records_outside_of_a_transaction_are_refused(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_records_outside_of_a_transaction_are_refused(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as sender:
         with pytest.raises(IllegalStateError, match=r"async with producer\.transaction"):
             await sender.send("t", b"no")
         async with sender.transaction():
             pass
         with pytest.raises(IllegalStateError, match="begin a transaction first"):
             await sender.send("t", b"no")
-    assert not cluster.asked(ProduceRequest)
-    async with producer(cluster) as plain:
+    assert not broker.script.asked(ProduceRequest)
+    async with producer(broker) as plain:
         with pytest.raises(IllegalStateError, match="give it a transactional_id"):
             await plain.begin_transaction()
 
@@ -154,16 +155,26 @@ async def test_records_outside_of_a_transaction_are_refused(cluster: FakeBroker)
     ],
     ids=lambda key: key.name,
 )
-async def test_lost_requests_and_answers(cluster: FakeBroker, key: ApiKey, fault: Action) -> None:
-    cluster.once(key, fault, fault)
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_lost_requests_and_answers(broker: Machine, key: ApiKey, fault: Action) -> None:
+    await broker.create("t", 2)
+    broker.script.once(key, fault, fault)
+    async with producer(broker, transactional_id="x") as sender:
         for value in numbered(3):
             async with sender.transaction():
                 await sender.send("t", value, partition=0)
                 await sender.send_offsets_to_transaction({T0: int(value) + 1}, "g")
-    assert [one.committed for one in cluster.ended] == [True] * 3
-    assert await committed(cluster, 3) == numbered(3)
-    assert cluster.committed["g", "t", 0] == (3, "")
+    assert broker.markers("t") == [True] * 3
+    assert await committed(broker, 3) == numbered(3)
+    assert await offset(broker) == 3
+
+
+async def offset(broker: Machine) -> int | None:
+    """The committed offset of group g in partition 0."""
+    async with consumer(broker, group_id="g") as reader:
+        reader.assign([T0])
+        return await reader.committed(T0)
 
 
 def named(coordinator: FakeBroker) -> Action:
@@ -182,6 +193,7 @@ def not_coordinator(request: Request) -> Answer:
     return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_COORDINATOR)
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_a_coordinator_that_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
     one, other = pair
     one.create("t")
@@ -200,40 +212,51 @@ async def test_a_coordinator_that_moves(pair: tuple[FakeBroker, FakeBroker]) -> 
 # Failures.
 
 
-async def test_a_record_that_is_refused_fails_the_transaction(cluster: FakeBroker) -> None:
-    cluster.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
-    async with producer(cluster, transactional_id="x") as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_record_that_is_refused_fails_the_transaction(broker: Machine) -> None:
+    await broker.create("t", 2)
+    broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
+    async with producer(broker, transactional_id="x") as sender:
         with pytest.raises(TransactionAbortableError, match="MESSAGE_TOO_LARGE") as raised:
             async with sender.transaction():
                 await sender.send("t", b"0", partition=0)
         assert isinstance(raised.value.__cause__, MessageSizeTooLargeError)
         async with sender.transaction():
             await sender.send("t", b"1", partition=0)
-    assert await committed(cluster, 1) == [b"1"]
+    assert await committed(broker, 1) == [b"1"]
 
 
-async def test_a_delivery_timeout_fails_the_transaction(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x", delivery_timeout_ms=300, request_timeout_ms=300) as sender:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_delivery_timeout_fails_the_transaction(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x", delivery_timeout_ms=300, request_timeout_ms=300) as sender:
         async with sender.transaction():
             await sender.send("t", b"0", partition=0)
-        cluster.once(ApiKey.PRODUCE, silence)
+        broker.script.once(ApiKey.PRODUCE, silence)
         with pytest.raises(TransactionAbortableError) as raised:
             async with sender.transaction():
                 await sender.send("t", b"no", partition=0)
         assert isinstance(raised.value.__cause__, DeliveryTimeoutError)
         async with sender.transaction():
             await sender.send("t", b"1", partition=0)
-    assert await committed(cluster, 2) == numbered(2)
-    epochs = [one.epoch for one in cluster.ended if one.committed]
+    assert await committed(broker, 2) == numbered(2)
+    headers = [read_header(batch) for batch in broker.batches("t")]
+    ends = zip(broker.markers("t"), [each.producer_epoch for each in headers if each.is_control], strict=True)
+    epochs = [epoch for committed, epoch in ends if committed]
     assert epochs == sorted(set(epochs)), "a gap in the sequence needs a new epoch"
 
 
-async def test_a_second_producer_fences_the_first(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as first:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_second_producer_fences_the_first(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as first:
         await first.begin_transaction()
         await first.send_and_wait("t", b"no", partition=0)
-        async with producer(cluster, transactional_id="x") as second:
-            with pytest.raises(ProducerFencedError, match="the coordinator has epoch 2") as raised:
+        async with producer(broker, transactional_id="x") as second:
+            with pytest.raises(ProducerFencedError, match="the coordinator has epoch") as raised:
                 await first.commit_transaction()
             assert raised.value.current_epoch == 2
             with pytest.raises(ProducerFencedError):
@@ -243,16 +266,19 @@ async def test_a_second_producer_fences_the_first(cluster: FakeBroker) -> None:
                     pass
             async with second.transaction():
                 await second.send("t", b"yes", partition=0)
-    assert await committed(cluster, 1) == [b"yes"]
+    assert await committed(broker, 1) == [b"yes"]
 
 
-async def test_a_fencing_inside_of_a_block_is_what_the_block_raises(cluster: FakeBroker) -> None:
-    async with producer(cluster, transactional_id="x") as first:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_fencing_inside_of_a_block_is_what_the_block_raises(broker: Machine) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, transactional_id="x") as first:
 
         async def fenced() -> None:
             async with first.transaction():
                 await first.send_and_wait("t", b"no", partition=0)
-                async with producer(cluster, transactional_id="x"):
+                async with producer(broker, transactional_id="x"):
                     pass
                 await first.send_and_wait("t", b"no", partition=0)
 
@@ -260,49 +286,60 @@ async def test_a_fencing_inside_of_a_block_is_what_the_block_raises(cluster: Fak
             await fenced()
 
 
-async def test_a_commit_that_takes_too_long_goes_on(cluster: FakeBroker) -> None:
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_commit_that_takes_too_long_goes_on(broker: Machine) -> None:
+    await broker.create("t", 2)
     refused = asyncio.Event()
 
     def not_yet(request: Request) -> Answer:
         refused.set()
         return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
 
-    async with producer(cluster, transactional_id="x", max_block_ms=200) as sender:
+    async with producer(broker, transactional_id="x", max_block_ms=200) as sender:
         await sender.begin_transaction()
         await sender.send_and_wait("t", b"0", partition=0)
-        cluster.always(ApiKey.END_TXN, not_yet)
+        broker.script.always(ApiKey.END_TXN, not_yet)
         with pytest.raises(KafkaTimeoutError, match=r"CONCURRENT_TRANSACTIONS.*the same call can be made again"):
             await sender.commit_transaction()
         assert refused.is_set()
-        cluster.always(ApiKey.END_TXN, None)
-        await until(lambda: bool(cluster.ended))
+        broker.script.always(ApiKey.END_TXN, None)
+        await until(lambda: bool(broker.markers("t")))
         await sender.commit_transaction()
-    assert [one.committed for one in cluster.ended] == [True]
+    assert broker.markers("t") == [True]
 
 
-async def test_a_coordinator_that_never_answers(cluster: FakeBroker) -> None:
-    cluster.always(ApiKey.INIT_PRODUCER_ID, silence)
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_a_coordinator_that_never_answers(broker: Machine) -> None:
+    await broker.create("t", 2)
+    broker.script.always(ApiKey.INIT_PRODUCER_ID, silence)
     with pytest.raises(KafkaTimeoutError, match="initialize transactional id 'x'"):
-        await producer(cluster, transactional_id="x", max_block_ms=200).start()
+        await producer(broker, transactional_id="x", max_block_ms=200).start()
 
 
 # Consumers.
 
 
-async def test_the_offsets_of_a_member(cluster: FakeBroker) -> None:
-    cluster.write("t", [b"a"])
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_the_offsets_of_a_member(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", [b"a"])
     async with (
-        member(cluster, "t", isolation_level="read_committed", enable_auto_commit=False) as reader,
-        producer(cluster, transactional_id="x") as sender,
+        member(broker, "t", isolation_level="read_committed", enable_auto_commit=False) as reader,
+        producer(broker, transactional_id="x") as sender,
     ):
         assert await values(reader, 1) == [b"a"]
         group = reader.group_metadata()
-        assert (group.group_id, group.generation_id) == ("g", cluster.generation)
+        assert (group.group_id, group.generation_id) == ("g", 1)
         async with sender.transaction():
             await sender.send_offsets_to_transaction({T0: 1}, group)
-            assert ("g", "t", 0) not in cluster.committed
-        assert cluster.committed["g", "t", 0] == (1, "")
-        cluster.generation += 1  # the partitions belong to another member by now
+        assert await offset(broker) == 1
+        await sender.begin_transaction()
+        await sender.send_offsets_to_transaction({T0: 2}, group)
+        await sender.abort_transaction()
+        group = group._replace(generation_id=0)  # the partitions belong to another member by now
 
         async def too_late() -> None:
             async with sender.transaction():
@@ -311,20 +348,21 @@ async def test_the_offsets_of_a_member(cluster: FakeBroker) -> None:
 
         with pytest.raises(CommitFailedError, match="ILLEGAL_GENERATION"):
             await too_late()
-        cluster.generation -= 1
-    assert cluster.committed["g", "t", 0] == (1, "")
+    assert await offset(broker) == 1
 
 
-async def test_group_metadata_needs_a_group(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_group_metadata_needs_a_group(broker: Machine) -> None:
+    await broker.create("t")
     async with consumer(broker) as reader:
         reader.assign([T0])
         with pytest.raises(IllegalOperationError):
             reader.group_metadata()
 
 
-async def test_arguments_that_are_wrong(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_arguments_that_are_wrong(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker, transactional_id="x") as sender:
         await sender.begin_transaction()
         with pytest.raises(TypeError, match=r"consumer\.group_metadata"):
@@ -342,32 +380,32 @@ async def test_arguments_that_are_wrong(broker: FakeBroker) -> None:
             Producer(**settings)
 
 
-async def test_offsets_of_an_open_transaction_are_waited_for(broker: FakeBroker) -> None:
+@simulated
+async def test_offsets_of_an_open_transaction_are_waited_for(broker: Machine) -> None:
     """KIP-447: a member that takes over a partition starts after the transaction of the member before."""
-    broker.create("t")
-    broker.write("t", numbered(3))
+    await broker.create("t")
+    await broker.write("t", numbered(3))
 
-    def unstable(request: Request) -> Answer:
-        assert isinstance(request, OffsetFetchRequest) and request.require_stable
-        broker.committed["g", "t", 0] = (2, "")
-        pending = OffsetFetchResponsePartitions(
-            partition_index=0, committed_offset=-1, metadata="", error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
-        )
-        topics = [OffsetFetchResponseTopics(name="t", partitions=[pending])]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
-
-    broker.once(ApiKey.OFFSET_FETCH, unstable)
-    async with member(broker, "t") as reader:
-        assert await values(reader, 1) == [b"2"]
-    assert len(broker.asked(OffsetFetchRequest)) >= 2
+    async with producer(broker, transactional_id="x") as sender:
+        await sender.begin_transaction()
+        await sender.send_offsets_to_transaction({T0: 2}, "g")
+        async with member(broker, "t") as reader:
+            reading = asyncio.ensure_future(values(reader, 1))
+            await until(lambda: len(broker.script.asked(OffsetFetchRequest)) >= 2)
+            assert not reading.done()
+            await sender.commit_transaction()
+            assert await reading == [b"2"]
 
 
-async def test_the_lag_of_a_read_committed_consumer_ends_at_an_open_transaction(cluster: FakeBroker) -> None:
-    cluster.write("t", numbered(3))
+@pytest.mark.usefixtures("transactions")
+@simulated
+async def test_the_lag_of_a_read_committed_consumer_ends_at_an_open_transaction(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", numbered(3))
     async with (
-        producer(cluster, transactional_id="x") as sender,
-        consumer(cluster, isolation_level="read_committed") as reader,
-        consumer(cluster) as uncommitted,
+        producer(broker, transactional_id="x") as sender,
+        consumer(broker, isolation_level="read_committed") as reader,
+        consumer(broker) as uncommitted,
     ):
         await sender.begin_transaction()
         await sender.send_and_wait("t", b"open", partition=0)
@@ -379,7 +417,7 @@ async def test_the_lag_of_a_read_committed_consumer_ends_at_an_open_transaction(
         assert reader.last_stable_offset(T0) == 3 and reader.highwater(T0) == 4
         await sender.commit_transaction()
         assert await values(reader, 3) == [b"1", b"2", b"open"]
-        assert len(cluster.asked(InitProducerIdRequest)) == 1
+        assert len(broker.script.asked(InitProducerIdRequest)) == 1
 
 
 # Real brokers.
