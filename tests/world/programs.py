@@ -27,6 +27,11 @@ from barnabas_broker.testing.seen import RequestLog
 from barnabas_broker.testing.tap import Tap
 from barnabas_protocol.hot.produce import ProduceHead
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches, read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.wire import Buffer
@@ -162,6 +167,13 @@ class Machine:
         (answer,) = done.responses[0].partition_responses
         assert answer.error_code == 0, answer
         return int(answer.base_offset)
+
+    async def delete(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the records of a partition before an offset."""
+        one = DeleteRecordsPartition(partition_index=partition, offset=before)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[one])], timeout_ms=10_000)
+        done = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.DELETE_RECORDS, request, "test"))
+        assert done.topics[0].partitions[0].error_code == 0, done
 
     def batches(self, topic: str, partition: int = 0) -> list[bytes]:
         """The batches in the log of a partition."""
