@@ -31,3 +31,11 @@ def member(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consu
 async def values(reader: Consumer, count: int) -> list[Any]:
     """The values of the next records."""
     return [(await reader.getone()).value for _ in range(count)]
+
+
+async def stored(broker: Machine, tp: TopicPartition = T0) -> tuple[int, str] | None:
+    """The offset and the metadata that group "g" has committed."""
+    async with consumer(broker, group_id="g") as reader:
+        reader.assign([tp])
+        found = (await reader.committed_offsets(tp))[tp]
+        return None if found is None else (found.offset, found.metadata)

@@ -37,6 +37,10 @@ class Script:
         """The requests of a kind so far."""
         return [_decoded(kind, frame) for key, frame in self._frames if key == kind.API_KEY]
 
+    def keys(self) -> list[ApiKey]:
+        """The APIs of all requests so far."""
+        return [key for key, _ in self._frames]
+
     def versions(self, key: ApiKey) -> set[int]:
         """The versions of the requests of an API so far."""
         return {decode_request_header(frame).api_version for one, frame in self._frames if one == key}

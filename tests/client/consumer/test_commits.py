@@ -1,4 +1,4 @@
-"""Commits in the background, lag, metrics and what else the consumer knows about itself, against a scripted broker."""
+"""Commits in the background, lag, metrics and what else the consumer knows about itself."""
 
 import asyncio
 import threading
@@ -24,16 +24,15 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.registry import ApiKey
 from tests.client import consumers
-from tests.client.consumers import T0, T1, values
+from tests.client.consumers import T0, T1, stored, values
 from tests.client.fake_answers import commit_refused, drop, silence
 from tests.client.fake_broker import FakeBroker, until
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
+from tests.world.programs import Machine, Simulation, simulated
 
 Reported = list[tuple[dict[TopicPartition, OffsetAndMetadata], KafkaError | None]]
 
 
-def member(broker: FakeBroker, *topics: str, **settings: Any) -> Consumer:
+def member(broker: FakeBroker | Machine, *topics: str, **settings: Any) -> Consumer:
     given = {"enable_auto_commit": False, "heartbeat_interval_ms": 20, **settings}
     return consumers.member(broker, *topics, **given)
 
@@ -46,9 +45,10 @@ async def poll_for_ever(reader: Consumer) -> None:
 # In the background.
 
 
-async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b", b"c"])
+@simulated
+async def test_a_background_commit_calls_its_callback(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b", b"c"])
     seen: Reported = []
     ended = asyncio.Event()
 
@@ -64,39 +64,42 @@ async def test_a_background_commit_calls_its_callback(broker: FakeBroker) -> Non
         reader.commit_async({T0: (3, "by hand")}, later)
         await ended.wait()
     assert seen == [({T0: OffsetAndMetadata(2, "", 0)}, None), ({T0: OffsetAndMetadata(3, "by hand", -1)}, None)]
-    assert broker.committed["g", "t", 0] == (3, "by hand")
+    assert await stored(broker) == (3, "by hand")
 
 
-async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_covers_it(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b", b"c"])
+@simulated
+async def test_a_failed_background_commit_is_not_retried_and_the_next_commit_covers_it(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b", b"c"])
     seen: Reported = []
-    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t") as reader:
         for _ in range(2):
             await values(reader, 1)
             reader.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
             await until(lambda: bool(seen) and seen[-1][0] == reader._subscription.positions())
         assert [type(error) for _, error in seen] == [KafkaError, KafkaConnectionError]
-        assert ("g", "t", 0) not in broker.committed
+        assert await stored(broker) is None
         await reader.commit()
-        assert broker.committed["g", "t", 0] == (2, "")
-    assert len(broker.asked(OffsetCommitRequest)) == 3
+        assert await stored(broker) == (2, "")
+    assert len(broker.script.asked(OffsetCommitRequest)) == 3
 
 
-async def test_commit_waits_for_background_commits(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_commit_waits_for_background_commits(broker: Machine) -> None:
+    await broker.create("t")
     seen: Reported = []
     async with member(broker, "t") as reader:
         for offset in range(1, 6):
             reader.commit_async({T0: offset}, lambda offsets, error: seen.append((offsets, error)))
         await reader.commit({T0: 6})
         assert [offsets[T0].offset for offsets, _ in seen] == [1, 2, 3, 4, 5]
-        assert broker.committed["g", "t", 0] == (6, "")
+        assert await stored(broker) == (6, "")
 
 
-async def test_a_callback_may_commit(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_callback_may_commit(broker: Machine) -> None:
+    await broker.create("t")
     ended = asyncio.Event()
     async with member(broker, "t") as reader:
 
@@ -107,11 +110,13 @@ async def test_a_callback_may_commit(broker: FakeBroker) -> None:
         reader.commit_async({T0: 1}, again)
         async with asyncio.timeout(60):
             await ended.wait()
-    assert broker.committed["g", "t", 0] == (2, "")
+    assert await stored(broker) == (2, "")
 
 
-async def test_a_callback_that_raises_is_logged(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.create("t")
+@simulated
+async def test_a_callback_that_raises_is_logged(simulation: Simulation) -> None:
+    broker = await simulation.machine()
+    await broker.create("t")
 
     def fails(offsets: dict[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
         raise RuntimeError("no")
@@ -119,20 +124,22 @@ async def test_a_callback_that_raises_is_logged(broker: FakeBroker, caplog: pyte
     async with member(broker, "t") as reader:
         reader.commit_async({T0: 1}, fails)
         await reader.commit({T0: 2})
-    assert "the callback of commit_async raised" in caplog.text
+    assert "the callback of commit_async raised" in "".join(simulation.history())
 
 
-async def test_commit_times_out_behind_a_background_commit_that_hangs(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_commit_times_out_behind_a_background_commit_that_hangs(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t", request_timeout_ms=400, close_timeout_ms=200) as reader:
-        broker.always(ApiKey.OFFSET_COMMIT, silence)
+        broker.script.always(ApiKey.OFFSET_COMMIT, silence)
         reader.commit_async({T0: 1})
         with pytest.raises(KafkaTimeoutError):
             await reader.commit({T0: 2})
 
 
-async def test_invalid_background_commits(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_invalid_background_commits(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t") as reader:
         wrong: Any = "callback"
         with pytest.raises(TypeError, match="give a function of offsets and error"):
@@ -149,9 +156,10 @@ async def test_invalid_background_commits(broker: FakeBroker) -> None:
 # Lag.
 
 
-async def test_lag_by_partition(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.write("t", [b"%d" % at for at in range(10)])
+@simulated
+async def test_lag_by_partition(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", [b"%d" % at for at in range(10)])
     async with member(broker, "t") as reader:
         assert await reader.lag() == {T0: 10, T1: 0}
         await values(reader, 4)
@@ -159,24 +167,26 @@ async def test_lag_by_partition(broker: FakeBroker) -> None:
         assert reader.metrics()["records-lag-max"] == 6
 
 
-async def test_lag_asks_the_leader_if_no_fetch_is_recent(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"] * 5)
+@simulated
+async def test_lag_asks_the_leader_if_no_fetch_is_recent(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"] * 5)
     async with member(broker, auto_offset_reset="none") as reader:
         reader.assign([T0])
         with pytest.raises(NoOffsetForPartitionError):
             await reader.lag()
         reader.pause(T0)
         reader.seek(T0, 2)
-        assert not broker.asked(FetchRequest)
-        before = len(broker.asked(ListOffsetsRequest))
+        assert not broker.script.asked(FetchRequest)
+        before = len(broker.script.asked(ListOffsetsRequest))
         assert await reader.lag() == {T0: 3}
-        assert len(broker.asked(ListOffsetsRequest)) == before + 1
+        assert len(broker.script.asked(ListOffsetsRequest)) == before + 1
 
 
-async def test_lag_of_read_committed_ends_at_the_last_stable_offset(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"] * 5)
+@simulated
+async def test_lag_of_read_committed_ends_at_the_last_stable_offset(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"] * 5)
     async with member(broker, "t", isolation_level="read_committed") as reader:
         await values(reader, 1)
         state = reader._subscription.state(T0)
@@ -187,15 +197,16 @@ async def test_lag_of_read_committed_ends_at_the_last_stable_offset(broker: Fake
         state.measured_at = 0.0  # long ago: the leader is asked
         reader.pause(T0)
         assert await reader.lag() == {T0: 4}
-    assert broker.asked(ListOffsetsRequest)[-1].isolation_level == 1
+    assert broker.script.asked(ListOffsetsRequest)[-1].isolation_level == 1
 
 
 # Metrics.
 
 
-async def test_metrics_of_a_member(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.write("t", [b"x" * 100] * 10)
+@simulated
+async def test_metrics_of_a_member(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", [b"x" * 100] * 10)
     async with member(broker, "t") as reader:
         await values(reader, 10)
         assert abs((reader.last_poll_timestamp(T0) or 0) - time.time() * 1_000) < 30_000
@@ -236,19 +247,21 @@ async def test_metrics_before_anything_has_happened() -> None:
 # The rest.
 
 
-async def test_enforce_rebalance(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_enforce_rebalance(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t") as reader:
         reader.enforce_rebalance("more memory")
         await until(lambda: reader._running().gate.awaited)
         assert await reader.getmany(timeout_ms=20) == {}
         await until(lambda: reader.metrics()["rebalance-total"] == 2)
-    assert broker.asked(JoinGroupRequest)[-1].reason == "more memory"
+    assert broker.script.asked(JoinGroupRequest)[-1].reason == "more memory"
 
 
-async def test_seek_to_committed(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.write("t", [b"%d" % at for at in range(5)])
+@simulated
+async def test_seek_to_committed(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", [b"%d" % at for at in range(5)])
     async with member(broker, "t") as reader:
         assert await values(reader, 3) == [b"0", b"1", b"2"]
         await reader.commit({T0: 1})
@@ -256,6 +269,7 @@ async def test_seek_to_committed(broker: FakeBroker) -> None:
         assert await values(reader, 1) == [b"1"]
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_a_wakeup_is_never_lost(broker: FakeBroker) -> None:
     """From threads, at any moment of polls that find records and of polls that wait."""
     broker.create("t")
@@ -269,47 +283,49 @@ async def test_a_wakeup_is_never_lost(broker: FakeBroker) -> None:
             thread.join()
 
 
-async def test_automatic_commits_continue_after_a_failure(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
-    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.REQUEST_TIMED_OUT))
+@simulated
+async def test_automatic_commits_continue_after_a_failure(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
+    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.REQUEST_TIMED_OUT))
     async with member(broker, "t", enable_auto_commit=True, auto_commit_interval_ms=5) as reader:
         await values(reader, 2)
         waiting = asyncio.ensure_future(reader.getmany(timeout_ms=10_000))
-        await until(lambda: broker.committed.get(("g", "t", 0)) == (2, ""))
+        await until(lambda: len(broker.script.asked(OffsetCommitRequest)) >= 2)
+        assert await stored(broker) == (2, "")
         waiting.cancel()
         await asyncio.wait([waiting])
 
 
-def versions_of(broker: FakeBroker, key: ApiKey) -> set[int]:
-    return {version for asked, version, _ in broker.requests if asked is key}
-
-
-async def test_offsets_are_named_by_topic_id(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_offsets_are_named_by_topic_id(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     async with member(broker, "t") as reader:
         await values(reader, 2)
         await reader.commit()
         committed = await reader.committed(T0)
     assert committed is not None
     assert committed == 2
-    assert versions_of(broker, ApiKey.OFFSET_COMMIT) == versions_of(broker, ApiKey.OFFSET_FETCH) == {10}
+    assert broker.script.versions(ApiKey.OFFSET_COMMIT) == broker.script.versions(ApiKey.OFFSET_FETCH) == {10}
 
 
-async def test_offsets_are_named_by_topic_name_while_an_id_is_not_known(broker: FakeBroker) -> None:
-    elsewhere = TopicPartition("not watched", 0)
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_offsets_are_named_by_topic_name_while_an_id_is_not_known(broker: Machine) -> None:
+    elsewhere = TopicPartition("elsewhere", 0)
+    await broker.create("elsewhere")
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     async with member(broker, "t") as reader:
         await values(reader, 2)
         await reader.commit({T0: 1, elsewhere: 5})
         assert await reader.committed(elsewhere) == 5
-    assert broker.committed["g", "t", 0][0] == 1
-    assert 9 in versions_of(broker, ApiKey.OFFSET_COMMIT)
-    assert 9 in versions_of(broker, ApiKey.OFFSET_FETCH)
+    assert await stored(broker) == (1, "")
+    assert 9 in broker.script.versions(ApiKey.OFFSET_COMMIT)
+    assert 9 in broker.script.versions(ApiKey.OFFSET_FETCH)
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_a_topic_id_that_has_changed_is_requested_again(broker: FakeBroker) -> None:
     """Offsets of the topic before are not committed for the new one, whose records they would skip."""
     broker.create("t")
@@ -324,4 +340,5 @@ async def test_a_topic_id_that_has_changed_is_requested_again(broker: FakeBroker
         assert broker.committed["g", "t", 0][0] == 1
         broker.topic_ids["t"] = b"a third id".ljust(16)
         assert await reader.committed(T0) == 1
-    assert versions_of(broker, ApiKey.OFFSET_COMMIT) == versions_of(broker, ApiKey.OFFSET_FETCH) == {10}
+    for asked in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
+        assert {version for key, version, _ in broker.requests if key is asked} == {10}

@@ -25,15 +25,14 @@ from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, T1, consumer, values
 from tests.client.fake_answers import Answer, drop, fetch_refused, silence
 from tests.client.fake_broker import FakeBroker
-
-pytestmark = pytest.mark.usefixtures("no_complaints")
-
+from tests.world.programs import Machine, simulated
 
 # What is refused.
 
 
-async def test_invalid_calls(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_invalid_calls(broker: Machine) -> None:
+    await broker.create("t")
     async with consumer(broker) as reader:
         with pytest.raises(IllegalStateError, match="nothing to poll"):
             await reader.getone()
@@ -111,24 +110,27 @@ def test_invalid_subscriptions() -> None:
         ErrorCode.REQUEST_TIMED_OUT,
     ],
 )
-async def test_a_fetch_is_retried_after_retriable_errors(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.FETCH, fetch_refused(code), fetch_refused(code))
+@simulated
+async def test_a_fetch_is_retried_after_retriable_errors(broker: Machine, code: ErrorCode) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(ApiKey.FETCH, fetch_refused(code), fetch_refused(code))
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_an_authorization_error_of_a_fetch_is_raised(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.FETCH, fetch_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+@simulated
+async def test_an_authorization_error_of_a_fetch_is_raised(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(ApiKey.FETCH, fetch_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     async with consumer(broker, "t") as reader:
         with pytest.raises(TopicAuthorizationFailedError, match="grant this client access"):
             await reader.getone()
         assert await values(reader, 1) == [b"a"]  # it may have been granted
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_connections_break(broker: FakeBroker) -> None:
     broker.create("t")
     async with consumer(broker, "t") as reader:
@@ -139,15 +141,16 @@ async def test_connections_break(broker: FakeBroker) -> None:
             broker.sever()
 
 
-async def test_the_broker_restarts(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_the_broker_restarts(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
         await broker.stop()
         assert await reader.getmany(timeout_ms=20) == {}
         await broker.start()
-        broker.write("t", [b"b"])
+        await broker.write("t", [b"b"])
         assert await values(reader, 1) == [b"b"]
 
 
@@ -200,27 +203,30 @@ async def test_two_leaders_are_fetched_from_at_once(pair: tuple[FakeBroker, Fake
     assert {tp.partition for request in other.asked(FetchRequest) for tp in request.topics[0].partitions} == {1}
 
 
-async def test_finding_a_position_is_retried(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.LIST_OFFSETS, drop, drop)
+@simulated
+async def test_finding_a_position_is_retried(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(ApiKey.LIST_OFFSETS, drop, drop)
     async with consumer(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
-    assert len(broker.asked(ListOffsetsRequest)) == 3
+    assert len(broker.script.asked(ListOffsetsRequest)) == 3
 
 
-async def test_the_connection_to_a_broker_that_stops_answering_is_closed(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.LIST_OFFSETS, silence)
+@simulated
+async def test_the_connection_to_a_broker_that_stops_answering_is_closed(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(ApiKey.LIST_OFFSETS, silence)
     async with consumer(broker, "t", request_timeout_ms=500) as reader:
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_read_committed_is_sent_to_the_broker(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_read_committed_is_sent_to_the_broker(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with consumer(broker, "t", isolation_level="read_committed") as reader:
         assert await values(reader, 1) == [b"a"]
-    assert broker.asked(FetchRequest)[0].isolation_level == 1
-    assert broker.asked(ListOffsetsRequest)[0].isolation_level == 1
+    assert broker.script.asked(FetchRequest)[0].isolation_level == 1
+    assert broker.script.asked(ListOffsetsRequest)[0].isolation_level == 1

@@ -10,12 +10,12 @@ from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, consumer, member
 from tests.client.fake_answers import silence
 from tests.client.fake_broker import FakeBroker, until
+from tests.world.programs import Machine, simulated
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
 
-
-async def test_stop_ends_polls_and_iterations(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_stop_ends_polls_and_iterations(broker: Machine) -> None:
+    await broker.create("t")
     reader = consumer(broker, "t")
     await reader.start()
 
@@ -39,14 +39,16 @@ async def test_stop_ends_polls_and_iterations(broker: FakeBroker) -> None:
         await reader.start()
 
 
-async def test_stop_without_start(broker: FakeBroker) -> None:
+@simulated
+async def test_stop_without_start(broker: Machine) -> None:
     reader = consumer(broker, "t")
     await reader.stop()
     with pytest.raises(ConsumerStoppedError):
         await reader.getone()
 
 
-async def test_calls_before_start_raise(broker: FakeBroker) -> None:
+@simulated
+async def test_calls_before_start_raise(broker: Machine) -> None:
     reader = consumer(broker, "t")
     for call in (reader.getone(), reader.getmany(), reader.topics(), reader.end_offsets([T0])):
         with pytest.raises(IllegalStateError, match=r"To do: start\(\) it first, or use it in a `with` block"):
@@ -61,6 +63,7 @@ async def test_a_failed_start_stops_the_consumer() -> None:
         await reader.getone()
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_a_consumer_that_was_never_stopped_causes_a_warning(broker: FakeBroker) -> None:
     reader = consumer(broker, "t")
     await reader.start()
@@ -77,13 +80,14 @@ STEPS = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.J
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_stop_cancels_a_start(broker: FakeBroker, step: ApiKey) -> None:
-    broker.create("t")
-    broker.always(step, silence)
+@simulated
+async def test_stop_cancels_a_start(broker: Machine, step: ApiKey) -> None:
+    await broker.create("t")
+    broker.script.always(step, silence)
     # The bound of the test is far shorter than this timeout.
     reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
     starting = asyncio.ensure_future(reader.start())
-    await until(lambda: any(key is step for key, _, _ in broker.requests))
+    await until(lambda: bool(broker.script.versions(step)))
     with pytest.raises(IllegalStateError, match="start"):
         await reader.start()
     await reader.stop()
@@ -93,12 +97,13 @@ async def test_stop_cancels_a_start(broker: FakeBroker, step: ApiKey) -> None:
         await reader.getone()
 
 
-async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.always(ApiKey.JOIN_GROUP, silence)
+@simulated
+async def test_a_cancelled_start_raises_cancelled_error(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.always(ApiKey.JOIN_GROUP, silence)
     reader = member(broker, "t", request_timeout_ms=3_600_000, close_timeout_ms=100)
     starting = asyncio.ensure_future(reader.start())
-    await until(lambda: any(key is ApiKey.JOIN_GROUP for key, _, _ in broker.requests))
+    await until(lambda: bool(broker.script.versions(ApiKey.JOIN_GROUP)))
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
@@ -106,13 +111,14 @@ async def test_a_cancelled_start_raises_cancelled_error(broker: FakeBroker) -> N
         await reader.getone()
 
 
-async def test_the_requests_of_a_new_member(broker: FakeBroker) -> None:
+@simulated
+async def test_the_requests_of_a_new_member(broker: Machine) -> None:
     """Every request here is one more round trip before the first record of every test of a program."""
-    broker.create("t")
-    broker.write("t", [b"a"])
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with member(broker, "t", heartbeat_interval_ms=3_000) as reader:
         assert (await reader.getone()).value == b"a"
-        asked = [key for key, _, _ in broker.requests]
+        asked = broker.script.keys()
     first = asked[: asked.index(ApiKey.FETCH) + 1]
     waited_for = [key for key in first[1:] if key is not ApiKey.API_VERSIONS]
     assert waited_for == [

@@ -29,7 +29,7 @@ from barnabas_protocol.messages.produce import ProduceRequest
 from barnabas_protocol.records import read_header
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
-from tests.client.consumers import T0, consumer, member, values
+from tests.client.consumers import T0, consumer, member, stored, values
 from tests.client.fake_answers import Action, Answer, drop, lose, produce_refused, silence
 from tests.client.fake_broker import FakeBroker, until
 from tests.client.producers import numbered, producer
@@ -167,14 +167,7 @@ async def test_lost_requests_and_answers(broker: Machine, key: ApiKey, fault: Ac
                 await sender.send_offsets_to_transaction({T0: int(value) + 1}, "g")
     assert broker.markers("t") == [True] * 3
     assert await committed(broker, 3) == numbered(3)
-    assert await offset(broker) == 3
-
-
-async def offset(broker: Machine) -> int | None:
-    """The committed offset of group g in partition 0."""
-    async with consumer(broker, group_id="g") as reader:
-        reader.assign([T0])
-        return await reader.committed(T0)
+    assert await stored(broker) == (3, "")
 
 
 def named(coordinator: FakeBroker) -> Action:
@@ -335,7 +328,7 @@ async def test_the_offsets_of_a_member(broker: Machine) -> None:
         assert (group.group_id, group.generation_id) == ("g", 1)
         async with sender.transaction():
             await sender.send_offsets_to_transaction({T0: 1}, group)
-        assert await offset(broker) == 1
+        assert await stored(broker) == (1, "")
         await sender.begin_transaction()
         await sender.send_offsets_to_transaction({T0: 2}, group)
         await sender.abort_transaction()
@@ -348,7 +341,7 @@ async def test_the_offsets_of_a_member(broker: Machine) -> None:
 
         with pytest.raises(CommitFailedError, match="ILLEGAL_GENERATION"):
             await too_late()
-    assert await offset(broker) == 1
+    assert await stored(broker) == (1, "")
 
 
 @simulated
