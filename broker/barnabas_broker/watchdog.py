@@ -26,7 +26,7 @@ _FRAMES: Final = 12
 _PAUSE: Final = 1.0
 
 
-class Watch:
+class LoopTurns:
     """The times at which the loop turned, and what was seen while it did not.
 
     Args:
@@ -86,7 +86,7 @@ class Watchdog:
     def __init__(self, limit: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._watch = Watch(limit, time.monotonic, time.thread_time, self._report)
+        self._watch = LoopTurns(limit, time.monotonic, time.thread_time, self._report)
         self._logged = -_PAUSE
         #: Of those that are not logged: the longest one, and their number.
         self._longest = (0.0, 0.0, 0.0, "")

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.watchdog import Watch, Watchdog, shown
+from barnabas_broker.watchdog import LoopTurns, Watchdog, shown
 
 
 class Loop:
@@ -22,7 +22,7 @@ class Loop:
         self.now = 100.0
         self.processor = 1.0
         self.reports: list[tuple[float, float, float, str]] = []
-        self.watch = Watch(limit, lambda: self.now, lambda: self.processor, self.report)
+        self.watch = LoopTurns(limit, lambda: self.now, lambda: self.processor, self.report)
 
     def report(self, held: float, processor: float, collector: float, stack: str) -> None:
         self.reports.append((round(held, 6), round(processor, 6), round(collector, 6), stack))

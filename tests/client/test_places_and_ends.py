@@ -131,8 +131,8 @@ async def test_wakeup_may_be_called_from_any_thread(broker: FakeBroker) -> None:
 def test_plain_calls_are_fine_while_the_loop_does_not_run() -> None:
     """As in a program that runs its loop step by step."""
     reader = Consumer("t", bootstrap_servers="127.0.0.1:1")
-    reader._home._thread = threading.get_ident()
-    loop = reader._home._loop = asyncio.new_event_loop()
+    reader._life._thread = threading.get_ident()
+    loop = reader._life._loop = asyncio.new_event_loop()
     reader.subscribe(["u"])
     assert reader.subscription() == {"u"}
     loop.close()

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from barnabas import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
-from barnabas_client.consumer.consumer import Phase
 from barnabas_client.errors import KafkaError
+from barnabas_client.lifecycle import State
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
@@ -106,7 +106,7 @@ class _Member(ConsumerRebalanceListener):
     def forget(self) -> None:
         """Its process ends: nothing is stopped, and nothing complains of that."""
         if self._consumer is not None:
-            self._consumer._phase = Phase.STOPPED
+            self._consumer._life.state = State.STOPPED
 
 
 class Group:

@@ -7,7 +7,6 @@ where aiokafka has them, else those of Kafka's ``Admin.java``.
 
 import asyncio
 import ssl
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -68,14 +67,14 @@ from barnabas_client.admin.users import (
 )
 from barnabas_client.checks import offsets_of
 from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SaslMechanism, SecurityProtocol, parse_servers
-from barnabas_client.errors import IllegalStateError, UnsupportedVersionError, error_for
+from barnabas_client.errors import UnsupportedVersionError, error_for
 from barnabas_client.keywords import suggest_names
-from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
+from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import OFFSETS_BY_NAME
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
-from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasResponse
@@ -211,9 +210,7 @@ class Admin(AsyncOnly):
             sasl_plain_password=sasl_plain_password,
             sasl_oauth_token_provider=sasl_oauth_token_provider,
         )
-        self._state = Lifecycle.NEW
-        self._home = Home("admin client")
-        self._starting: asyncio.Task[None] | None = None
+        self._life = Life("admin client")
         self._network = Network(self._config)
         self._driver = Driver(self._network)
 
@@ -223,42 +220,21 @@ class Admin(AsyncOnly):
         """Connect.
 
         Raises:
-            KafkaConnectionError: no broker answers. `start` may then be called again.
+            KafkaConnectionError: no broker answers.
             IllegalStateError: it was started before, or is closed meanwhile.
         """
-        if self._state is not Lifecycle.NEW:
-            raise IllegalStateError("start(): this admin client was started already. To do: make a new one")
-        self._home.settle()
-        self._state = Lifecycle.STARTING
-        # In a task of its own, so that a close can cancel it wherever it waits.
-        self._starting = asyncio.get_running_loop().create_task(self._network.start(), name="barnabas-admin-start")
-        try:
-            await self._starting
-            if self._state is not Lifecycle.STARTING:
-                raise _closed_while_starting()
-        except BaseException as error:
-            await uninterrupted(self._network.close())
-            caller = asyncio.current_task()
-            if self._state is Lifecycle.STARTING:
-                self._state = Lifecycle.NEW
-                self._network = Network(self._config)
-                self._driver = Driver(self._network)
-            elif isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
-                raise _closed_while_starting() from None
-            raise
-        self._state = Lifecycle.RUNNING
+        await self._life.start(self._network.start, self._network.close)
 
     async def close(self) -> None:
         """Disconnect. A second call does nothing. A :meth:`start` in progress ends."""
-        if self._state is Lifecycle.CLOSED:
+        if self._life.state is State.STOPPED:
             return
-        self._home.check()
-        before, self._state = self._state, Lifecycle.CLOSED
+        self._life.check()
+        before, self._life.state = self._life.state, State.STOPPED
         try:
-            if before is Lifecycle.STARTING:
-                await end(self._starting)
+            await self._life.end_start()
         finally:
-            if before is not Lifecycle.NEW:
+            if before is not State.NEW:
                 await uninterrupted(self._network.close())
 
     async def stop(self) -> None:
@@ -273,12 +249,6 @@ class Admin(AsyncOnly):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_state", None) is Lifecycle.RUNNING:
-            warnings.warn(
-                f"{self!r} was never closed: await close(), or use `async with`", ResourceWarning, stacklevel=2
-            )
 
     # Topics.
 
@@ -1511,13 +1481,7 @@ class Admin(AsyncOnly):
         Raises:
             IllegalStateError: this client is not started, or closed.
         """
-        if self._state is Lifecycle.CLOSED:
-            raise IllegalStateError("this admin client was closed. To do: make a new one")
-        if self._state is not Lifecycle.RUNNING:
-            raise IllegalStateError(
-                "this admin client is not started. To do: start() it first, or use it in a `with` block"
-            )
-        self._home.check()
+        self._life.check_running()
         return self._driver
 
     def _milliseconds(self, timeout_ms: int | None) -> int:
@@ -1526,10 +1490,6 @@ class Admin(AsyncOnly):
         if timeout_ms < 1:
             raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 1")
         return timeout_ms
-
-
-def _closed_while_starting() -> IllegalStateError:
-    return IllegalStateError("this admin client was closed while it started")
 
 
 def _for_broker(milliseconds: int) -> int:

@@ -12,10 +12,8 @@ import re
 import ssl
 import sys
 import time
-import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from enum import Enum, auto
 from functools import partial
 from importlib import import_module
 from types import TracebackType
@@ -52,12 +50,12 @@ from barnabas_client.consumer.parallel.config import (
     RunConfig,
     RunSettings,
 )
-from barnabas_client.consumer.polls import Loan, stopped_error
+from barnabas_client.consumer.polls import Loan
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
 from barnabas_client.keywords import suggest_names
-from barnabas_client.lifecycle import AsyncOnly, Home
+from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
 from barnabas_client.network.network import Network
@@ -72,7 +70,7 @@ from barnabas_client.structs import (
     TopicPartition,
     V,
 )
-from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 
@@ -89,24 +87,6 @@ _FETCH_TAKES: Final = 0.5
 
 #: Numbers the members of this process that have no client id of their own.
 _members: Final = itertools.count(1)
-
-
-class Phase(Enum):
-    """The life of a consumer, in order."""
-
-    #: Made. Topics can be subscribed to, partitions assigned.
-    NOT_STARTED = auto()
-    #: `start` is connecting. Calls that need the cluster are refused, as before the start.
-    STARTING = auto()
-    #: The session exists.
-    STARTED = auto()
-    #: `stop` is committing and leaving the group. Polls are refused; the rebalance listener may still commit.
-    STOPPING = auto()
-    #: The session has ended. Calls that need the cluster are refused for good.
-    STOPPED = auto()
-
-    def __str__(self) -> str:
-        return self.name.lower().replace("_", " ")
 
 
 class Consumer(AsyncOnly, Generic[K, V]):
@@ -363,9 +343,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self._subscription = Subscription(partial(retry_backoff, self._client))
         self._attention = Attention()
         self._meters = ConsumerMeters(time.monotonic())
-        self._home = Home("consumer")
-        self._phase = Phase.NOT_STARTED
-        self._starting: asyncio.Task[None] | None = None
+        self._life = Life("consumer", ConsumerStoppedError)
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._tracing = tracing()
@@ -385,20 +363,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             IllegalStateError: it was started before.
             KafkaError: the group cannot be joined.
         """
-        if self._phase is not Phase.NOT_STARTED:
-            raise IllegalStateError(f"start(): this consumer is {self._phase} already. To do: make a new one")
-        self._home.settle()
-        self._phase = Phase.STARTING
-        # In a task of its own, so that a stop can cancel it wherever it waits.
-        self._starting = asyncio.get_running_loop().create_task(self._open(), name="barnabas-consumer-start")
-        try:
-            await self._starting
-        except BaseException as error:
-            await self.stop()
-            caller = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
-                raise ConsumerStoppedError("this consumer was stopped while it started") from None
-            raise
+        await self._life.start(self._open, self._disconnect)
 
     async def _open(self) -> None:
         network = Network(self._client, auto_create=True)
@@ -409,7 +374,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             await uninterrupted(network.close(min(1.0, self._config.close_timeout_ms / 1000)))
             raise
         session = Session(network, self._client, self._config, self._subscription, self._attention, self._meters)
-        self._session, self._phase = session, Phase.STARTED
+        self._session = session
         if session.group is not None and self._subscription.joins:
             await session.group.first_assignment()
 
@@ -423,28 +388,33 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: called in a rebalance listener, or in a handler of :meth:`run`.
         """
-        if self._phase is Phase.STOPPED:
+        if self._life.state is State.STOPPED:
             return
-        self._home.check()
+        self._life.check()
         timeout = self._config.close_timeout_ms / 1000
         deadline = time.monotonic() + timeout
         if self._runner is not None:
             await self._runner.stop(timeout)
-        if self._phase in (Phase.STOPPING, Phase.STOPPED):
+        if self._life.state in (State.STOPPING, State.STOPPED):
             return
         if self._session is not None:
             self._session.refuse_inside_listener("stop")
             self._session.polls.close()
-        self._phase = Phase.STOPPING
+        self._life.state = State.STOPPING
+        await self._disconnect(deadline)
+
+    async def _disconnect(self, deadline: float | None = None) -> None:
+        if deadline is None:
+            deadline = time.monotonic() + self._config.close_timeout_ms / 1000
         try:
-            await end(self._starting)
+            await self._life.end_start()
             if self._session is not None:
                 async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                     await self._session.leave()
         except TimeoutError:
             _log.warning("stopped without an answer from the brokers", group=self._config.group_id)
         finally:
-            self._phase = Phase.STOPPED
+            self._life.state = State.STOPPED
             if self._session is not None:
                 await uninterrupted(self._session.close(deadline))
 
@@ -461,19 +431,16 @@ class Consumer(AsyncOnly, Generic[K, V]):
     ) -> None:
         await self.stop()
 
-    def __del__(self) -> None:
-        # A consumer whose settings were refused has no attributes.
-        session = getattr(self, "_session", None)
-        if session is not None and self._phase is Phase.STARTED:
-            session.abandon()
-            warnings.warn(
-                f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
-            )
+    def _abandon(self) -> None:
+        if self._session is not None:
+            self._session.abandon()
 
     def __repr__(self) -> str:
         subscription = self._subscription
         what = sorted(subscription.topics) or [str(tp) for tp in subscription.states]
-        return f"<Consumer of {', '.join(what) or 'nothing'}, group {self._config.group_id!r}, {self._phase}>"
+        return (
+            f"<Consumer of {', '.join(what) or 'nothing'}, group {self._config.group_id!r}, {self._life.state.value}>"
+        )
 
     def _running(self) -> Session:
         """The session, for every call that needs a started consumer.
@@ -482,13 +449,11 @@ class Consumer(AsyncOnly, Generic[K, V]):
             ConsumerStoppedError: the consumer was stopped.
             IllegalStateError: it was not started.
         """
-        if self._phase is Phase.STOPPED:
-            raise stopped_error()
-        self._home.check()
+        if self._life.state is State.STOPPED:
+            raise self._life.stopped()
+        self._life.check()
         if self._session is None:
-            raise IllegalStateError(
-                "this consumer is not started. To do: start() it first, or use it in a `with` block"
-            )
+            raise self._life.not_started()
         return self._session
 
     def _running_group(self) -> GroupSession:
@@ -533,7 +498,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             TypeError: both or neither of topics and pattern; a single string; a listener without its methods.
             ValueError: an invalid topic name; an invalid regular expression.
         """
-        self._home.check()
+        self._life.check()
         if isinstance(topics, str):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as [{topics!r}]")
         if not isinstance(topics, Iterable):
@@ -577,7 +542,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             IllegalStateError: topics are subscribed to.
             TypeError: something else than `TopicPartition`.
         """
-        self._home.check()
+        self._life.check()
         self._subscription.assign(partitions_of("assign", partitions))
         self._attention.refusal = None
         if self._session is not None:
@@ -585,7 +550,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
 
     def unsubscribe(self) -> None:
         """Read nothing any more. The group is left in the background, after a commit and a call of the listener."""
-        self._home.check()
+        self._life.check()
         subscription = self._subscription
         from_group, offsets = subscription.joins and not subscription.manual, subscription.positions()
         subscription.unsubscribe()
@@ -596,14 +561,14 @@ class Consumer(AsyncOnly, Generic[K, V]):
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to, or that match the pattern; if the coordinator matches it, those of the
         assigned partitions."""
-        self._home.check()
+        self._life.check()
         if self._subscription.remote_pattern is not None:
             return frozenset(tp.topic for tp in self._subscription.states)
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The assigned partitions."""
-        self._home.check()
+        self._life.check()
         return frozenset(self._subscription.states)
 
     async def topics(self) -> frozenset[str]:
@@ -772,7 +737,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: one is not assigned.
         """
-        self._home.check()
+        self._life.check()
         for tp in partitions_of("pause", partitions):
             self._subscription.state(tp).paused = True
         self._changed()
@@ -783,14 +748,14 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: one is not assigned.
         """
-        self._home.check()
+        self._life.check()
         for tp in partitions_of("resume", partitions):
             self._subscription.state(tp).paused = False
         self._changed()
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        self._home.check()
+        self._life.check()
         return frozenset(tp for tp, state in self._subscription.states.items() if state.paused)
 
     # Positions.
@@ -803,7 +768,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             KafkaTimeoutError: it is not known within `request_timeout_ms`.
             NoOffsetForPartitionError: no offset is committed and ``auto_offset_reset="none"``.
         """
-        self._home.check()
+        self._life.check()
         (tp,) = partitions_of("position", (partition,))
         while (position := self._subscription.state(tp).position) is None:
             await self._running().wait_for_positions([tp], f"position of {tp}")
@@ -816,7 +781,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             IllegalStateError: the partition is not assigned.
             ValueError: not an offset.
         """
-        self._home.check()
+        self._life.check()
         (tp,) = partitions_of("seek", (partition,))
         if not is_int64(offset):
             raise ValueError(f"seek({tp}, {offset!r}): give an offset of at least 0")
@@ -877,7 +842,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        self._home.check()
+        self._life.check()
         return self._subscription.state(partition).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
@@ -887,7 +852,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        self._home.check()
+        self._life.check()
         return self._subscription.state(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
@@ -896,7 +861,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         Raises:
             IllegalStateError: the partition is not assigned.
         """
-        self._home.check()
+        self._life.check()
         return self._subscription.state(partition).fetched_at
 
     async def lag(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
@@ -1145,7 +1110,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
             KafkaError: polls or commits fail, or a dead letter cannot be written.
             Exception: the handler's error, for a record without attempts left and without a `dead_letter_topic`.
         """
-        self._home.check()
+        self._life.check()
         if self._runner is not None:
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
         config = RunConfig(
@@ -1185,7 +1150,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         the event loop exist only with a group. None means that it has not happened yet. See
         :mod:`barnabas_client.consumer.metrics`.
         """
-        self._home.check()
+        self._life.check()
         states, read_committed = self._subscription.states.values(), self._config.read_committed
         found = metrics_of(self._meters, states, time.monotonic(), read_committed=read_committed)
         if self._session is not None and self._session.group is not None:

@@ -10,7 +10,6 @@ sends without a pause does not block its event loop. Sources: ``KafkaProducer.ja
 import asyncio
 import ssl
 import time
-import warnings
 from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ from barnabas_client.errors import (
     error_for,
 )
 from barnabas_client.keywords import suggest_names
-from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
+from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
 from barnabas_client.network.metadata import Cluster
@@ -62,7 +61,7 @@ from barnabas_client.producer.sender import Sender
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
-from barnabas_client.tasks import end, uninterrupted
+from barnabas_client.tasks import uninterrupted
 from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -331,9 +330,7 @@ class Producer(AsyncOnly, Generic[K, V]):
             self._config = replace(self._config, key_serializer=None, value_serializer=None)
         if (traces := tracing()) is not None:
             traces.trace_producer(self, client_id)
-        self._state = Lifecycle.NEW
-        self._home = Home("producer")
-        self._starting: asyncio.Task[None] | None = None
+        self._life = Life("producer", ProducerClosedError)
         self._accumulator = Accumulator(self._config)
         self._progress = asyncio.Event()
         self._network = Network(client, auto_create=True)
@@ -367,26 +364,8 @@ class Producer(AsyncOnly, Generic[K, V]):
             IllegalStateError: it was started before.
             KafkaError: the transaction coordinator refused it.
         """
-        if self._state is not Lifecycle.NEW:
-            raise IllegalStateError("start(): this producer was started already. To do: make a new one")
-        self._home.settle()
-        self._accumulator.loop = asyncio.get_running_loop()
-        self._state = Lifecycle.STARTING
-        # In a task of its own, so that a stop can cancel it wherever it waits.
-        self._starting = asyncio.get_running_loop().create_task(self._connect(), name="barnabas-producer-start")
-        try:
-            await self._starting
-            if self._state is not Lifecycle.STARTING:
-                raise _stopped_while_starting()
-        except BaseException as error:
-            stopped, self._state = self._state is Lifecycle.CLOSED, Lifecycle.CLOSED
-            await uninterrupted(self._disconnect())
-            caller = asyncio.current_task()
-            if stopped and isinstance(error, asyncio.CancelledError) and caller is not None and not caller.cancelling():
-                raise _stopped_while_starting() from None
-            raise
+        await self._life.start(self._connect, self._disconnect)
         self._sender.start()
-        self._state = Lifecycle.RUNNING
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Send all pending records, and disconnect. A second call does nothing. A :meth:`start` in progress ends.
@@ -399,16 +378,16 @@ class Producer(AsyncOnly, Generic[K, V]):
             timeout_ms: how long to wait for acknowledgements; `delivery_timeout_ms` if None. Records that are not
                 acknowledged then fail with `ProducerClosedError`.
         """
-        if self._state is Lifecycle.CLOSED:
+        if self._life.state is State.STOPPED:
             return
-        self._home.check()
-        before, self._state = self._state, Lifecycle.CLOSED
-        if before is Lifecycle.STARTING:
+        self._life.check()
+        before, self._life.state = self._life.state, State.STOPPED
+        if before is State.STARTING:
             try:
-                await end(self._starting)
+                await self._life.end_start()
             finally:
                 await uninterrupted(self._disconnect())
-        if before is not Lifecycle.RUNNING:
+        if before is not State.RUNNING:
             return
         milliseconds = self._config.delivery_timeout_ms if timeout_ms is None else timeout_ms
         try:
@@ -441,7 +420,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         if kind is not None and not issubclass(kind, Exception):
             # Ctrl-C, or a cancellation: the program is to end now, even if no broker answers.
             limit = min(self._config.close_timeout_ms, self._config.delivery_timeout_ms)
-            if self._state is Lifecycle.RUNNING and self._accumulator.unresolved:
+            if self._life.state is State.RUNNING and self._accumulator.unresolved:
                 _log.warning(
                     "cancelled; waiting for acknowledgements",
                     batches=len(self._accumulator.unresolved),
@@ -451,14 +430,8 @@ class Producer(AsyncOnly, Generic[K, V]):
         else:
             await self.stop()
 
-    def __del__(self) -> None:
-        if getattr(self, "_state", None) is Lifecycle.RUNNING:
-            warnings.warn(
-                f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
-            )
-
     def __repr__(self) -> str:
-        return f"<Producer to {', '.join(sorted(self._topics.known)) or 'nothing yet'}, {self._state.value}>"
+        return f"<Producer to {', '.join(sorted(self._topics.known)) or 'nothing yet'}, {self._life.state.value}>"
 
     # Sending.
 
@@ -701,7 +674,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         ``request-latency-avg``, ``batch-size-avg``, ``record-queue-time-max``, ``buffer-available-bytes`` and so on.
         None means that it has not happened yet. See :mod:`barnabas_client.producer.metrics`.
         """
-        self._home.check()
+        self._life.check()
         return self._meters.values(self._config.buffer_memory, self._accumulator.memory, time.monotonic())
 
     # Transactions.
@@ -821,7 +794,7 @@ class Producer(AsyncOnly, Generic[K, V]):
 
     async def _abort_after(self, error: BaseException, transactions: TransactionManager) -> None:
         """Abort because of an error in the block, or in the commit."""
-        if not transactions.open or self._state is not Lifecycle.RUNNING:
+        if not transactions.open or self._life.state is not State.RUNNING:
             return
         # Ctrl-C, or a cancellation: the program is to end now. The coordinator aborts the transaction in any case.
         seconds = None if isinstance(error, Exception) else self._config.close_timeout_ms / 1000
@@ -836,6 +809,7 @@ class Producer(AsyncOnly, Generic[K, V]):
     # Inside.
 
     async def _connect(self) -> None:
+        self._accumulator.loop = asyncio.get_running_loop()
         await self._network.start()
         if self._transactions is not None:
             await self._transactions.initialize()
@@ -851,13 +825,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         await self._network.close()
 
     def _check_running(self) -> None:
-        if self._state is Lifecycle.CLOSED:
-            raise ProducerClosedError("this producer was stopped. To do: make a new one")
-        if self._state is not Lifecycle.RUNNING:
-            raise IllegalStateError(
-                "this producer is not started. To do: start() it first, or use it in a `with` block"
-            )
-        self._home.check()
+        self._life.check_running()
         if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
 
@@ -952,8 +920,8 @@ class Producer(AsyncOnly, Generic[K, V]):
     def _ready(self, topic: str) -> _KnownTopic | None:
         """The partitions of a topic to which records may be sent now; None if :meth:`_learn` has to wait for them, or
         has to say why nothing can be sent."""
-        self._home.check()
-        if self._state is not Lifecycle.RUNNING:
+        self._life.check()
+        if self._life.state is not State.RUNNING:
             return None
         if self._transactions is not None:
             self._transactions.check_send()
@@ -1052,10 +1020,6 @@ def _progress_of(progress: asyncio.Event, transactions: TransactionManager | Non
         transactions.progressed()
 
     return progressed
-
-
-def _stopped_while_starting() -> ProducerClosedError:
-    return ProducerClosedError("this producer was stopped while it started")
 
 
 def _topic_error(cluster: Cluster, topic: str) -> KafkaError | None:

@@ -8,7 +8,6 @@ Source: ``ShareConsumerImpl.java``; KIP-932.
 import asyncio
 import ssl
 import time
-import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
@@ -38,7 +37,7 @@ from barnabas_client.errors import (
     IllegalStateError,
 )
 from barnabas_client.keywords import suggest_names
-from barnabas_client.lifecycle import AsyncOnly, Home, Lifecycle
+from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.membership.member import MemberConfig
 from barnabas_client.network.network import Network
@@ -266,8 +265,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             value_deserializer=value_deserializer,
             close_timeout_ms=close_timeout_ms,
         )
-        self._home = Home("share consumer")
-        self._phase = Lifecycle.NEW
+        self._life = Life("share consumer", ConsumerStoppedError)
         self._topics: frozenset[str] = frozenset()
         #: As Kafka's client makes member ids: the bytes of a UUID in base64.
         self._member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
@@ -291,21 +289,15 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             KafkaConnectionError: no broker answers.
             IllegalStateError: it was started before.
         """
-        if self._phase is not Lifecycle.NEW:
-            raise IllegalStateError(
-                f"start(): this share consumer is {self._phase.value} already. To do: make a new one"
-            )
-        self._home.settle()
+        await self._life.start(self._connect, self._disconnect)
+        if self._membership is not None and self._topics:
+            self._membership.subscribe(self._topics)
+
+    async def _connect(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._phase = Lifecycle.STARTING
         network = self._network = Network(self._client, auto_create=True)
         network.watch(self._topics)
-        try:
-            await network.start()
-        except BaseException:
-            self._phase = Lifecycle.CLOSED
-            await uninterrupted(network.close(min(1.0, self._config.close_timeout_ms / 1000)))
-            raise
+        await network.start()
         config = MemberConfig(
             group_id=self._config.group_id,
             request_timeout=self._client.request_timeout,
@@ -318,9 +310,10 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._membership = membership
         polls.start(network, membership)
         network.listeners.append(lambda _: polls.assignment_changed())
-        self._phase = Lifecycle.RUNNING
-        if self._topics:
-            membership.subscribe(self._topics)
+
+    async def _disconnect(self) -> None:
+        if self._network is not None:
+            await self._network.close(min(1.0, self._config.close_timeout_ms / 1000))
 
     async def stop(self) -> None:
         """Acknowledge, leave the group and disconnect, within `close_timeout_ms` even if no broker answers.
@@ -343,18 +336,23 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         timeout = self._config.close_timeout_ms / 1000
         deadline = time.monotonic() + timeout
         if self._runner is not None:
-            self._home.check()
+            self._life.check()
             await self._runner.handlers.stop(timeout)
-        if self._phase is Lifecycle.CLOSED:
+        if self._life.state is State.STOPPED:
             return
-        self._home.check()
+        self._life.check()
         if accept:
             self._polls.accept_delivered()
-        self._phase = Lifecycle.CLOSED
+        self._life.state = State.STOPPED
         self._polls.stop()
         await uninterrupted(self._end(deadline))
 
     async def _end(self, deadline: float) -> None:
+        try:
+            await self._life.end_start()
+        finally:
+            if self._membership is None:
+                await self._disconnect()
         network, membership = self._network, self._membership
         if network is None or membership is None:
             return
@@ -378,24 +376,16 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
     ) -> None:
         await self._stop(accept=kind is None)
 
-    def __del__(self) -> None:
-        if getattr(self, "_phase", None) is Lifecycle.RUNNING:
-            warnings.warn(
-                f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
-            )
-
     def __repr__(self) -> str:
         what = ", ".join(sorted(self._topics)) or "nothing"
-        return f"<ShareConsumer of {what}, group {self._config.group_id!r}, {self._phase.value}>"
+        return f"<ShareConsumer of {what}, group {self._config.group_id!r}, {self._life.state.value}>"
 
     def _running(self) -> ShareMembership:
-        if self._phase is Lifecycle.CLOSED:
-            raise ConsumerStoppedError("this share consumer was stopped. To do: make a new one")
-        self._home.check()
+        if self._life.state is State.STOPPED:
+            raise self._life.stopped()
+        self._life.check()
         if self._membership is None:
-            raise IllegalStateError(
-                "this share consumer is not started. To do: start() it first, or use it in an `async with` block"
-            )
+            raise self._life.not_started()
         return self._membership
 
     def _check_polls(self) -> None:
@@ -418,7 +408,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
             TypeError: a single string, or something else than names.
             ValueError: no topic, or an invalid name.
         """
-        self._home.check()
+        self._life.check()
         if isinstance(topics, str) or not isinstance(topics, Iterable):
             raise TypeError(f"subscribe({topics!r}): give a list of topics, such as ['orders']")
         names = frozenset(topics)
@@ -435,7 +425,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to."""
-        self._home.check()
+        self._life.check()
         return self._topics
 
     # Polls.

@@ -401,7 +401,7 @@ async def test_invalid_arguments_are_refused_at_once(broker: FakeBroker) -> None
         with pytest.raises(IllegalStateError, match="started already"):
             await admin.start()
     await admin.close()
-    with pytest.raises(IllegalStateError, match="closed"):
+    with pytest.raises(IllegalStateError, match="stopped"):
         await admin.list_topics()
     with pytest.raises(KafkaConnectionError):
         await Admin(bootstrap_servers="127.0.0.1:1").start()

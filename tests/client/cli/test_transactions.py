@@ -29,7 +29,7 @@ async def open_transaction(cli: Cli, numbers: None, name: str) -> None:
     await sender.send_and_wait("t", b"open", partition=0)
     await sender._sender.close()  # as if it had died
     await sender._disconnect()
-    sender._state = type(sender._state).CLOSED
+    sender._life.state = type(sender._life.state).STOPPED
 
 
 @pytest.mark.usefixtures("open_transaction")

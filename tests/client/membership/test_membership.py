@@ -15,8 +15,8 @@ import pytest
 
 from barnabas_broker.testing import Broker
 from barnabas_client import Admin, Consumer, NewTopic, Producer, TopicPartition
-from barnabas_client.consumer.consumer import Phase
 from barnabas_client.errors import CommitFailedError, KafkaError
+from barnabas_client.lifecycle import State
 from tests.client.fake_broker import until
 from tests.stopwatch import stopwatch
 
@@ -192,7 +192,7 @@ def test_a_loop_that_ends_without_a_stop_ends_the_thread(live: Broker) -> None:
         (thread,) = group_threads() - before
     thread.join(60)
     assert not thread.is_alive()
-    consumer._phase = Phase.STOPPED
+    consumer._life.state = State.STOPPED
 
 
 async def test_leaving_does_not_wait_behind_a_join(live: Broker, topic: str) -> None:
