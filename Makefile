@@ -105,8 +105,9 @@ CLUSTER = $(BIN)/python -m pytest -o cache_dir=.pytest_cache/cluster -m cluster 
 again: install ## run the tests that failed last once more, one at a time, and name those that pass now
 	$(BIN)/python -m pytest $(AGAIN)
 
+# They wait most of the time, so two run at a time.
 test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
-	$(CLUSTER)
+	$(CLUSTER) -n 2 --dist loadgroup
 
 again-cluster: install ## run what failed last in test-cluster once more, and name what passes now
 	$(CLUSTER) $(AGAIN)

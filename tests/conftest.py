@@ -45,6 +45,9 @@ SHARED: Final = {SPARK: "spark", "tests/browser/": "programs"}
 #: Whose tests use the port of README.md, one after the other.
 ONE_PORT: Final = "tests/docs/test_readme.py"
 
+#: Takes a third of the time of `make test-cluster`.
+NEMESIS: Final = "tests/cluster/test_nemesis.py"
+
 #: Markers of tests that may take seconds.
 LONG: Final = frozenset({"broad", "interop", "programs", "slow", "spark"})
 
@@ -189,7 +192,7 @@ class Schedule(LoadScopeScheduling):
     """Gives the next tests to the next free worker, the long ones first.
 
     1. The tests of each folder of `SHARED`, to one worker: one Spark session takes 20 s of processor time until it is
-       warm, one browser 2 s. A file without the marker is not one of them. Then the file of `ONE_PORT`.
+       warm, one browser 2 s. A file without the marker is not one of them. Then the files of `ONE_PORT` and `NEMESIS`.
     2. The tests of each file with a marker of `LONG`: one by one, or as a whole with the marker `together`.
     3. The other files, each as a whole: its tests share what the module sets up. They are short, so that the workers
        finish at the same time.
@@ -223,7 +226,7 @@ class Schedule(LoadScopeScheduling):
         node.send_runtest_some([self._positions[nodeid] for nodeid, done in unit.items() if not done])
 
     def _rank(self, scope: str) -> int:
-        if scope in SHARED or scope == ONE_PORT:
+        if scope in SHARED or scope in (ONE_PORT, NEMESIS):
             return 0
         return 1 if _markers(self.config.rootpath / scope.partition("::")[0]) & LONG else 2
 
