@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
-from barnabas_client import Admin, Consumer, ConsumerRecord, Producer
+from barnabas_client import Admin, Consumer, ConsumerRecord, Producer, ShareConsumer
 from barnabas_client.errors import IllegalStateError, KafkaError, ProducerClosedError
 from barnabas_protocol.registry import ApiKey
 from tests.client.consumers import T0, member
@@ -141,20 +142,22 @@ def test_plain_calls_are_fine_while_the_loop_does_not_run() -> None:
 # A stop during the start.
 
 
-def made(broker: FakeBroker, kind: str) -> Any:
-    return (
-        producer(broker, request_timeout_ms=HOUR)
-        if kind == "producer"
-        else Admin(bootstrap_servers=broker.address, request_timeout_ms=HOUR)
-    )
+#: Makes a client, and names a call that needs a started one.
+CLIENTS: Final[Mapping[str, tuple[Callable[..., Any], str]]] = {
+    "admin": (Admin, "list_topics"),
+    "consumer": (partial(Consumer, "t", group_id="g"), "getmany"),
+    "producer": (Producer, "flush"),
+    "share consumer": (partial(ShareConsumer, "t", group_id="g"), "getmany"),
+}
 
 
 @pytest.mark.parametrize("step", [ApiKey.API_VERSIONS, ApiKey.METADATA])
-@pytest.mark.parametrize("kind", ["producer", "admin"])
+@pytest.mark.parametrize("kind", CLIENTS)
 async def test_a_stop_ends_a_start(broker: FakeBroker, kind: str, step: ApiKey) -> None:
     broker.always(step, silence)
     threads, before = set(threading.enumerate()), asyncio.all_tasks()
-    client = made(broker, kind)
+    make, call = CLIENTS[kind]
+    client = make(bootstrap_servers=broker.address, request_timeout_ms=HOUR)
     starting = asyncio.create_task(client.start())
     await until(lambda: any(key is step for key, _, _ in broker.requests))
     with pytest.raises(IllegalStateError, match="start"):
@@ -163,7 +166,7 @@ async def test_a_stop_ends_a_start(broker: FakeBroker, kind: str, step: ApiKey) 
     with pytest.raises(IllegalStateError, match="while it started"):
         await starting
     with pytest.raises(IllegalStateError, match="make a new one"):
-        await (client.flush() if kind == "producer" else client.list_topics())
+        await getattr(client, call)()
     assert asyncio.all_tasks() - before <= broker._tasks
     assert set(threading.enumerate()) <= threads
 
