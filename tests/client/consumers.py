@@ -1,5 +1,6 @@
 """Consumers with short timeouts for tests against a broker."""
 
+import asyncio
 from typing import Any
 
 from barnabas_client import Consumer, TopicPartition
@@ -39,3 +40,10 @@ async def stored(broker: Machine, tp: TopicPartition = T0) -> tuple[int, str] | 
         reader.assign([tp])
         found = (await reader.committed_offsets(tp))[tp]
         return None if found is None else (found.offset, found.metadata)
+
+
+async def until_stored(broker: Machine, offset: int) -> None:
+    """Wait until group "g" has committed an offset."""
+    async with asyncio.timeout(60):
+        while await stored(broker) != (offset, ""):
+            pass

@@ -24,17 +24,16 @@ from barnabas_protocol.messages.leave_group import LeaveGroupRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.registry import ApiKey
-from tests.client.consumers import T0, T1, member, values
+from tests.client.consumers import T0, T1, member, stored, until_stored, values
 from tests.client.fake_answers import commit_refused, drop, heartbeat_refused, join_refused, silence
 from tests.client.fake_broker import FakeBroker, until
+from tests.world.programs import Machine, Simulation, simulated
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
 
-
-async def beats(broker: FakeBroker, count: int) -> None:
+async def beats(broker: Machine, count: int) -> None:
     """Wait for so many further heartbeats."""
-    enough = len(broker.asked(HeartbeatRequest)) + count
-    await until(lambda: len(broker.asked(HeartbeatRequest)) >= enough)
+    enough = len(broker.script.asked(HeartbeatRequest)) + count
+    await until(lambda: len(broker.script.asked(HeartbeatRequest)) >= enough)
 
 
 class Listener(ConsumerRebalanceListener):
@@ -56,27 +55,29 @@ class Listener(ConsumerRebalanceListener):
 # Joining and reading.
 
 
-async def test_start_waits_for_the_first_assignment(broker: FakeBroker) -> None:
-    broker.create("t", 2)
-    broker.write("t", [b"a"])
+@simulated
+async def test_start_waits_for_the_first_assignment(broker: Machine) -> None:
+    await broker.create("t", 2)
+    await broker.write("t", [b"a"])
     async with member(broker, "t") as reader:
         assert reader.assignment() == {T0, T1}
         assert await values(reader, 1) == [b"a"]
-        await until(lambda: len(broker.asked(HeartbeatRequest)) > 2)
-    assert broker.asked(LeaveGroupRequest)[0].members[0].reason == "the consumer is being closed"
-    assert broker.member == ""
+        await until(lambda: len(broker.script.asked(HeartbeatRequest)) > 2)
+    assert broker.script.asked(LeaveGroupRequest)[0].members[0].reason == "the consumer is being closed"
 
 
-async def test_a_member_continues_at_the_committed_offset(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"%d" % at for at in range(10)])
+@simulated
+async def test_a_member_continues_at_the_committed_offset(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"%d" % at for at in range(10)])
     async with member(broker, "t") as reader:
         assert await values(reader, 4) == [b"0", b"1", b"2", b"3"]
-    assert broker.committed["g", "t", 0] == (4, "")
+    assert await stored(broker) == (4, "")
     async with member(broker, "t") as reader:
         assert await values(reader, 1) == [b"4"]
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_an_older_broker(broker: FakeBroker) -> None:
     for key, newest in (
         (ApiKey.JOIN_GROUP, 2),
@@ -98,16 +99,19 @@ async def test_an_older_broker(broker: FakeBroker) -> None:
     assert broker.committed["g", "t", 0] == (1, "")
 
 
-async def test_topics_created_while_a_member_runs(broker: FakeBroker) -> None:
+@simulated
+async def test_topics_created_while_a_member_runs(simulation: Simulation) -> None:
+    broker = await simulation.machine(auto_create_topics_enable="false")
     async with member(broker, "t") as reader:
         assert reader.assignment() == frozenset()
         waiting = asyncio.ensure_future(reader.getone())
         await asyncio.sleep(0)
-        broker.create("t")
-        broker.write("t", [b"a"])
+        await broker.create("t")
+        await broker.write("t", [b"a"])
         assert (await waiting).value == b"a"
 
 
+@pytest.mark.usefixtures("no_complaints")
 async def test_added_partitions(broker: FakeBroker) -> None:
     broker.create("t")
     async with member(broker, "t") as reader:
@@ -118,27 +122,29 @@ async def test_added_partitions(broker: FakeBroker) -> None:
         assert reader.assignment() == {T0, T1}
 
 
-async def test_a_new_subscription(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.create("u")
-    broker.write("u", [b"u"])
+@simulated
+async def test_a_new_subscription(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.create("u")
+    await broker.write("u", [b"u"])
     async with member(broker, "t") as reader:
         reader.subscribe(["u"])
         assert await values(reader, 1) == [b"u"]
         assert reader.assignment() == {TopicPartition("u", 0)}
 
 
-async def test_unsubscribe_leaves_the_group_and_subscribe_rejoins(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_unsubscribe_leaves_the_group_and_subscribe_rejoins(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     listener = Listener()
     async with member(broker) as reader:
         reader.subscribe(["t"], listener=listener)
         await values(reader, 1)
         reader.unsubscribe()
         assert reader.assignment() == frozenset()
-        await until(lambda: bool(broker.asked(LeaveGroupRequest)))
-        assert broker.committed["g", "t", 0] == (1, "")
+        await until(lambda: bool(broker.script.asked(LeaveGroupRequest)))
+        assert await stored(broker) == (1, "")
         assert listener.seen == [("assigned", [T0]), ("revoked", [T0])]
         with pytest.raises(IllegalStateError, match="nothing to poll"):
             await reader.getone()
@@ -146,9 +152,10 @@ async def test_unsubscribe_leaves_the_group_and_subscribe_rejoins(broker: FakeBr
         assert await values(reader, 1) == [b"b"]
 
 
-async def test_start_waits_for_the_first_assignment_only_up_to_the_request_timeout(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.JOIN_GROUP, silence)
+@simulated
+async def test_start_waits_for_the_first_assignment_only_up_to_the_request_timeout(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.JOIN_GROUP, silence)
     async with member(broker, "t", request_timeout_ms=500, close_timeout_ms=100) as reader:
         assert reader.assignment() == frozenset()
 
@@ -156,122 +163,132 @@ async def test_start_waits_for_the_first_assignment_only_up_to_the_request_timeo
 # Heartbeats and rebalances.
 
 
-async def test_a_rebalance_waits_until_the_program_polls(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"%d" % at for at in range(5)])
+@simulated
+async def test_a_rebalance_waits_until_the_program_polls(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"%d" % at for at in range(5)])
     listener = Listener()
     async with member(broker) as reader:
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 2) == [b"0", b"1"]
-        broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
         await beats(broker, 3)
-        assert len(broker.asked(JoinGroupRequest)) == 2  # the second of the first round, which brought the member id
+        assert len(broker.script.asked(JoinGroupRequest)) == 2  # the second of the first round: a member id
         assert listener.seen == [("assigned", [T0])]
         assert await values(reader, 1) == [b"2"]
         assert listener.seen == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0])]
-        assert len(broker.asked(JoinGroupRequest)) == 3
-        assert broker.committed["g", "t", 0] == (2, "")  # what was read, no less and no more
+        assert len(broker.script.asked(JoinGroupRequest)) == 3
+        assert await stored(broker) == (2, "")  # what was read, no less and no more
 
 
-async def test_a_rebalance_proceeds_while_a_poll_waits(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_rebalance_proceeds_while_a_poll_waits(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t") as reader:
         waiting = asyncio.ensure_future(reader.getone())
-        broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
-        await until(lambda: len(broker.asked(SyncGroupRequest)) == 2)
-        broker.write("t", [b"a"])
+        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        await until(lambda: len(broker.script.asked(SyncGroupRequest)) == 2)
+        await broker.write("t", [b"a"])
         assert (await waiting).value == b"a"
 
 
-async def test_a_rebalance_during_iteration(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"%d" % at for at in range(5)])
+@simulated
+async def test_a_rebalance_during_iteration(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"%d" % at for at in range(5)])
     read = []
     async with member(broker, "t") as reader:
         async for record in reader:
             read.append(record.value)
             if len(read) == 2:
-                broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+                broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.REBALANCE_IN_PROGRESS))
                 await until(lambda: reader._running().gate.awaited)
             if len(read) == 5:
                 break
     assert read == [b"0", b"1", b"2", b"3", b"4"]
-    assert len(broker.asked(SyncGroupRequest)) == 2
+    assert len(broker.script.asked(SyncGroupRequest)) == 2
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
-async def test_a_removed_member_loses_its_partitions_and_rejoins(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_a_removed_member_loses_its_partitions_and_rejoins(broker: Machine, code: ErrorCode) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     listener = Listener()
     async with member(broker) as reader:
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 1) == [b"a"]
-        broker.once(ApiKey.HEARTBEAT, heartbeat_refused(code))
+        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(code))
         await until(lambda: reader._running().gate.awaited)
         assert await values(reader, 1) == [b"a"]  # nothing was committed, so it is read again
         assert listener.seen == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
 
 
-async def test_a_fenced_member_raises_in_every_poll(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_fenced_member_raises_in_every_poll(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t", group_instance_id="i") as reader:
-        broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID))
+        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.FENCED_INSTANCE_ID))
         for _ in range(2):
             with pytest.raises(FencedInstanceIdError, match="group_instance_id 'i'"):
                 await reader.getone()
         with pytest.raises(FencedInstanceIdError):
             await reader.commit({T0: 1})
-    assert not broker.asked(LeaveGroupRequest)
+    assert not broker.script.asked(LeaveGroupRequest)
 
 
-async def test_start_raises_if_the_group_refuses_the_member(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.JOIN_GROUP, join_refused(ErrorCode.INVALID_SESSION_TIMEOUT))
+@simulated
+async def test_start_raises_if_the_group_refuses_the_member(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.JOIN_GROUP, join_refused(ErrorCode.INVALID_SESSION_TIMEOUT))
     reader = member(broker, "t")
     with pytest.raises(KafkaError, match=r"group\.min\.session\.timeout\.ms"):
         await reader.start()
 
 
-async def test_fetching_continues_while_the_coordinator_is_unknown(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_fetching_continues_while_the_coordinator_is_unknown(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t") as reader:
         for round_ in range(3):
-            broker.once(ApiKey.HEARTBEAT, drop if round_ % 2 else heartbeat_refused(ErrorCode.NOT_COORDINATOR))
+            broker.script.once(ApiKey.HEARTBEAT, drop if round_ % 2 else heartbeat_refused(ErrorCode.NOT_COORDINATOR))
             await beats(broker, 2)
-            broker.write("t", [b"%d" % round_])
+            await broker.write("t", [b"%d" % round_])
             assert await values(reader, 1) == [b"%d" % round_]
-    assert len(broker.asked(SyncGroupRequest)) == 1
+    assert len(broker.script.asked(SyncGroupRequest)) == 1
 
 
-async def test_a_program_that_does_not_poll_leaves_and_rejoins_with_its_next_poll(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_a_program_that_does_not_poll_leaves_and_rejoins_with_its_next_poll(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     listener = Listener()
     async with member(broker, max_poll_interval_ms=1_000) as reader:
         reader.subscribe(["t"], listener=listener)
         assert await values(reader, 1) == [b"a"]
-        await until(lambda: bool(broker.asked(LeaveGroupRequest)))
-        assert "max_poll_interval_ms" in (broker.asked(LeaveGroupRequest)[0].members[0].reason or "")
+        await until(lambda: bool(broker.script.asked(LeaveGroupRequest)))
+        assert "max_poll_interval_ms" in (broker.script.asked(LeaveGroupRequest)[0].members[0].reason or "")
         with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
             await reader.commit()
         assert await values(reader, 1) == [b"a"]
         assert listener.seen[:3] == [("assigned", [T0]), ("lost", [T0]), ("assigned", [T0])]
 
 
-async def test_a_program_that_waits_in_a_poll_stays_a_member(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_program_that_waits_in_a_poll_stays_a_member(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t", max_poll_interval_ms=1_000) as reader:
         assert await reader.getmany(timeout_ms=2_000) == {}
-    assert len(broker.asked(SyncGroupRequest)) == 1
+    assert len(broker.script.asked(SyncGroupRequest)) == 1
 
 
 # Listeners.
 
 
-async def test_a_listener_seeks_before_anything_is_fetched(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"%d" % at for at in range(5)])
+@simulated
+async def test_a_listener_seeks_before_anything_is_fetched(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"%d" % at for at in range(5)])
 
     class Elsewhere(ConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -286,9 +303,10 @@ async def test_a_listener_seeks_before_anything_is_fetched(broker: FakeBroker) -
         assert await values(reader, 2) == [b"3", b"4"]
 
 
-async def test_a_listener_commits_revoked_partitions(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_a_listener_commits_revoked_partitions(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
 
     class Committing(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
@@ -298,11 +316,12 @@ async def test_a_listener_commits_revoked_partitions(broker: FakeBroker) -> None
     reader.subscribe(["t"], listener=Committing())
     async with reader:
         await values(reader, 2)
-    assert broker.committed["g", "t", 0] == (2, "revoked")
+    assert await stored(broker) == (2, "revoked")
 
 
-async def test_a_listener_of_plain_functions(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_listener_of_plain_functions(broker: Machine) -> None:
+    await broker.create("t")
     seen = []
 
     class Plain:
@@ -316,16 +335,17 @@ async def test_a_listener_of_plain_functions(broker: FakeBroker) -> None:
     reader = member(broker)
     reader.subscribe(["t"], listener=listener)
     async with reader:
-        broker.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        broker.script.once(ApiKey.HEARTBEAT, heartbeat_refused(ErrorCode.UNKNOWN_MEMBER_ID))
         await until(lambda: reader._running().gate.awaited)
         await reader.getmany(timeout_ms=20)
         await until(lambda: len(seen) == 3)
     assert seen == [("assigned", [T0]), ("revoked", [T0]), ("assigned", [T0]), ("revoked", [T0])]
 
 
-async def test_the_error_of_a_listener_is_raised_by_the_next_poll_and_stops_nothing(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_the_error_of_a_listener_is_raised_by_the_next_poll_and_stops_nothing(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
 
     class Failing(ConsumerRebalanceListener):
         def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -340,8 +360,9 @@ async def test_the_error_of_a_listener_is_raised_by_the_next_poll_and_stops_noth
         assert await values(reader, 1) == [b"a"]
 
 
-async def test_a_listener_cannot_poll(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_listener_cannot_poll(broker: Machine) -> None:
+    await broker.create("t")
 
     class Polling(ConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -357,52 +378,56 @@ async def test_a_listener_cannot_poll(broker: FakeBroker) -> None:
 # Commits.
 
 
-async def test_automatic_commits_cover_earlier_polls(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"%d" % at for at in range(5)])
+@simulated
+async def test_automatic_commits_cover_earlier_polls(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"%d" % at for at in range(5)])
     async with member(broker, "t", auto_commit_interval_ms=5, max_poll_records=2) as reader:
         assert await reader.position(T0) == 0
         assert len(await reader.poll(1_000)) == 2
         await until(lambda: reader._running_group().commits._is_due)
         # The program may still be at work on these.
-        assert broker.committed.get(("g", "t", 0), (0, "")) == (0, "")
+        assert await stored(broker) in (None, (0, ""))
         assert len(await reader.poll(1_000)) == 2
-        await until(lambda: broker.committed.get(("g", "t", 0)) == (2, ""))
+        await until_stored(broker, 2)
 
 
-async def test_an_automatic_commit_while_the_program_waits(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_an_automatic_commit_while_the_program_waits(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with member(broker, "t", auto_commit_interval_ms=5) as reader:
         await values(reader, 1)
         waiting = asyncio.ensure_future(reader.getmany(timeout_ms=2_000))
-        await until(lambda: broker.committed.get(("g", "t", 0)) == (1, ""))
-        commits = len(broker.asked(OffsetCommitRequest))
-        await until(lambda: len(broker.asked(HeartbeatRequest)) > 10)
-        assert len(broker.asked(OffsetCommitRequest)) == commits  # nothing new, nothing to commit
-        broker.write("t", [b"b"])
+        await until_stored(broker, 1)
+        commits = len(broker.script.asked(OffsetCommitRequest))
+        await until(lambda: len(broker.script.asked(HeartbeatRequest)) > 10)
+        assert len(broker.script.asked(OffsetCommitRequest)) == commits  # nothing new, nothing to commit
+        await broker.write("t", [b"b"])
         assert len((await waiting)[T0]) == 1
 
 
-async def test_a_failed_automatic_commit_is_covered_by_the_next(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
+@simulated
+async def test_a_failed_automatic_commit_is_covered_by_the_next(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), drop)
     async with member(broker, "t", auto_commit_interval_ms=5) as reader:
         await values(reader, 1)
         waiting = asyncio.ensure_future(reader.getmany(timeout_ms=2_000))
-        await until(lambda: broker.committed.get(("g", "t", 0)) == (1, ""))
+        await until_stored(broker, 1)
         waiting.cancel()
         await asyncio.wait([waiting])
 
 
-async def test_no_automatic_commits_when_they_are_off(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_no_automatic_commits_when_they_are_off(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with member(broker, "t", enable_auto_commit=False, auto_commit_interval_ms=1) as reader:
         await values(reader, 1)
         await reader.getmany(timeout_ms=20)
-    assert not broker.asked(OffsetCommitRequest)
+    assert not broker.script.asked(OffsetCommitRequest)
 
 
 @pytest.mark.parametrize(
@@ -415,12 +440,13 @@ async def test_no_automatic_commits_when_they_are_off(broker: FakeBroker) -> Non
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ],
 )
-async def test_a_commit_is_retried_after_retriable_errors(broker: FakeBroker, code: ErrorCode) -> None:
-    broker.create("t")
-    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(code), drop)
+@simulated
+async def test_a_commit_is_retried_after_retriable_errors(broker: Machine, code: ErrorCode) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(code), drop)
     async with member(broker, "t", enable_auto_commit=False) as reader:
         await reader.commit({T0: 3})
-        assert broker.committed["g", "t", 0] == (3, "")
+        assert await stored(broker) == (3, "")
 
 
 @pytest.mark.parametrize(
@@ -433,29 +459,31 @@ async def test_a_commit_is_retried_after_retriable_errors(broker: FakeBroker, co
         (ErrorCode.FENCED_INSTANCE_ID, FencedInstanceIdError, "group_instance_id"),
     ],
 )
+@simulated
 async def test_the_error_of_a_refused_commit_names_the_cause(
-    broker: FakeBroker, code: ErrorCode, error: type[KafkaError], says: str
+    broker: Machine, code: ErrorCode, error: type[KafkaError], says: str
 ) -> None:
-    broker.create("t")
-    broker.once(ApiKey.OFFSET_COMMIT, commit_refused(code))
+    await broker.create("t")
+    broker.script.once(ApiKey.OFFSET_COMMIT, commit_refused(code))
     async with member(broker, "t", enable_auto_commit=False) as reader:
         with pytest.raises(error, match=says):
             await reader.commit({T0: 3})
 
 
-async def test_a_commit_from_outside_of_a_group_with_members(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.member = "someone else"
-    async with member(broker) as reader:
+@simulated
+async def test_a_commit_from_outside_of_a_group_with_members(broker: Machine) -> None:
+    await broker.create("t")
+    async with member(broker, "t"), member(broker) as reader:
         reader.assign([T0])
         with pytest.raises(CommitFailedError, match="the group has members"):
             await reader.commit({T0: 3})
 
 
-async def test_a_commit_times_out(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_commit_times_out(broker: Machine) -> None:
+    await broker.create("t")
     async with member(broker, "t", enable_auto_commit=False, request_timeout_ms=1_000) as reader:
-        broker.always(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        broker.script.always(ApiKey.OFFSET_COMMIT, commit_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         with pytest.raises(KafkaTimeoutError, match=r"within 1 s; the last attempt: .*COORDINATOR_LOAD_IN_PROGRESS"):
             await reader.commit({T0: 3})
 
@@ -463,9 +491,10 @@ async def test_a_commit_times_out(broker: FakeBroker) -> None:
 # The end.
 
 
-async def test_stop_ends_without_a_broker(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
+@simulated
+async def test_stop_ends_without_a_broker(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     reader = member(broker, "t", close_timeout_ms=50)
     await reader.start()
     await values(reader, 1)
@@ -474,10 +503,11 @@ async def test_stop_ends_without_a_broker(broker: FakeBroker) -> None:
         await reader.stop()
 
 
-async def test_stop_ends_if_the_broker_does_not_answer(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.write("t", [b"a"])
-    broker.always(ApiKey.OFFSET_COMMIT, silence)
+@simulated
+async def test_stop_ends_if_the_broker_does_not_answer(broker: Machine) -> None:
+    await broker.create("t")
+    await broker.write("t", [b"a"])
+    broker.script.always(ApiKey.OFFSET_COMMIT, silence)
     reader = member(broker, "t", close_timeout_ms=50)
     await reader.start()
     await values(reader, 1)
@@ -485,8 +515,9 @@ async def test_stop_ends_if_the_broker_does_not_answer(broker: FakeBroker) -> No
         await reader.stop()
 
 
-async def test_stop_calls_the_listener(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_stop_calls_the_listener(broker: Machine) -> None:
+    await broker.create("t")
     listener = Listener()
     reader = member(broker)
     reader.subscribe(["t"], listener=listener)
@@ -495,9 +526,10 @@ async def test_stop_calls_the_listener(broker: FakeBroker) -> None:
     assert listener.seen == [("assigned", [T0]), ("revoked", [T0])]
 
 
-async def test_a_leader_without_partitions(broker: FakeBroker) -> None:
-    broker.create("t")
-    broker.once(ApiKey.SYNC_GROUP, lambda request: SyncGroupResponse(error_code=0, assignment=b""))
+@simulated
+async def test_a_leader_without_partitions(broker: Machine) -> None:
+    await broker.create("t")
+    broker.script.once(ApiKey.SYNC_GROUP, lambda request: SyncGroupResponse(error_code=0, assignment=b""))
     async with member(broker, "t") as reader:
         assert reader.assignment() == frozenset()
         assert await reader.getmany(timeout_ms=10) == {}
