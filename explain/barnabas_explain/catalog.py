@@ -152,7 +152,7 @@ FIELDS: Final = {
     "first": "the first generation without a record",
     "last": "the last generation without a record",
     "records": "the number of records: of a share partition; that are missing, or that may not count",
-    "offset": "the offset of the record",
+    "offset": "the offset of the record; the committed offset",
     "timestamp": "its time, if it cannot be right",
     "back_ms": "by how much the record is older than the one before",
     "record_type": "its type, if it is not known",
@@ -1677,6 +1677,8 @@ class CommitsWentBack(MemberEvent):
     changes: tuple[OffsetChange, ...] | None = None
     #: Whether the member had to go back: what it was to read next was not in the log.
     was_reset: bool | None = _not_recorded()
+    #: Whether the member had gone back to the beginning before.
+    was_rewound: bool | None = _not_recorded()
     #: The other member that owned one of the partitions then.
     owner: Member | None = _not_recorded()
 
@@ -1697,6 +1699,8 @@ class CommitsWentBack(MemberEvent):
         text = f"{self.name} committed {', '.join(done)}" if done else f"{self.name} committed earlier offsets"
         if self.was_reset:
             return Told(f"{text}: its position had been reset.")
+        if self.was_rewound:
+            return Told(f"{text}: it had gone back to the beginning.")
         if self.owner is not None:
             which = "that partition" if len(changes) == 1 else "one of these partitions"
             return Told(
@@ -1760,6 +1764,63 @@ class CommitsBeyondEnd(MemberEvent):
         first = ", ".join(f"{each.topic}-{each.partition} {each.offset}" for each in self.beyond[:MAX_NAMED])
         return self._line(
             "warning", "a client committed offsets after the ends of their logs", client=self.name, offsets=first
+        )
+
+
+@event("member_rewound")
+class MemberRewound(MemberEvent):
+    """A member fetched the first records of a partition, though a later offset is committed."""
+
+    topic: str
+    partition: int
+    log_start: int
+    offset: int
+    #: The other partitions of which the same is said, each with its newest event.
+    more: "tuple[MemberRewound, ...] | None" = _not_recorded()
+    #: After how many rebalances it did so.
+    rebalances: int | None = _not_recorded()
+
+    def with_later(self, later: "MemberRewound", rebalances: int) -> "MemberRewound":
+        """This event, and a later one of the same member, as one: the newest of each partition."""
+        places = {(each.topic, each.partition): each for each in (self.changed(more=None), *(self.more or ()))}
+        places[later.topic, later.partition] = later
+        first, *more = places.values()
+        return first.changed(time=self.time, more=tuple(more) or None, rebalances=rebalances)
+
+    def sentence(self) -> Told:
+        places = [self, *(self.more or ())]
+        named = [
+            f"{each.topic}-{each.partition} ({each.log_start:,}, and {each.offset:,} was committed)"
+            for each in places[:MAX_NAMED]
+        ]
+        if len(places) > len(named):
+            named.append(words.count(len(places) - len(named), "more partition"))
+        text = f"{self.name} went back to the beginning of {', '.join(named)}"
+        remedy = (
+            "Without a seek a member goes on from the committed offsets: it has no need to seek in its listener, which"
+        )
+        remedy += (
+            " makes it read everything again after each rebalance. To read all at each start on purpose, give it a"
+        )
+        remedy += " group.id of its own."
+        if not self.rebalances:
+            return Told(f"{text}: it fetched from there (a seek).", remedy)
+        if self.rebalances == 1:
+            return Told(
+                f"{text} after a rebalance: it probably seeks to the beginning when it gets partitions, in its"
+                " rebalance listener or at its start.",
+                remedy,
+            )
+        return Told(
+            f"{text} after each of {self.rebalances} rebalances: its rebalance listener probably seeks to the beginning"
+            " at each assignment.",
+            remedy,
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "partition": f"{self.topic}-{self.partition}"}
+        return self._line(
+            "info", "a member went back to the beginning", **pairs, offset=self.log_start, committed=self.offset
         )
 
 

@@ -31,6 +31,7 @@ from barnabas_explain.catalog import (
     GroupEmpty,
     GroupEvent,
     GroupLoaded,
+    GroupReconciled,
     GroupUpgraded,
     HistoryBegan,
     HistoryGap,
@@ -50,6 +51,7 @@ from barnabas_explain.catalog import (
     MemberRejoined,
     MemberReplaced,
     MemberRevoked,
+    MemberRewound,
     MemberSlow,
     MemberStillRevoking,
     NothingCommitted,
@@ -70,6 +72,7 @@ from barnabas_explain.catalog import (
     ShareRecords,
     Started,
     SubscriptionChanged,
+    TargetAssigned,
     TopicChanged,
     TopicDeleted,
     in_words,
@@ -100,6 +103,8 @@ _LOOK_BACK: Final = 1_000
 _AFTER_LOAD_MS: Final = 120_000
 #: A member commits within so many milliseconds after its position was reset.
 _AFTER_RESET_MS: Final = 60_000
+#: A member that seeks when it gets partitions fetches within so many milliseconds after the rebalance.
+_AFTER_ASSIGNMENT_MS: Final = 10_000
 #: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
 _OUTSIDER_MS: Final = 3_600_000
 #: Ms between two events of the same kind that become one explanation.
@@ -254,9 +259,14 @@ def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
     #: When a fetch position was last reset, by topic and partition.
     resets: dict[tuple[str, int], int] = {}
     owners: dict[tuple[str, int], Member] = {}
+    #: The members that went back to the beginning; the times of the rebalances after which they did.
+    rewound: set[str] = set()
+    rebalances: dict[tuple[object, ...], set[float]] = {}
+    assigned_at = -inf
     #: Where the newest event about each client that is not a member is, and when it committed last.
     outsiders: dict[tuple[str | None, str | None], int] = {}
     outsiders_at: dict[tuple[str | None, str | None], int] = {}
+    key: tuple[object, ...]
     for event in events:
         _follow_owners(owners, event)
         last = together[-1] if together else None
@@ -276,12 +286,29 @@ def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
             if outsider is not None:
                 outsiders[outsider] = len(together) - 1
             continue
+        if isinstance(event, RebalanceOver | TargetAssigned | GroupReconciled):
+            assigned_at = event.time
+        if isinstance(event, MemberRewound):
+            resets[event.topic, event.partition] = event.time
+            key = (event.type, *event.member[1:])
+            places_of = rebalances.setdefault(key, set())
+            if event.time - assigned_at <= _AFTER_ASSIGNMENT_MS:
+                places_of.add(assigned_at)
+            known = together[places[key]] if key in places else None
+            if known is not None and known.time >= since:
+                together[places[key]] = known.with_later(event, len(places_of))
+                continue
+            event = event.changed(rebalances=len(places_of))
+            places[key] = len(together)
+            rewound.add(event.member.name)
         if isinstance(event, FetchOutOfRange):
             resets[event.topic, event.partition] = event.time
         elif isinstance(event, CommitsWentBack):
             event = _with_cause(event, resets, owners)
+            if event.was_reset and event.member.name in rewound:
+                event = event.changed(was_reset=None, was_rewound=True)
         if isinstance(event, FetchOutOfRange | CommitsWentBack | CommitsBeyondEnd):
-            about = (getattr(event, name, None) for name in ("topic", "was_reset", "owner"))
+            about = (getattr(event, name, None) for name in ("topic", "was_reset", "was_rewound", "owner"))
             key = event.type, event.member, *about
             before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
             if before is not None and event.time - before.time <= _TOGETHER_MS:
@@ -781,6 +808,7 @@ _ALONE: Final = (
     CommitsWentBack,
     FetchOutOfRange,
     JoinRefused,
+    MemberRewound,
     NothingCommitted,
     OffsetsAltered,
     OffsetsExpired,

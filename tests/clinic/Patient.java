@@ -31,6 +31,7 @@ public final class Patient {
     private final boolean modern;
     private final JsonNode poison;
     private final boolean retries;
+    private final boolean rewinds;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private long revokingMs = 0;
 
@@ -38,6 +39,7 @@ public final class Patient {
         settings.get("topics").forEach(each -> topics.add(each.asText()));
         settings.get("assign").forEach(each -> assigned.add(each.asInt()));
         modern = settings.get("protocol").asText().equals("consumer");
+        rewinds = settings.get("rewinds").asBoolean();
         retries = !settings.get("retries").isNull();
         poison = settings.get(retries ? "retries" : "poison");
         Map<String, Object> config = new HashMap<>(Map.of(
@@ -172,7 +174,9 @@ public final class Patient {
 
             @Override
             public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
-                // Nothing to do.
+                if (rewinds) {
+                    consumer.seekToBeginning(assigned);
+                }
             }
         };
         if (!names.get(0).startsWith("^")) {

@@ -297,6 +297,19 @@ def _assigned(ward: Ward) -> None:
     ward.produce_until("commits are accepted", lambda story: any("they were accepted" in each.text for each in story))
 
 
+def _rewinds(ward: Ward) -> None:
+    """The rebalance listener goes back to the beginning whenever the member gets partitions."""
+    ward.admit("sick", rewinds=True)
+    ward.settle("sick")
+    ward.produce(10)
+    ask_until(lambda: ward.committed() == 20, "all records are committed")
+    for _ in range(2):
+        ward.admit("healthy")
+        ward.settle("healthy")
+        ward.discharge("healthy")
+        ward.settle_with("sick", 2)
+
+
 def _static_pair(ward: Ward) -> None:
     ward.admit("sick", instance_id="one")
     ward.admit("healthy", instance_id="two")
@@ -588,6 +601,14 @@ DISEASES: Final = (
         remedy=("assign()", "group.id of its own"),
         never=("crashed", "killed", "polled too slowly", "blocked", "The client sick"),
         without=_CONSUMER,
+    ),
+    Disease(
+        "a rebalance listener that goes back to the beginning",
+        _rewinds,
+        alike=True,
+        says=("sick", "went back to the beginning of", "after each of", "listener probably seeks to the beginning"),
+        remedy=("no need to seek",),
+        never=("sick (127.0.0.1) probably", "killed", "polled too slowly", "blocked", "came out of order"),
     ),
     Disease(
         "a static member is restarted within its session (healthy)",

@@ -24,7 +24,8 @@ program then ends without closing the consumer; confluent-kafka and kafka-client
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
 when it has got that record, and one of another partition. With `retries`, a partition and an offset, it commits after
 each record, too, and reads that record again and again. With `commits` false it commits nothing. With `assign`,
-partitions of the ward's topic, it reads these without being a member.
+partitions of the ward's topic, it reads these without being a member. With `rewinds` its rebalance listener goes back
+to the beginning.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -37,7 +38,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 #: What standard input asks for; None when it has ended.
@@ -122,10 +123,24 @@ class ConfluentKafka:
         if settings["assignor"]:
             config["partition.assignment.strategy"] = settings["assignor"]
         self._revoking = revoking
+        self._rewinds = settings["rewinds"]
+        self._modern = settings["protocol"] == "consumer"
         self._consumer = Consumer(config)
 
     async def subscribe(self, topics: list[str]) -> None:
-        self._consumer.subscribe(topics, on_revoke=lambda *_: time.sleep(self._revoking.take()))
+        def assigned(_: object, partitions: list[Any]) -> None:
+            if self._rewinds:
+                for each in partitions:
+                    each.offset = OFFSET_BEGINNING
+                if self._modern:
+                    self._consumer.incremental_assign(partitions)
+                else:
+                    self._consumer.assign(partitions)
+
+        from confluent_kafka import OFFSET_BEGINNING
+
+        listeners: dict[str, Any] = {"on_assign": assigned} if self._rewinds else {}
+        self._consumer.subscribe(topics, on_revoke=lambda *_: time.sleep(self._revoking.take()), **listeners)
 
     async def assign(self, topic: str, partitions: list[int]) -> None:
         from confluent_kafka import TopicPartition
@@ -177,11 +192,13 @@ class KafkaPython:
             def on_partitions_revoked(self, revoked: object) -> None:
                 time.sleep(revoking.take())
 
-            def on_partitions_assigned(self, assigned: object) -> None: ...
+            def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+                if settings["rewinds"] and assigned:
+                    consumer.seek_to_beginning(*assigned)
 
         longest = max(settings["session_ms"], settings["poll_ms"])
         self._listener = Listener()
-        self._consumer = kafka.KafkaConsumer(
+        self._consumer = consumer = kafka.KafkaConsumer(
             bootstrap_servers=settings["bootstrap"],
             group_id=settings["group"],
             auto_offset_reset=settings["reset"],
@@ -204,9 +221,9 @@ class KafkaPython:
             self._consumer.subscribe(topics, listener=self._listener)
 
     async def assign(self, topic: str, partitions: list[int]) -> None:
-        from kafka import TopicPartition
+        from tests.kafka_python import kafka
 
-        self._consumer.assign([TopicPartition(topic, number) for number in partitions])
+        self._consumer.assign([kafka.TopicPartition(topic, number) for number in partitions])
 
     def unsubscribe(self) -> None:
         self._consumer.unsubscribe()
@@ -216,19 +233,19 @@ class KafkaPython:
         return [(each.topic, each.partition, each.offset) for records in polled.values() for each in records]
 
     async def commit(self, topic: str, partition: int, offset: int) -> None:
-        from kafka import OffsetAndMetadata, TopicPartition
+        from tests.kafka_python import kafka
 
-        self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)})
+        self._consumer.commit({kafka.TopicPartition(topic, partition): kafka.OffsetAndMetadata(offset, "", -1)})
 
     def pause(self, topic: str, partition: int) -> None:
-        from kafka import TopicPartition
+        from tests.kafka_python import kafka
 
-        self._consumer.pause(TopicPartition(topic, partition))
+        self._consumer.pause(kafka.TopicPartition(topic, partition))
 
     async def seek(self, topic: str, partition: int, offset: int) -> None:
-        from kafka import TopicPartition
+        from tests.kafka_python import kafka
 
-        self._consumer.seek(TopicPartition(topic, partition), offset)
+        self._consumer.seek(kafka.TopicPartition(topic, partition), offset)
 
     def starve(self, seconds: float) -> None:
         coordinator = self._consumer._coordinator
@@ -377,12 +394,15 @@ def aiokafka(settings: dict[str, Any], revoking: Revoking) -> Patient:
         async def on_partitions_revoked(self, revoked: object) -> None:
             await asyncio.sleep(revoking.take())
 
-        def on_partitions_assigned(self, assigned: object) -> None: ...
+        async def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+            if settings["rewinds"] and assigned:
+                await consumer.seek_to_beginning(*assigned)
 
     config = _asynchronous(settings)
     config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
     config |= aiokafka_assignor(settings["assignor"])
-    return _Async(AIOKafkaConsumer(**config), Listener(), TopicPartition)
+    consumer = AIOKafkaConsumer(**config)
+    return _Async(consumer, Listener(), TopicPartition)
 
 
 def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
@@ -392,11 +412,16 @@ def barnabas(settings: dict[str, Any], revoking: Revoking) -> Patient:
         async def on_partitions_revoked(self, revoked: object) -> None:
             await asyncio.sleep(revoking.take())
 
+        async def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+            if settings["rewinds"] and assigned:
+                await consumer.seek_to_beginning(*assigned)
+
     config = _asynchronous(settings) | {"group_protocol": settings["protocol"]}
     if settings["protocol"] == "classic":
         config |= {"session_timeout_ms": settings["session_ms"], "heartbeat_interval_ms": 500}
         config |= barnabas_assignor(settings["assignor"])
-    return _Async(Consumer(**config), Listener(), TopicPartition)
+    consumer: Consumer[Any, Any] = Consumer(**config)
+    return _Async(consumer, Listener(), TopicPartition)
 
 
 LIBRARIES: Final[dict[str, Callable[[dict[str, Any], Revoking], Patient]]] = {

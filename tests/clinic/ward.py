@@ -111,6 +111,7 @@ class Ward:
         retries: tuple[int, int] | None = None,
         commits: bool = True,
         assign: Sequence[int] = (),
+        rewinds: bool = False,
         reset: str = "earliest",
         assignor: str | None = None,
         protocol: str | None = None,
@@ -127,6 +128,7 @@ class Ward:
             poison: partition and offset of a record at which it ends.
             retries: partition and offset of a record that it reads again and again.
             commits: whether it commits.
+            rewinds: whether its rebalance listener goes back to the beginning.
             assign: the partitions that it reads without being a member; none if it subscribes.
             reset: its auto.offset.reset.
             assignor: its only assignor; None for those that its library has by itself.
@@ -137,7 +139,7 @@ class Ward:
         """
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
-        settings |= {"retries": retries, "commits": commits, "assign": list(assign)}
+        settings |= {"retries": retries, "commits": commits, "assign": list(assign), "rewinds": rewinds}
         settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
         if session_ms is not None:
             settings["session_ms"] = session_ms
@@ -171,6 +173,12 @@ class Ward:
             owned = {name: self._owned[self._patients[name]] for name in names}
         if not self._own_names:
             self._identify(owned)
+
+    def settle_with(self, name: str, partitions: int) -> None:
+        """Wait until a member owns so many partitions, as it says."""
+        with self._news:
+            settled = self._news.wait_for(lambda: len(self._owned.get(self._patients[name], ())) == partitions, LIMIT)
+        assert settled, f"not within {LIMIT} s: {name} owns {partitions} partitions\n{self.transcript()}"
 
     def _identify(self, owned: dict[str, list[str]]) -> None:
         """Find the member ids of members by the partitions that they own; the first one counts."""

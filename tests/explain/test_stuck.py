@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import CommitsBeyondEnd, NothingCommitted, OffsetsAltered, OffsetsStuck
+from barnabas_explain.catalog import (
+    CommitsBeyondEnd,
+    CommitsWentBack,
+    MemberRewound,
+    NothingCommitted,
+    OffsetsAltered,
+    OffsetsStuck,
+    RebalanceOver,
+)
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
@@ -193,3 +201,42 @@ def test_an_offset_that_was_in_the_log_when_it_was_committed_names_no_client() -
     now = present(reader(1, partitions=(0, 1)), outside={("t", 0): (30, 0, 20)})
     (found,) = told(now, beyond(offset=29))
     assert found.text == "The committed offset of t-0 is 30, and its log ends at 20: there is no such record."
+
+
+def rewound(at: int, partition: int = 0) -> EventRecord:
+    return event(MemberRewound, at, client="c1", topic="t", partition=partition, log_start=0, offset=10)
+
+
+def over(at: int) -> EventRecord:
+    head = {"version": 1, "group": "g", "time": at, "generation": 1, "type": RebalanceOver.type}
+    return {**head, "members": 1, "protocol_type": "consumer", "protocol": "range", "moves": []}
+
+
+@pytest.mark.parametrize(
+    ("records", "text"),
+    [
+        ([rewound(100_000)], "t-0 (0, and 10 was committed): it fetched from there"),
+        ([over(60_000), rewound(100_000)], "it fetched from there (a seek)"),
+        (
+            [over(99_000), rewound(100_000), rewound(100_010, 1)],
+            "t-0 (0, and 10 was committed), t-1 (0, and 10 was committed) after a rebalance: it probably seeks",
+        ),
+        (
+            [over(99_000), rewound(100_000), over(150_000), rewound(150_010)],
+            "t-0 (0, and 10 was committed) after each of 2 rebalances: its rebalance listener probably seeks",
+        ),
+    ],
+    ids=["a seek", "long after a rebalance", "after one", "after each"],
+)
+def test_a_member_that_goes_back_to_the_beginning(records: list[EventRecord], text: str) -> None:
+    (said,) = [each for each in explain(read(records)) if "went back" in each.text]
+    assert said.text.startswith("c1 (h) went back to the beginning of ")
+    assert text in said.text
+    assert "group.id of its own" in str(said.remedy)
+
+
+def test_commits_after_a_rewind_do_not_come_out_of_order() -> None:
+    changes = [{"topic": "t", "partition": 0, "before": 10, "after": 3}]
+    back = event(CommitsWentBack, 101_000, client="c1", changes=changes)
+    said = explain(read([over(99_000), rewound(100_000), back]))[-1]
+    assert said.text == "c1 (h) committed t-0 back from 10 to 3: it had gone back to the beginning."

@@ -37,6 +37,9 @@ _MOST_FOLLOWED: Final = 16
 #: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds.
 _MOST_LOST: Final = 64
 _LOST_SECONDS: Final = 60.0
+#: Partitions of a client whose Fetches from the beginning are reported in so many seconds.
+_MOST_REWINDS: Final = 16
+_REWIND_SECONDS: Final = 1.0
 #: Commits that go back, of a member, and commits after the end of a log, of a connection, are reported once in so many
 #: seconds.
 _BACK_SECONDS: Final = 10.0
@@ -53,15 +56,31 @@ class SeenClient:
         lost: the events about Fetches of offsets that are not in their logs, by topic and partition, with their times:
             of the last :data:`_LOST_SECONDS`, and 64 of these.
         watched: what is counted of its Fetches, by topic and partition; None if no partition is watched.
+        rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
+            time.
     """
 
-    __slots__ = ("__weakref__", "connections", "fetched_at", "lost", "watched")
+    __slots__ = ("__weakref__", "connections", "fetched_at", "lost", "rewinds", "watched")
 
     def __init__(self) -> None:
         self.fetched_at: float | None = None
         self.connections: dict[MemberConnection, None] = {}
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
+        self.rewinds: dict[Partition, float] = {}
+
+    def may_rewind(self, place: Partition, now: float) -> bool:
+        """Whether a Fetch from the beginning of a partition may be reported: each partition once in a while, and not if
+        it had to go there."""
+        while self.rewinds:
+            first = next(iter(self.rewinds))
+            if now - self.rewinds[first] <= _REWIND_SECONDS:
+                break
+            del self.rewinds[first]
+        if len(self.rewinds) >= _MOST_REWINDS or place in self.rewinds or place in self.lost:
+            return False
+        self.rewinds[place] = now
+        return True
 
     def watch(self, place: Partition, watch: Watch) -> None:
         """Count the Fetches of a partition, as long as `watch` is kept."""

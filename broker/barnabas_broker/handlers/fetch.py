@@ -229,6 +229,11 @@ class _Reading:
                 answer.high_watermark, answer.last_stable_offset = replica.high_watermark, log.last_stable_offset
             if wanted.fetch_offset == end:
                 return answer
+            if wanted.fetch_offset == log.log_start_offset and not follows and not self._again:
+                context = self._context
+                context.services.groups.fetched_from_start(
+                    context.client_id, f"/{context.peer.host}", (name, wanted.partition), wanted.fetch_offset
+                )
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
             if not self._again:

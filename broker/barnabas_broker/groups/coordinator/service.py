@@ -103,10 +103,12 @@ from barnabas_explain.catalog import (
     FetchOutOfRange,
     GroupDeleted,
     GroupEvent,
+    MemberRewound,
     SessionRefused,
     SubscriptionChanged,
     TopicChanged,
 )
+from barnabas_explain.findings import is_default
 from barnabas_explain.members import Member, Partition
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
@@ -351,6 +353,37 @@ class GroupCoordinator:
         client.lost[place] = at, group_id, event
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
+
+    def fetched_from_start(self, client_id: str, host: str, place: Partition, offset: int) -> None:
+        """A client has sent a Fetch of the first records of a partition: its group may have committed a later offset.
+
+        A client id that a library chooses by itself may be that of another program on the same host.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            place: topic and partition.
+            offset: the first offset of the log.
+        """
+        client = self._clients.find(client_id, host)
+        if client is None or not client.connections or is_default(client_id):
+            return
+        reader = self._reader(client, client_id, host, place[0])
+        committed = None if reader is None else reader[0].offsets.find(*place)
+        if reader is None or committed is None or committed.offset <= offset:
+            return
+        if not client.may_rewind(place, self._hosted_groups.now()):
+            return
+        hosted, member = reader
+        event = MemberRewound(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=offset,
+            offset=committed.offset,
+        )
+        self._hosted_groups.publish(hosted.name, event)
 
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""

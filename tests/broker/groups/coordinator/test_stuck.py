@@ -1,6 +1,8 @@
 """Committed offsets that stand still while records wait: what is seen of their owner, and what is no such thing."""
 
-from barnabas_explain.catalog import CommitsBeyondEnd, NothingCommitted, OffsetsStuck
+import pytest
+
+from barnabas_explain.catalog import CommitsBeyondEnd, MemberRewound, NothingCommitted, OffsetsStuck
 from tests.broker.groups.coordinator.test_sightings import Program
 from tests.broker.groups.support import Service
 
@@ -62,13 +64,13 @@ class Reader(Program):
         return self.service.events_of(OffsetsStuck)
 
 
-async def reader(logs: Logs) -> Reader:
+async def reader(logs: Logs, client_id: str = "client") -> Reader:
     class Reading(Service):
         def __init__(self) -> None:
             self.logs = logs
             super().__init__(group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0")
 
-    made = Reader(await Reading().loaded())
+    made = Reader(await Reading().loaded(), client_id)
     await made.join()
     return made
 
@@ -221,3 +223,34 @@ async def test_commits_after_the_end_of_the_log_are_reported_with_their_client()
     await member.waits(15)
     await member.commits(32)
     assert len(member.service.events_of(CommitsBeyondEnd)) == 2
+
+
+async def test_a_member_that_fetches_from_the_beginning() -> None:
+    member = await reader(Logs(20))
+    await member.commits(10)
+    for _ in range(2):
+        member.service.groups.fetched_from_start("client", "/127.0.0.1", ("t", 0), 0)
+    (event,) = member.service.events_of(MemberRewound)
+    assert (event.topic, event.partition, event.log_start, event.offset) == ("t", 0, 0, 10)
+    assert event.member.member_id == member.member_id
+
+
+@pytest.mark.parametrize(
+    ("committed", "client_id", "topic"),
+    [(0, "client", "t"), (None, "client", "t"), (10, "rdkafka", "t"), (10, "other", "t"), (10, "client", "u")],
+    ids=["nothing is before it", "nothing is committed", "a default client id", "another client", "another topic"],
+)
+async def test_to_begin_is_not_to_go_back(committed: int | None, client_id: str, topic: str) -> None:
+    member = await reader(Logs(20), client_id if client_id == "rdkafka" else "client")
+    if committed is not None:
+        await member.commits(committed)
+    member.service.groups.fetched_from_start(client_id, "/127.0.0.1", (topic, 0), 0)
+    assert not member.service.events_of(MemberRewound)
+
+
+async def test_a_member_that_had_to_go_to_the_beginning_has_another_explanation() -> None:
+    member = await reader(Logs(20))
+    await member.commits(10)
+    member.service.groups.fetch_out_of_range("client", "/127.0.0.1", ("t", 0), 30, (0, 20))
+    member.service.groups.fetched_from_start("client", "/127.0.0.1", ("t", 0), 0)
+    assert not member.service.events_of(MemberRewound)
