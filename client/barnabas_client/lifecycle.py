@@ -51,6 +51,9 @@ class AsyncOnly:
                 f"{self!r} was never stopped: await stop(), or use `async with`", ResourceWarning, stacklevel=2
             )
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self._life.state.value}>"
+
     def _abandon(self) -> None:
         """The program has dropped the client without stopping it."""
 

@@ -3,6 +3,7 @@
 All are tuples: they can be hashed, compared and unpacked, and need little memory.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 if TYPE_CHECKING:
@@ -200,3 +201,11 @@ class BatchMetadata(NamedTuple):
     last_offset: int
     record_count: int
     log_start_offset: int
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Partitions grouped by topic, both ascending."""
+    grouped: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        grouped.setdefault(topic, []).append(number)
+    return list(grouped.items())

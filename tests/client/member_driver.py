@@ -7,9 +7,9 @@ from typing import TypeVar
 from barnabas_client.assignors import Assignor, MemberSubscription, RangeAssignor, RebalanceProtocol, RoundRobinAssignor
 from barnabas_client.errors import KafkaConnectionError
 from barnabas_client.membership.classic import ClassicMember
-from barnabas_client.membership.consumer_protocol import encode_assignment, encode_subscription
 from barnabas_client.membership.effects import Assign, CountPartitions, Effect, Fail, Note, Revoke, Send
 from barnabas_client.membership.member import MemberConfig
+from barnabas_client.membership.member_data import encode_assignment, encode_subscription
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

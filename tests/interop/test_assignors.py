@@ -25,7 +25,7 @@ from barnabas_client.assignors import (
     StickyAssignor,
 )
 from barnabas_client.assignors.user_data import Claim, decode_claim, decode_generation, encode_claim, encode_generation
-from barnabas_client.membership.consumer_protocol import decode_subscription, encode_subscription
+from barnabas_client.membership.member_data import decode_subscription, encode_subscription
 from barnabas_client.structs import TopicPartition
 from tests.interop.kafka_server import run_tool
 

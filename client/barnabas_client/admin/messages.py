@@ -34,9 +34,9 @@ from barnabas_client.admin.types import (
     TopicResult,
 )
 from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.membership.consumer_protocol import PROTOCOL_TYPE, by_topic, decode_assignment, decode_subscription
+from barnabas_client.membership.member_data import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas_client.network.metadata import Cluster, Node
-from barnabas_client.structs import OffsetAndMetadata, TopicPartition
+from barnabas_client.structs import OffsetAndMetadata, TopicPartition, by_topic
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -11,9 +11,8 @@ from barnabas_client.admin.types import (
     ShareGroupOffset,
     TopicResult,
 )
-from barnabas_client.membership.consumer_protocol import by_topic
 from barnabas_client.network.metadata import Node
-from barnabas_client.structs import TopicPartition
+from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

@@ -12,8 +12,7 @@ from barnabas_client.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
-from barnabas_client.membership.consumer_protocol import by_topic
-from barnabas_client.structs import PreparedTransaction, TopicPartition
+from barnabas_client.structs import PreparedTransaction, TopicPartition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.describe_producers import (
     DescribeProducersRequest,

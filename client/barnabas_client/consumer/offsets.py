@@ -28,7 +28,6 @@ from barnabas_client.errors import (
     StaleMemberEpochError,
     error_for,
 )
-from barnabas_client.membership.consumer_protocol import by_topic
 from barnabas_client.membership.member import NO_GENERATION, NOT_A_MEMBER, CommitIdentity
 from barnabas_client.membership.membership import Membership
 from barnabas_client.meters import Meter
@@ -36,7 +35,13 @@ from barnabas_client.network.metadata import NO_ID, Cluster
 from barnabas_client.network.network import Network
 from barnabas_client.network.retries import retry_backoff
 from barnabas_client.network.versions import OFFSETS_BY_NAME
-from barnabas_client.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas_client.structs import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    by_topic,
+)
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.list_offsets import (
     ListOffsetsPartition,

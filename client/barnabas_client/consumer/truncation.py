@@ -16,11 +16,10 @@ from typing import Final
 from barnabas_client.consumer.subscription import Needed, PartitionState
 from barnabas_client.errors import KafkaConnectionError, LogTruncationError, error_for
 from barnabas_client.logs import logger
-from barnabas_client.membership.consumer_protocol import by_topic
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import ApiRange
-from barnabas_client.structs import TopicPartition
+from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -6,7 +6,7 @@ member, pure: one for the classic group protocol, one for the consumer protocol 
 :class:`~barnabas_client.membership.membership.Membership` is the end that the consumer holds. What describes a member
 is in :mod:`~barnabas_client.membership.member`, what a machine asks for in :mod:`~barnabas_client.membership.effects`,
 how it finds the coordinator in :mod:`~barnabas_client.membership.search`, the bytes that classic members exchange in
-:mod:`~barnabas_client.membership.consumer_protocol`.
+:mod:`~barnabas_client.membership.member_data`.
 
 Imported by `consumer`, and by `admin` and `cli` for the bytes. Imports `assignors` and `network`.
 """

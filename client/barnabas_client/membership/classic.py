@@ -26,13 +26,6 @@ from typing import Final
 
 from barnabas_client.assignors import Assignor, MemberSubscription, PartitionCounts, RebalanceProtocol
 from barnabas_client.errors import FencedInstanceIdError, error_for
-from barnabas_client.membership.consumer_protocol import (
-    PROTOCOL_TYPE,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
@@ -45,6 +38,13 @@ from barnabas_client.membership.effects import (
     Send,
 )
 from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
+from barnabas_client.membership.member_data import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from barnabas_client.membership.search import HOPELESS, CoordinatorSearch, NotFound
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter

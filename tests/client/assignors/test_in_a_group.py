@@ -2,9 +2,9 @@
 
 from barnabas_client.assignors import CooperativeStickyAssignor, MemberSubscription, PartitionCounts, StickyAssignor
 from barnabas_client.assignors.user_data import decode_claim, encode_generation
-from barnabas_client.membership.consumer_protocol import decode_subscription
 from barnabas_client.membership.effects import Assign, CountPartitions
 from barnabas_client.membership.member import MemberConfig
+from barnabas_client.membership.member_data import decode_subscription
 from barnabas_client.network.metadata import Cluster
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas_protocol.messages.metadata import (

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_client import ConsumerRecord
 from barnabas_client.cli.dump import message
-from barnabas_client.membership.consumer_protocol import encode_assignment
+from barnabas_client.membership.member_data import encode_assignment
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.codec import encode
 from barnabas_protocol.coordinator_records import (

@@ -3,9 +3,9 @@
 import pytest
 
 from barnabas_client.errors import KafkaError
-from barnabas_client.membership.consumer_protocol import decode_assignment, decode_subscription
 from barnabas_client.membership.effects import Assign, Disconnect, Fail, Revoke
 from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberState
+from barnabas_client.membership.member_data import decode_assignment, decode_subscription
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest

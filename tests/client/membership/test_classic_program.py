@@ -10,9 +10,9 @@ from barnabas_client.assignors import (
     RangeAssignor,
 )
 from barnabas_client.errors import CommitFailedError, RebalanceInProgressError
-from barnabas_client.membership.consumer_protocol import decode_subscription
 from barnabas_client.membership.effects import Assign, Disconnect, Fail, Note, Revoke, Send
 from barnabas_client.membership.member import CommitIdentity, MemberConfig, MemberState
+from barnabas_client.membership.member_data import decode_subscription
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.join_group import JoinGroupRequest

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from barnabas_client.assignors import MemberSubscription
-from barnabas_client.structs import TopicPartition
+from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -77,14 +77,6 @@ def decode_assignment(blob: Buffer) -> tuple[TopicPartition, ...]:
         return ()
     message = _decode(ConsumerProtocolAssignment, blob)
     return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Partitions grouped by topic, both ascending."""
-    grouped: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        grouped.setdefault(topic, []).append(number)
-    return list(grouped.items())
 
 
 def _encode(message: Data) -> bytes:

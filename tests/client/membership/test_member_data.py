@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_client.assignors import MemberSubscription
-from barnabas_client.membership.consumer_protocol import (
-    by_topic,
+from barnabas_client.membership.member_data import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from barnabas_client.structs import TopicPartition
+from barnabas_client.structs import TopicPartition, by_topic
 from barnabas_protocol.errors import DecodeError
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
