@@ -348,14 +348,10 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         await uninterrupted(self._end(deadline))
 
     async def _end(self, deadline: float) -> None:
-        try:
-            await self._life.end_start()
-        finally:
-            if self._membership is None:
-                await self._disconnect()
+        await self._life.end_start()
         network, membership = self._network, self._membership
         if network is None or membership is None:
-            return
+            return await self._disconnect()
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 await self._polls.close()
