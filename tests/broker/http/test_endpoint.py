@@ -166,7 +166,7 @@ async def test_the_history_of_a_group(wire: Wire, http: Http) -> None:
     started = response["events"][types.index("rebalance_started")]
     assert started["cause"] == "member_joined"
     assert started["by"][0]["member_id"] == member_id
-    await commit(wire, "simple", "t", {0: 1})
+    await commit(wire, "simple", "t", {0: 0})
     assert (await http.get("/groups/simple/history")).json == {"group": "simple", "events": []}
 
 
