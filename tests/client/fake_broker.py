@@ -76,10 +76,9 @@ from barnabas_protocol.schema import Request, Response
 from tests.client.fake_answers import Action, Drop, Held, Lose, NoAnswer, Raw, Silence
 from tests.client.fake_coordinator import FakeCoordinator
 from tests.client.fake_log import Partition
-from tests.client.fake_transactions import Ended, FakeTransactions
+from tests.client.fake_transactions import FakeTransactions
 
 Q = TypeVar("Q", bound=Request)
-R = TypeVar("R", bound=Response)
 
 #: The version of Produce that adds partitions to transactions (KIP-890).
 PRODUCE_2: Final = 12
@@ -101,8 +100,6 @@ class FakeBroker(FakeCoordinator):
         self.connections = 0
         #: Exceptions of scripts and handlers: mistakes of a test.
         self.mistakes: list[Exception] = []
-        #: The transactions that are over.
-        self.ended: list[Ended] = []
         self.transactions = FakeTransactions()
         self._producer_ids = 1000
         self._script: defaultdict[ApiKey, deque[Action]] = defaultdict(deque)
@@ -322,26 +319,21 @@ class FakeBroker(FakeCoordinator):
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=[
-                        self._list_one(
-                            topic.name, one.partition_index, one.timestamp, stable=request.isolation_level == 1
-                        )
-                        for one in topic.partitions
+                        self._list_one(topic.name, one.partition_index, one.timestamp) for one in topic.partitions
                     ],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _list_one(self, topic: str, number: int, time: int, *, stable: bool) -> ListOffsetsPartitionResponse:
+    def _list_one(self, topic: str, number: int, time: int) -> ListOffsetsPartitionResponse:
         partition, code = self._led(topic, number)
         if partition is None:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=code)
         if time == -2:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.start)
         if time == -1:
-            return ListOffsetsPartitionResponse(
-                partition_index=number, error_code=0, offset=partition.last_stable if stable else partition.end
-            )
+            return ListOffsetsPartitionResponse(partition_index=number, error_code=0, offset=partition.end)
         found = next((record for record in partition.records() if record.timestamp >= time), None)
         return ListOffsetsPartitionResponse(
             partition_index=number,
@@ -388,10 +380,7 @@ class FakeBroker(FakeCoordinator):
                         topic=topic.topic,
                         topic_id=topic.topic_id,
                         partitions=[
-                            self._fetch_one(
-                                topic.topic or names.get(topic.topic_id), one, stable=request.isolation_level == 1
-                            )
-                            for one in topic.partitions
+                            self._fetch_one(topic.topic or names.get(topic.topic_id), one) for one in topic.partitions
                         ],
                     )
                     for topic in request.topics
@@ -409,7 +398,7 @@ class FakeBroker(FakeCoordinator):
             except TimeoutError:
                 return response
 
-    def _fetch_one(self, topic: str | None, asked: FetchPartition, *, stable: bool) -> PartitionData:
+    def _fetch_one(self, topic: str | None, asked: FetchPartition) -> PartitionData:
         if topic is None:
             partition, code = None, ErrorCode.UNKNOWN_TOPIC_ID
         else:
@@ -428,20 +417,15 @@ class FakeBroker(FakeCoordinator):
             partition_index=asked.partition,
             error_code=0,
             high_watermark=partition.end,
-            last_stable_offset=partition.last_stable,
+            last_stable_offset=partition.end,
             log_start_offset=partition.start,
-            aborted_transactions=partition.aborted,
             diverging_epoch=diverging,
-            records=b""
-            if diverging
-            else partition.read(
-                asked.fetch_offset, asked.partition_max_bytes, partition.last_stable if stable else None
-            ),
+            records=b"" if diverging else partition.read(asked.fetch_offset, asked.partition_max_bytes),
         )
 
     def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         if request.transactional_id is not None:
-            return self._marked(self.transactions.init(request))
+            return self.transactions.init(request)
         self._producer_ids += 1
         return InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0)
 
@@ -459,22 +443,10 @@ class FakeBroker(FakeCoordinator):
         return self.transactions.commit_offsets(request, self._asked_in, code)
 
     def _end_txn(self, request: EndTxnRequest) -> EndTxnResponse:
-        return self._marked(self.transactions.end_txn(request, self._asked_in))
+        return self.transactions.end_txn(request, self._asked_in)
 
     def _describe_transactions(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
         return self.transactions.describe(request)
-
-    def _marked(self, response: R) -> R:
-        """Write the markers of the transactions that have ended."""
-        ended, self.transactions.ended[:] = list(self.transactions.ended), []
-        self.ended += ended
-        for one in ended:
-            for topic, number in one.partitions:
-                self.topics[topic][number].mark(one.producer_id, one.epoch, committed=one.committed)
-            if one.committed:
-                self.committed.update(one.offsets)
-        self._news.set()
-        return response
 
     def _produce(self, request: ProduceRequest, version: int) -> ProduceResponse:
         return ProduceResponse(
@@ -521,8 +493,6 @@ class FakeBroker(FakeCoordinator):
         base = self.append(topic, batch, number)
         if header.producer_id >= 0:
             partition.recent[place] = base
-        if name is not None:
-            partition.open.setdefault(header.producer_id, base)
         return PartitionProduceResponse(index=number, error_code=0, base_offset=base)
 
     def _create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -577,7 +547,7 @@ async def brokers(number: int = 1) -> AsyncIterator[list[FakeBroker]]:
     made = [FakeBroker(node) for node in range(number)]
     for broker in made:
         broker.topics, broker.topic_ids = made[0].topics, made[0].topic_ids
-        broker.transactions, broker.ended = made[0].transactions, made[0].ended
+        broker.transactions = made[0].transactions
         broker.committed = made[0].committed
         broker.peers = {one.node_id: one for one in made}
         broker.controller = 0

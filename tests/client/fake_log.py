@@ -1,10 +1,8 @@
 """A partition of the fake broker: its log in memory."""
 
-import struct
 from dataclasses import dataclass, field
 
-from barnabas_protocol.messages.fetch import AbortedTransaction
-from barnabas_protocol.records import Record, build_batch, decode_records, read_header, restamp
+from barnabas_protocol.records import Record, decode_records, read_header, restamp
 
 
 @dataclass
@@ -15,29 +13,12 @@ class Partition:
     leader_epoch: int = 0
     start: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    aborted: list[AbortedTransaction] = field(default_factory=list)
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer id: epoch, next sequence
-    open: dict[int, int] = field(default_factory=dict)  # producer id: first offset of its transaction
     recent: dict[tuple[int, int, int], int] = field(default_factory=dict)  # producer, epoch, sequence: offset
 
     @property
     def end(self) -> int:
         return self.batches[-1][1] if self.batches else self.start
-
-    @property
-    def last_stable(self) -> int:
-        return min(self.open.values(), default=self.end)
-
-    def mark(self, producer_id: int, epoch: int, *, committed: bool) -> None:
-        """End a transaction with its marker."""
-        key = struct.pack(">hh", 0, 1 if committed else 0)
-        marker = [(key, struct.pack(">hi", 0, 0), (), 1_700_000_000_000)]
-        first = self.open.pop(producer_id, None)
-        if first is not None and not committed:
-            self.aborted.append(AbortedTransaction(producer_id=producer_id, first_offset=first))
-        self.append(
-            build_batch(marker, producer_id=producer_id, producer_epoch=epoch, control=True, transactional=True)
-        )
 
     def append(self, batch: bytes | bytearray) -> int:
         """Write a batch at the end; its base offset."""
@@ -55,11 +36,9 @@ class Partition:
             for record in decode_records(batch)
         ]
 
-    def read(self, offset: int, limit: int, until: int | None = None) -> bytes:
+    def read(self, offset: int, limit: int) -> bytes:
         found = bytearray()
-        for base, end, batch in self.batches:
-            if until is not None and base >= until:
-                break
+        for _, end, batch in self.batches:
             if end > offset and (not found or len(found) + len(batch) <= limit):
                 found += batch
         return bytes(found)

@@ -31,10 +31,10 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.client.consumers import T0, consumer, member, stored, values
 from tests.client.fake_answers import Action, Answer, drop, lose, produce_refused, silence
-from tests.client.fake_broker import FakeBroker, until
+from tests.client.fake_broker import until
 from tests.client.producers import numbered, producer
 from tests.sampling import slow
-from tests.world.programs import Machine, simulated
+from tests.world.programs import Machine, Simulation, simulated
 
 _NAMES = count(1)
 
@@ -170,36 +170,36 @@ async def test_lost_requests_and_answers(broker: Machine, key: ApiKey, fault: Ac
     assert await stored(broker) == (3, "")
 
 
-def named(coordinator: FakeBroker) -> Action:
+def named(coordinator: Machine) -> Action:
     """FindCoordinator names this broker."""
 
     def action(request: Request) -> Answer:
         assert isinstance(request, FindCoordinatorRequest)
         (key,) = request.coordinator_keys
-        node = Coordinator(key=key, node_id=coordinator.node_id, host=coordinator.host, port=coordinator.port)
+        node = Coordinator(key=key, node_id=coordinator.broker.services.node_id, host=coordinator.name, port=9092)
         return FindCoordinatorResponse(coordinators=[node])
 
     return action
 
 
-def not_coordinator(request: Request) -> Answer:
-    return EndTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_COORDINATOR)
+def ended(code: ErrorCode) -> Action:
+    """The answer to EndTxn."""
+    return lambda request: EndTxnResponse(throttle_time_ms=0, error_code=code)
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_a_coordinator_that_moves(pair: tuple[FakeBroker, FakeBroker]) -> None:
-    one, other = pair
-    one.create("t")
-    for broker in pair:
-        broker.always(ApiKey.FIND_COORDINATOR, named(one))
+@simulated
+async def test_a_coordinator_that_moves(simulation: Simulation) -> None:
+    one, other = await simulation.machine(), await simulation.machine()
+    await one.create("t")
     async with producer(one, transactional_id="x") as sender:
         await sender.begin_transaction()
         await sender.send_and_wait("t", b"0")
-        one.always(ApiKey.END_TXN, not_coordinator)
-        for broker in pair:
-            broker.always(ApiKey.FIND_COORDINATOR, named(other))
+        one.script.always(ApiKey.END_TXN, ended(ErrorCode.NOT_COORDINATOR))
+        other.script.always(ApiKey.END_TXN, ended(ErrorCode.NONE))
+        for broker in (one, other):
+            broker.script.always(ApiKey.FIND_COORDINATOR, named(other))
         await sender.commit_transaction()
-    assert other.asked(EndTxnRequest) and [ended.committed for ended in one.ended] == [True]
+    assert [request.committed for request in other.script.asked(EndTxnRequest)] == [True]
 
 
 # Failures.
