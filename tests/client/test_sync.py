@@ -231,7 +231,13 @@ def test_a_listener_with_coroutine_functions(make: Callable[..., Consumer], topi
 
 
 def test_members_can_be_told_apart(broker: Broker, make: Callable[..., Consumer], topic: str) -> None:
-    with make() as one, make() as other, make(client_id="mine"), make(group_id=None) as alone:
+    # The others join while the first one does not poll: a start waits for an assignment only so long.
+    with (
+        make(request_timeout_ms=3_000) as one,
+        make(request_timeout_ms=3_000) as other,
+        make(request_timeout_ms=3_000, client_id="mine"),
+        make(group_id=None) as alone,
+    ):
         names = [client._client._client.client_id for client in (one, other, alone)]
     assert len(set(names)) == 3
     assert names[2] == "barnabas"
