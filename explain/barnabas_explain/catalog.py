@@ -54,11 +54,10 @@ FIELDS: Final = {
     "heard_ago_ms": "the time since the last request of the member",
     "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
     "stood_ms": "for how long committed offsets have stood still, at least",
-    "fetches": "again, beyond, asks or none: the records from `offset` on `deliveries` times; records after the"
-    " committed offset; none after it; not at all",
+    "fetches": "again, beyond, asks, none or unknown: the records from `offset` on `deliveries` times; records after"
+    " the committed offset; none after it; not at all; other members have the same client id and host",
     "ahead": "records that the member fetched and did not commit, at most",
     "beyond": "topic, partition, committed offset and end of the log of the first partitions",
-    "advanced": "whether committed offsets of other partitions of the group moved in that time",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
@@ -1966,7 +1965,6 @@ class OffsetsStuck(MemberEvent):
     offset: int | None = None
     deliveries: int | None = None
     ahead: int | None = None
-    advanced: bool | None = None
     fetched_ago_ms: float | None = None
     committed_ago_ms: float | None = None
     rebalance_timeout_ms: float | None = None
@@ -1983,8 +1981,19 @@ class OffsetsStuck(MemberEvent):
 
     @property
     def is_proven(self) -> bool:
-        """Whether it does not get on; otherwise it may also read on and not commit."""
-        return self.fetches in ("again", "none") or (self.fetches == "beyond" and bool(self.advanced))
+        """Whether it does not get on; otherwise it may also work, and commit seldom."""
+        return self.fetches == "again" or (self.fetches == "none" and self._is_silent and not self._polls)
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether it has not fetched any partition for long."""
+        return self.fetched_ago_ms is not None and self.fetched_ago_ms >= self.stood_ms / 2
+
+    @property
+    def _polls(self) -> bool:
+        """Whether it would have left if it had not polled."""
+        limit = poll_interval(self.software, self.rebalance_timeout_ms, self.session_ms)
+        return limit is not None and _leaves_without_polls(self.software) and self.stood_ms > limit
 
     def clause(self) -> Told:
         """The sentence without its full stop: what is seen, and the probable cause."""
@@ -2000,21 +2009,23 @@ class OffsetsStuck(MemberEvent):
             return Told(text, skip_record(self.group, topic, partition, self.offset))
         if self.fetches == "none":
             return self._without_fetches(text, them)
-        if self.fetches == "beyond" and self.advanced:
-            text += (
-                f". It fetched up to {words.count(self.ahead or 0, 'record')} after that, and the group commits other"
-            )
-            text += " partitions: it probably fails at the next record there, or does not finish it"
-            topic, partition, offset = self.positions[0]
-            return Told(text, skip_record(self.group, topic, partition, offset))
         if self.fetches == "beyond":
-            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that, and commits nothing: it"
-            text += " either reads on without committing, or is stuck in these records"
-            return Told(
-                text,
-                f"If its log shows that it gets on: let it commit (enable.auto.commit, or commit() after each batch);"
+            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that: it reads on and commits"
+            text += " seldom or never, or it does not finish a record there"
+            remedy = (
+                "If its log shows that it gets on: let it commit (enable.auto.commit, or commit() after each batch);"
                 f" when it is restarted, it reads {them} again from the committed offset on. Otherwise look where it"
-                " stands.",
+                " stands."
+            )
+            if self.records == len(self.positions):
+                text += ", or it commits the offset of the last record that it has read"
+                remedy += " The offset to commit is that of the next record: one more than that of the last one."
+            return Told(text, remedy)
+        if self.fetches == "unknown":
+            return Told(
+                f"{text}. Other members have its client id and address, so that its Fetches are not told apart: it"
+                " commits seldom or never, or it does not get on",
+                "Look at its log, and whether it commits. With a client.id for each program, more can be said.",
             )
         return Told(f"{text}. It asks for {them}, and does not get past", "Look at its log, and at the record there.")
 
@@ -2025,21 +2036,21 @@ class OffsetsStuck(MemberEvent):
         return f"the committed offsets of {words.partitions(self.places)} have not moved for {words.ms(self.stood_ms)}"
 
     def _without_fetches(self, text: str, them: str) -> Told:
-        limit = poll_interval(self.software, self.rebalance_timeout_ms, self.session_ms)
-        silent = self.fetched_ago_ms is not None and self.fetched_ago_ms >= self.stood_ms / 2
         text += (
             f". Its heartbeats go on, and its last Fetch was {words.ms(self.fetched_ago_ms or 0)} ago"
-            if silent
+            if self._is_silent
             else f". Its heartbeats go on, and it does not fetch {them}"
         )
-        if limit is not None and _leaves_without_polls(self.software) and self.stood_ms > limit:
+        if self._polls:
+            limit = words.ms(self.rebalance_timeout_ms or 0)
             return Told(
-                f"{text}. It polls, as it would otherwise have left after its max.poll.interval.ms of"
-                f" {words.ms(limit)}: it has probably paused {them}, and not resumed",
-                f"Look when the program pauses and resumes partitions (pause, resume). A restart of {self.name} resumes"
-                f" {them}, as pauses are not kept.",
+                f"{text}. It polls, as it would otherwise have left after its max.poll.interval.ms of {limit}: it has"
+                f" probably paused {them}, and not resumed, or it works through what it has fetched before, and"
+                " commits seldom",
+                "Look when the program pauses and resumes partitions (pause, resume), and whether its log shows that it"
+                " gets on. A restart ends a pause; what is not committed is read again.",
             )
-        if silent:
+        if self._is_silent:
             return Told(
                 f"{text}: its program probably stands still in the records that it has (a call without a timeout, a"
                 " deadlock, one batch that takes so long), and keeps its partitions",

@@ -5,7 +5,7 @@ inferred says "probably", and from what.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from barnabas_explain import findings as found
@@ -60,6 +60,8 @@ _UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED)
 STORM: Final = "storm"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
+#: The kind of the diagnosis of a member that does not get on, or commits seldom.
+NOT_COMMITTED: Final = "not_committed"
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
@@ -170,13 +172,16 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         The diagnoses, worst first.
     """
     past = list(events)
+    # What was deleted cannot be read.
+    there = {place: end - start for place, (offset, start, end) in present.outside.items() if offset < start}
+    present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
     diagnoses = [
         *_of_present(present, past),
         *_of_offsets(present, past, since_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
-    if any(each.kind == STUCK for each in diagnoses):
+    if any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
@@ -284,8 +289,9 @@ def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
             text += " committed them."
             remedy = (
                 "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far"
+                " behind, or the records had timestamps that were too old when they were written. A member that starts"
+                " there starts at its auto.offset.reset: latest skips all records."
             )
-            remedy += " behind. A member that starts there starts at its auto.offset.reset: latest skips all records."
         else:
             text = f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record"
             by = _committer(events, (topic, partition), committed)
@@ -414,7 +420,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], since_ms: int) -
         if not stuck:
             continue
         text, remedy = event.changed(positions=stuck).sentence()
-        kind, severity = (STUCK, BROKEN) if event.is_proven else ("not_committed", SICK)
+        kind, severity = (STUCK, BROKEN) if event.is_proven else (NOT_COMMITTED, ODD)
         sure = PROBABLE if event.is_proven else POSSIBLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses

@@ -30,6 +30,7 @@ from barnabas_explain.catalog import (
     MemberJoined,
     MemberLeft,
     MemberNotRejoined,
+    MemberNotRevoked,
     MemberRejoined,
     MemberReplaced,
     RebalanceOver,
@@ -375,6 +376,8 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
         return None if event.is_new else _of_expired(event, case)
     if isinstance(event, MemberNotRejoined):
         return _of_not_rejoined(event, case)
+    if isinstance(event, MemberNotRevoked):
+        return _of_not_revoked(event)
     return _of_replaced(event) if isinstance(event, MemberReplaced) else None
 
 
@@ -514,9 +517,12 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
     if fetched is not None and fetched < min(silent, event.session_ms) / 2:
         text = (
             f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched {ms(fetched)}"
-            " before: its heartbeat thread or task probably starves"
+            " before: its heartbeat thread or task probably starves, or its heartbeat.interval.ms is near its session"
         )
-        remedy = "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes."
+        remedy = (
+            "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is: look what its heartbeat"
+            " thread or task waits for: a lock, or a future that nothing completes."
+        )
         return Finding(NO_HEARTBEATS, member, text, remedy, PROBABLE)
     back = case.returned_ms if case.back_ms is None else case.back_ms
     if back is not None:
@@ -605,6 +611,24 @@ def _of_not_rejoined(event: MemberNotRejoined, case: _Case) -> Finding | None:
         f" of {ms(event.heard_ago_ms)} before, and it joined again {ms(case.back_ms)} later"
     )
     return _slow_poll(event, text, event.waited_ms, case.back_ms, PROBABLE) if gap else None
+
+
+def _of_not_revoked(event: MemberNotRevoked) -> Finding | None:
+    """A member whose connection was closed does not revoke: the time for that ends before its session does."""
+    if event.connection != "closed" or event.closed_by == "broker":
+        return None
+    error = f" ({event.closed_error})" if event.closed_error else ""
+    text = (
+        f"{event.name} probably crashed or was killed: its connection was closed{error} {ms(event.closed_ago_ms or 0)}"
+        f" before the {ms(event.waited_ms)} ended in which it had to revoke {in_words(event.partitions)}, and it had"
+        " not left"
+    )
+    remedy = (
+        "Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
+        " Partitions that such a member was to revoke wait for its max.poll.interval.ms, or for its session if that is"
+        " shorter."
+    )
+    return Finding(KILLED, event.member, text, remedy)
 
 
 def _of_refusal(event: InstanceInUse | JoinRefused | SessionRefused) -> Finding:

@@ -200,3 +200,11 @@ def test_a_session_timeout_that_is_not_allowed_is_a_finding_until_the_program_is
     assert "at most 30 min (group.max.session.timeout.ms)" in long.text
     here = Reader(Member("m2", "c", "/h", None), frozenset("t"), frozenset({("t", 0)}))
     assert told(present(here, topics={"t": 1}), refused, event(MemberJoined, 170_000, 2)) == []
+
+
+def test_records_that_were_deleted_are_not_to_be_read() -> None:
+    now = present(
+        state="Empty", lags={("t", 0): 17, ("t", 1): 17}, outside={("t", 0): (3, 20, 20), ("t", 1): (3, 15, 20)}
+    )
+    text = [each.text for each in told(now) if each.kind != "offset_out_of_range"]
+    assert text == ["g has no members, and 5 records to read."]

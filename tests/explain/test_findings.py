@@ -16,6 +16,7 @@ from barnabas_explain.catalog import (
     MemberJoined,
     MemberLeft,
     MemberNotRejoined,
+    MemberNotRevoked,
     MemberReplaced,
     RebalanceOver,
     RebalanceStarted,
@@ -55,6 +56,10 @@ def back(after_ms: int, at: int = 100_000) -> EventRecord:
 
 def expired(**data: Any) -> EventRecord:
     return event(MemberExpired, 100_000, **{**OPEN, "heard_ago_ms": 6_100, **data})
+
+
+def not_revoked(**data: Any) -> EventRecord:
+    return event(MemberNotRevoked, 100_000, **{**OPEN, "partitions": {"t": [0]}, "waited_ms": 15_000, **data})
 
 
 def closed(after_ms: int) -> EventRecord:
@@ -229,8 +234,9 @@ def finding(*records: EventRecord) -> Finding | None:
             "no_heartbeats",
             PROBABLE,
             "c (h) sent no heartbeat for 6.1 s, its session is 6 s, but it still fetched 300 ms before: its heartbeat"
-            " thread or task probably starves",
-            "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes.",
+            " thread or task probably starves, or its heartbeat.interval.ms is near its session",
+            "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is: look what its heartbeat"
+            " thread or task waits for: a lock, or a future that nothing completes.",
         ),
         (
             [event(JoinRefused, 100_000, offered=["roundrobin"], supported=["range"])],
@@ -254,8 +260,9 @@ def finding(*records: EventRecord) -> Finding | None:
             "no_heartbeats",
             PROBABLE,
             "c (h) sent no heartbeat for 6.1 s, its session is 6 s, but it still fetched 300 ms before: its heartbeat"
-            " thread or task probably starves",
-            "Look what its heartbeat thread or task waits for: a lock, or a future that nothing completes.",
+            " thread or task probably starves, or its heartbeat.interval.ms is near its session",
+            "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is: look what its heartbeat"
+            " thread or task waits for: a lock, or a future that nothing completes.",
         ),
         (
             [expired(fetched_ago_ms=6_300)],
@@ -274,6 +281,16 @@ def finding(*records: EventRecord) -> Finding | None:
             " it joined again 4 s later",
             "Set max.poll.interval.ms of c (h) above 19 s, or give it less to do between two polls (smaller batches,"
             " max.poll.records).",
+        ),
+        (
+            [not_revoked(connection="closed", closed_by="client", closed_ago_ms=9_000)],
+            "killed",
+            PROBABLE,
+            "c (h) probably crashed or was killed: its connection was closed 9 s before the 15 s ended in which it had"
+            " to revoke t-0, and it had not left",
+            "Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
+            " Partitions that such a member was to revoke wait for its max.poll.interval.ms, or for its session if that"
+            " is shorter.",
         ),
         (
             [event(MemberReplaced, 100_000, instance_id="i", old_member_id="m0", connection="open")],
@@ -299,8 +316,9 @@ def test_what_is_found(records: list[EventRecord], kind: str, sure: str, text: s
         [expired(is_new=True)],
         [event(MemberReplaced, 100_000, instance_id="i", old_member_id="m0", connection="closed")],
         [event(MemberNotRejoined, 100_000, **OPEN, heard_ago_ms=400, waited_ms=15_000)],
+        [not_revoked()],
     ],
-    ids=["old leave", "old expiry", "new member", "restart of a static member", "not rejoined yet"],
+    ids=["old leave", "old expiry", "new member", "restart of a static member", "not rejoined yet", "not revoked"],
 )
 def test_where_nothing_has_been_seen_nothing_is_concluded(records: list[EventRecord]) -> None:
     assert finding(*records) is None

@@ -82,17 +82,17 @@ class Standing:
         since: when it was first seen so with this owner, in seconds on the coordinator's clock.
         owner: its member; None if it has none, or if that is not known yet.
         is_known: whether that is known.
-        others: the sum of the committed offsets of the group's other partitions at that time.
+        is_clear: whether its Fetches were told apart from those of other members all the time.
         told_at: when it was reported last; None for never.
         watch: the Fetches of the partition.
     """
 
-    __slots__ = ("generation", "is_known", "offset", "others", "owner", "since", "told_at", "watch")
+    __slots__ = ("generation", "is_clear", "is_known", "offset", "owner", "since", "told_at", "watch")
 
-    def __init__(self, offset: int, generation: int, now: float, others: int) -> None:
+    def __init__(self, offset: int, generation: int, now: float) -> None:
         self.offset = offset
         self.generation = generation
-        self.others = others
+        self.is_clear = True
         self.owner: Member | None = None
         self.is_known = False
         self.since = now
@@ -117,7 +117,7 @@ class StandingOffsets:
         """Those of a group."""
         return self._groups.get(group_id, {})
 
-    def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float, total: int) -> None:
+    def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float) -> None:
         """Take note of the partitions of a group with records that wait.
 
         Args:
@@ -125,7 +125,6 @@ class StandingOffsets:
             waiting: their committed offsets.
             generation: of the group.
             now: in seconds on the coordinator's clock.
-            total: the sum of all committed offsets of the group.
         """
         before = self._groups.pop(group_id, {})
         self._count -= len(before)
@@ -135,7 +134,7 @@ class StandingOffsets:
             if standing is None or standing.offset != offset:
                 if self._count + len(found) >= MOST:
                     continue
-                standing = Standing(offset, generation, now, total - max(offset, 0))
+                standing = Standing(offset, generation, now)
             found[place] = standing
         if found:
             self._groups[group_id] = found
@@ -147,7 +146,7 @@ class StandingOffsets:
             owner = owners.get(place)
             known = standing.owner if standing.is_known else owner
             if owner != known or (standing.generation != generation and not standing.is_known):
-                standing.since, standing.told_at, standing.watch = now, None, Watch()
+                standing.since, standing.told_at, standing.watch, standing.is_clear = now, None, Watch(), True
             standing.owner, standing.generation, standing.is_known = owner, generation, True
 
     def forget(self, groups: Collection[str]) -> None:

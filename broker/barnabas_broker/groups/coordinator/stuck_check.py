@@ -12,7 +12,7 @@ from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Clients, Sight
+from barnabas_broker.groups.sightings import Clients, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_explain.catalog import NothingCommitted, OffsetsStuck, poll_interval
 from barnabas_explain.members import Member, Partition, Position, by_topic
@@ -75,12 +75,13 @@ class StuckCheck:
             return
         generation = group.generation
         waiting: dict[Partition, int] = {}
-        total = looked = 0
+        looked = 0
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
-                total += committed.offset
                 readable = logs.readable(topic, number)
-                if readable is not None and readable[0] <= committed.offset < readable[1]:
+                is_before_end = readable is not None and readable[0] <= committed.offset < readable[1]
+                # Who waits for a transaction that has committed this partition has an explanation of its own.
+                if is_before_end and not hosted.offsets.is_pending(topic, number):
                     waiting[topic, number] = committed.offset
                 if (looked := looked + 1) % _STEP == 0:
                     yield
@@ -91,7 +92,7 @@ class StuckCheck:
                 readable = logs.readable(*place)
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
-        self._standing.look(name, waiting, generation, now, total)
+        self._standing.look(name, waiting, generation, now)
         standing = self._standing.of(name)
         if all(each.since >= now for each in standing.values()):
             return
@@ -101,11 +102,17 @@ class StuckCheck:
             return
         self._standing.owned(name, owners, generation, now)
         for place, each in standing.items():
-            owner = each.owner
-            client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
-            if client is not None:
+            client = self._client(each.owner)
+            if client is None:
+                each.is_clear = False
+            else:
                 client.watch(place, each.watch)
-        yield from self._report(hosted, standing, logs, total, now)
+        yield from self._report(hosted, standing, logs, now)
+
+    def _client(self, owner: Member | None) -> SeenClient | None:
+        """The client of a member; None if other members, of any group, have its client id and host."""
+        client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
+        return client if client is not None and len(client.connections) == 1 else None
 
     def _owners(self, hosted: HostedGroup, owners: dict[Partition, Member]) -> Iterator[None]:
         topics = self._hosted_groups.consumer_settings.topics.by_id
@@ -120,7 +127,7 @@ class StuckCheck:
                 yield
 
     def _report(
-        self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, total: int, now: float
+        self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, now: float
     ) -> Iterator[None]:
         """Report the partitions whose offsets have stood still for long enough, those of a member together."""
         found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
@@ -143,7 +150,7 @@ class StuckCheck:
         if self._hosted_groups.by_id.get(hosted.name) is not hosted:
             return
         for (_, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
-            self._publish(hosted, fetches, places, logs, total, now)
+            self._publish(hosted, fetches, places, logs, now)
 
     def _patience_with(self, sight: Sight | None) -> float:
         """For how many seconds an offset of a member may stand still."""
@@ -156,15 +163,21 @@ class StuckCheck:
         fetches: str,
         places: list[tuple[Partition, Standing]],
         logs: ReadLogs,
-        total: int,
         now: float,
     ) -> None:
         first = places[0][1]
         owner = first.owner or Member()
         sight = hosted.sightings.get(owner.member_id or "")
         software, rebalance_ms, session_ms = (None, None, None) if sight is None else _known(sight)
-        client = self._clients.find(owner.client_id or "", owner.host or "")
-        fetched_at = client.fetched_at if client is not None and len(client.connections) <= 1 else None
+        client = self._client(owner)
+        fetched_at = None if client is None else client.fetched_at
+        if (
+            fetched_at is not None
+            and sight is not None
+            and sight.joined_at is not None
+            and fetched_at < sight.joined_at
+        ):
+            fetched_at = None  # It was that of the program before.
         committed_at = None if sight is None else sight.committed_at
         if first.offset == NOTHING:
             event: NothingCommitted | OffsetsStuck = NothingCommitted(
@@ -193,7 +206,6 @@ class StuckCheck:
                 offset=first.watch.again if is_again else None,
                 deliveries=first.watch.deliveries if is_again else None,
                 ahead=ahead if fetches == "beyond" else None,
-                advanced=total - first.offset > first.others or None,
                 fetched_ago_ms=_ago(fetched_at, now),
                 committed_ago_ms=_ago(committed_at, now),
                 rebalance_timeout_ms=rebalance_ms,
@@ -212,6 +224,8 @@ def _known(sight: Sight) -> tuple[str | None, float | None, float | None]:
 def _fetches(standing: Standing, now: float) -> str:
     """How a member fetches a partition whose committed offset stands still."""
     watch = standing.watch
+    if not standing.is_clear:
+        return "unknown"
     if watch.asked_at is None or now - watch.asked_at >= (now - standing.since) / 2:
         return "none"
     if watch.is_again:

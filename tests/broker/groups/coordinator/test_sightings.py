@@ -39,10 +39,10 @@ class Program:
     def caller(self) -> Caller:
         return Caller(self.client_id, "/127.0.0.1", connection=self.connection)
 
-    async def join(self) -> None:
+    async def join(self, group_id: str = "g") -> None:
         """Join as the only member, and get an assignment."""
         request = JoinGroupRequest(
-            group_id="g",
+            group_id=group_id,
             session_timeout_ms=10_000,
             rebalance_timeout_ms=30_000,
             member_id="",
@@ -55,7 +55,7 @@ class Program:
         joined = await self.service.ask(waiting, 3)
         self.member_id = joined.member_id
         sync = SyncGroupRequest(
-            group_id="g",
+            group_id=group_id,
             generation_id=joined.generation_id,
             member_id=self.member_id,
             group_instance_id=None,

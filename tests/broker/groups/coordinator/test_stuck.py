@@ -112,8 +112,42 @@ async def test_a_member_that_reads_on_and_does_not_commit() -> None:
     await member.commits(5)
     await member.goes_on(*range(5, 45))
     (event,) = member.stuck
-    assert (event.fetches, event.advanced) == ("beyond", None)
+    assert event.fetches == "beyond"
     assert not event.is_proven
+
+
+async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
+    """The other one may be a member of another group."""
+    member = await reader(Logs(100))
+    await member.commits(5)
+    other = Reader(member.service, member.client_id)
+    await other.join("h")
+    await member.goes_on(*([5, 8] * 20))
+    (event,) = member.stuck
+    assert (event.fetches, event.fetched_ago_ms) == ("unknown", None)
+    assert not event.is_proven
+
+
+async def test_a_fetch_of_the_program_before_is_not_that_of_a_member() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    member.service.groups.fetched(member.client_id, "/127.0.0.1")
+    await member.waits(5)
+    member.leave()
+    successor = Reader(member.service, member.client_id)
+    await successor.join()
+    member.connection.lost("client", "")
+    await successor.waits(60)
+    (event,) = successor.stuck
+    assert (event.fetches, event.fetched_ago_ms) == ("none", None)
+
+
+async def test_who_waits_for_a_transaction_has_another_explanation() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    assert await member.service.committed_in_transaction(8) == 0
+    await member.waits()
+    assert not member.stuck
 
 
 async def test_a_group_without_commits() -> None:
