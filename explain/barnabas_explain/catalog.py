@@ -1836,10 +1836,23 @@ class FetchOutOfRange(MemberEvent):
     reset: str | None = None
     #: The other partitions of the topic of which the same is said, each with its newest event.
     more: "tuple[FetchOutOfRange, ...] | None" = _not_recorded()
+    #: How often this has happened in the partition, and the records that were deleted the times before.
+    losses: int | None = _not_recorded()
+    deleted_before: int | None = _not_recorded()
+
+    @property
+    def deleted(self) -> int:
+        """Records of the partition that were deleted before they were read."""
+        return max(self.log_start - self.offset, 0) + (self.deleted_before or 0)
 
     def with_later(self, later: "FetchOutOfRange") -> "FetchOutOfRange":
         """This event, and a later one of the same member and topic, as one: the newest of each partition."""
         places = {each.partition: each for each in (self.changed(more=None), *(self.more or ()))}
+        known = places.get(later.partition)
+        if known is not None and known.offset == later.offset:
+            later = later.changed(losses=known.losses, deleted_before=known.deleted_before)
+        elif known is not None:
+            later = later.changed(losses=(known.losses or 1) + 1, deleted_before=known.deleted)
         places[later.partition] = later
         first, *more = places.values()
         return first.changed(time=self.time, more=tuple(more) or None)
@@ -1868,6 +1881,9 @@ class FetchOutOfRange(MemberEvent):
     def _where(self) -> str:
         if self.offset < self.log_start:
             text = f"at {self.offset}, and the log begins at {self.log_start}"
+            if self.losses:
+                text += f", the last of {words.count(self.losses, 'time')}: {words.count(self.deleted, 'record')} were"
+                text += " deleted before it read them"
         else:
             text = f"at {self.offset}, and the log ends at {self.log_end}"
         if self.reset is None or self.position is None:

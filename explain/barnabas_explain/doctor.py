@@ -12,6 +12,7 @@ from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    FetchOutOfRange,
     GroupEvent,
     GroupLoaded,
     MemberDisconnected,
@@ -178,6 +179,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     diagnoses = [
         *_of_present(present, past),
         *_of_offsets(present, past, since_ms),
+        *_of_losses(present, past, since_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
@@ -423,6 +425,20 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], since_ms: int) -
         kind, severity = (STUCK, BROKEN) if event.is_proven else (NOT_COMMITTED, ODD)
         sure = PROBABLE if event.is_proven else POSSIBLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members whose next records were deleted before they read them."""
+    losses: dict[tuple[object, ...], FetchOutOfRange] = {}
+    for event in events:
+        if isinstance(event, FetchOutOfRange) and event.time >= since_ms and event.offset < event.log_start:
+            key = event.member, event.topic
+            losses[key] = losses[key].with_later(event) if key in losses else event
+    diagnoses = []
+    for loss in losses.values():
+        text, remedy = loss.sentence()
+        diagnoses.append(Diagnosis(present.group, "records_deleted", SICK, text, CERTAIN, (), remedy, loss.time))
     return diagnoses
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import GroupLoaded, MemberDisconnected, MemberJoined, SessionRefused
+from barnabas_explain.catalog import FetchOutOfRange, GroupLoaded, MemberDisconnected, MemberJoined, SessionRefused
 from barnabas_explain.doctor import Diagnosis, Present, Reader, examine
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
@@ -208,3 +208,19 @@ def test_records_that_were_deleted_are_not_to_be_read() -> None:
     )
     text = [each.text for each in told(now) if each.kind != "offset_out_of_range"]
     assert text == ["g has no members, and 5 records to read."]
+
+
+def test_a_member_that_loses_records_to_retention_is_a_finding() -> None:
+    def lost(at: int, offset: int, log_start: int) -> EventRecord:
+        place: dict[str, Any] = {"topic": "t", "partition": 0, "offset": offset, "log_start": log_start, "log_end": 90}
+        return event(FetchOutOfRange, at, client="c1", **place)
+
+    now = present(reader(1, partitions=(0, 1)), reader(2))
+    (found,) = [
+        each for each in told(now, lost(100_000, 3, 15), lost(199_000, 40, 50)) if each.kind == "records_deleted"
+    ]
+    assert found.text == (
+        "c1 (h) fetched offsets that are not in the log: t-0 at 40, and the log begins at 50, the last of 2 times: 22"
+        " records were deleted before it read them."
+    )
+    assert "retention.ms" in str(found.remedy)

@@ -636,7 +636,7 @@ def test_the_member_that_an_epoch_waits_for(then: list[tuple[type[GroupEvent], i
 
 def out_of_range(partition: int, at: int, **more: Any) -> EventRecord:
     place: dict[str, Any] = {"topic": "t", "partition": partition, "offset": 3, "log_start": 15, "log_end": 40}
-    return event(FetchOutOfRange, at=at, **member(1), **place, **more)
+    return event(FetchOutOfRange, at=at, **member(1), **{**place, **more})
 
 
 def test_a_position_that_was_reset_is_one_story_with_its_partitions_and_commits() -> None:
@@ -652,6 +652,13 @@ def test_a_position_that_was_reset_is_one_story_with_its_partitions_and_commits(
     assert "retention.ms" in (lost.remedy or "") and "auto.offset.reset=latest skips" in (lost.remedy or "")
     assert committed.text == "c1 (h) committed t-0 back from 50 to 40: its position had been reset."
     assert committed.remedy is None
+
+
+def test_records_that_are_deleted_again_and_again_before_they_are_read_are_counted() -> None:
+    reset = {"position": 40, "reset": "earliest"}
+    again = [out_of_range(0, 5, offset=40, log_start=50), out_of_range(0, 6, offset=40, log_start=50, **reset)]
+    (lost,) = explain(read([out_of_range(0, 1), out_of_range(0, 2, **reset), *again]))
+    assert "t-0 at 40, and the log begins at 50, the last of 2 times: 22 records were deleted before it" in lost.text
 
 
 def test_commits_that_go_back_again_and_again_are_one_story() -> None:

@@ -37,6 +37,8 @@ _MOST_FOLLOWED: Final = 16
 #: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds.
 _MOST_LOST: Final = 64
 _LOST_SECONDS: Final = 60.0
+#: Seconds after which a Fetch of another offset outside of the log of the same partition is reported.
+_LOST_AGAIN_SECONDS: Final = 5.0
 #: Partitions of a client whose Fetches from the beginning are reported in so many seconds.
 _MOST_REWINDS: Final = 16
 _REWIND_SECONDS: Final = 1.0
@@ -88,14 +90,18 @@ class SeenClient:
             self.watched = WeakValueDictionary()
         self.watched[place] = watch
 
-    def loses(self, topic: str, partition: int, now: float) -> bool:
-        """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while."""
+    def loses(self, place: Partition, offset: int, now: float) -> bool:
+        """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while, sooner
+        if it got on meanwhile, and lost what was next again."""
         while self.lost:
             first = next(iter(self.lost))
             if now - self.lost[first][0] <= _LOST_SECONDS:
                 break
             del self.lost[first]
-        return len(self.lost) < _MOST_LOST and (topic, partition) not in self.lost
+        known = self.lost.get(place)
+        if known is None:
+            return len(self.lost) < _MOST_LOST
+        return known[2].offset != offset and now - known[0] >= _LOST_AGAIN_SECONDS
 
 
 class Clients:

@@ -316,7 +316,7 @@ class GroupCoordinator:
             log: the first offset of the log, and its end.
         """
         client, now = self._clients.find(client_id, host), self._hosted_groups.now()
-        if client is None or not client.connections or not client.loses(*place, now):
+        if client is None or not client.connections or not client.loses(place, offset, now):
             return
         reader = self._reader(client, client_id, host, place[0])
         if reader is None:
@@ -331,6 +331,7 @@ class GroupCoordinator:
             log_start=log[0],
             log_end=log[1],
         )
+        client.lost.pop(place, None)  # the newest one is the last one
         client.lost[place] = now, hosted.name, event
         self._hosted_groups.publish(hosted.name, event)
 

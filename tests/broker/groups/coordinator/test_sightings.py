@@ -274,6 +274,16 @@ async def test_a_fetch_outside_of_the_log_is_an_event_and_where_its_client_goes_
     assert len(service.events_of(FetchOutOfRange)) == 65
 
 
+async def test_a_partition_that_is_lost_again_is_reported_again() -> None:
+    one = await program()
+    groups, service = one.service.groups, one.service
+    for offset, seconds in ((3, 6), (3, 1), (20, 1), (30, 6), (40, 0)):
+        groups.fetch_out_of_range("client", "/127.0.0.1", ("t", 0), offset, (offset + 10, 90))
+        one.heartbeat()
+        await service.after(seconds)
+    assert [event.offset for event in service.events_of(FetchOutOfRange)] == [3, 20, 40]
+
+
 async def test_whose_fetch_it_was_is_not_guessed_if_the_client_has_several_groups() -> None:
     one = await program()
     one.connection.use("other", "m")
