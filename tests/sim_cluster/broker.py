@@ -70,6 +70,8 @@ class _NoGroups:
 
     def fetched(self, client_id: str, host: str) -> None: ...
 
+    def fetched_from_start(self, client_id: str, host: str, place: tuple[str, int], offset: int) -> None: ...
+
 
 class _Connection(asyncio.BufferedProtocol):
     """A connection to a broker."""

@@ -198,8 +198,8 @@ class MemberConnection:
         self.denied: tuple[str, float] | None = None
         #: The last groups to which it has committed without being a member.
         self._altered: tuple[str, ...] = ()
-        #: The group of the last commit after the end of a log that was reported, and its time.
-        self._exceeded: tuple[str, float] | None = None
+        #: The groups of commits after the end of a log that were reported lately, each with its time.
+        self._exceeded: tuple[tuple[str, float], ...] = ()
         #: The group, error and number of the last commits, if they were refused one after the other.
         self._refused: tuple[str, int, int] | None = None
 
@@ -230,11 +230,12 @@ class MemberConnection:
         return True
 
     def exceeds(self, group_id: str, now: float) -> bool:
-        """The client commits an offset after the end of a log; returns whether that is to be reported."""
-        group, at = self._exceeded or ("", now)
-        if group == group_id and now - at < _BACK_SECONDS:
+        """The client commits an offset after the end of a log; returns whether that is to be reported: of each group
+        once in a while, and of 16 groups in that time."""
+        lately = tuple(each for each in self._exceeded if now - each[1] < _BACK_SECONDS)
+        if len(lately) >= _MOST_FOLLOWED or any(group == group_id for group, _ in lately):
             return False
-        self._exceeded = group_id, now
+        self._exceeded = (*lately, (group_id, now))
         return True
 
     def use(self, group_id: str, member_id: str) -> None:

@@ -259,6 +259,14 @@ async def test_commits_after_the_end_of_the_log_are_reported_with_their_client()
     assert len(member.service.events_of(CommitsBeyondEnd)) == 2
 
 
+async def test_commits_after_the_end_of_the_log_are_reported_of_so_many_groups_of_a_connection() -> None:
+    member = await reader(Logs(20))
+    for number in range(20):
+        answer = member.service.commit(30, group=f"g{number}", version=7, caller=member.caller)
+        await member.service.ask(answer, 7)
+    assert len(member.service.events_of(CommitsBeyondEnd)) == 16
+
+
 async def test_a_member_that_fetches_from_the_beginning() -> None:
     member = await reader(Logs(20))
     await member.commits(10)
