@@ -59,14 +59,16 @@ class StuckCheck:
 
     def _look_at_all(self, logs: ReadLogs) -> Iterator[None]:
         by_id = self._hosted_groups.by_id
-        for at, group_id in enumerate(list(by_id), 1):
-            if at % _STEP == 0:
-                yield
-            hosted = by_id.get(group_id)
-            if hosted is not None and hosted.change is None and len(hosted.group.members):
-                yield from self._look(hosted, logs)
-        self._standing.forget({name for name, hosted in by_id.items() if len(hosted.group.members)})
-        self._runs = False
+        try:
+            for at, group_id in enumerate(list(by_id), 1):
+                if at % _STEP == 0:
+                    yield
+                hosted = by_id.get(group_id)
+                if hosted is not None and hosted.change is None and len(hosted.group.members):
+                    yield from self._look(hosted, logs)
+            self._standing.forget({name for name, hosted in by_id.items() if len(hosted.group.members)})
+        finally:
+            self._runs = False  # a look that fails is not the last one
 
     def _look(self, hosted: HostedGroup, logs: ReadLogs) -> Iterator[None]:
         """Look at one group with members, unless it rebalances."""
@@ -93,6 +95,7 @@ class StuckCheck:
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
         self._standing.look(name, waiting, generation, now)
+        yield
         standing = self._standing.of(name)
         if all(each.since >= now for each in standing.values()):
             return
@@ -107,6 +110,7 @@ class StuckCheck:
                 each.is_clear = False
             else:
                 client.watch(place, each.watch)
+        yield
         yield from self._report(hosted, standing, logs, now)
 
     def _client(self, owner: Member | None) -> SeenClient | None:

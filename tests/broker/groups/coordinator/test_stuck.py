@@ -98,6 +98,20 @@ async def test_a_member_that_does_not_fetch() -> None:
     assert event.fetched_ago_ms > 25_000
 
 
+async def test_a_look_that_fails_is_not_the_last_one() -> None:
+    logs = Logs()
+    member = await reader(logs)
+    await member.commits(5)
+    check = member.service.groups._stuck
+    check._runs, looks = True, check._look_at_all(logs)
+    logs.readable = None  # type: ignore[assignment,method-assign]
+    with pytest.raises(TypeError):
+        list(looks)
+    del logs.readable
+    await member.waits()
+    assert len(member.stuck) == 1
+
+
 async def test_it_is_told_again_when_it_has_lasted_twice_as_long() -> None:
     member = await reader(Logs())
     await member.commits(5)
