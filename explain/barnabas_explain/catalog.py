@@ -1779,12 +1779,12 @@ class MemberRewound(MemberEvent):
     #: After how many rebalances it did so.
     rebalances: int | None = _not_recorded()
 
-    def with_later(self, later: "MemberRewound", rebalances: int) -> "MemberRewound":
+    def with_later(self, later: "MemberRewound") -> "MemberRewound":
         """This event, and a later one of the same member, as one: the newest of each partition."""
         places = {(each.topic, each.partition): each for each in (self.changed(more=None), *(self.more or ()))}
-        places[later.topic, later.partition] = later
+        places[later.topic, later.partition] = later.changed(rebalances=None)
         first, *more = places.values()
-        return first.changed(time=self.time, more=tuple(more) or None, rebalances=rebalances)
+        return first.changed(time=self.time, more=tuple(more) or None, rebalances=later.rebalances)
 
     def sentence(self) -> Told:
         places = [self, *(self.more or ())]

@@ -9,7 +9,7 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -31,7 +31,6 @@ from barnabas_explain.catalog import (
     GroupEmpty,
     GroupEvent,
     GroupLoaded,
-    GroupReconciled,
     GroupUpgraded,
     HistoryBegan,
     HistoryGap,
@@ -72,7 +71,6 @@ from barnabas_explain.catalog import (
     ShareRecords,
     Started,
     SubscriptionChanged,
-    TargetAssigned,
     TopicChanged,
     TopicDeleted,
     in_words,
@@ -90,6 +88,7 @@ from barnabas_explain.findings import (
     find,
     is_default,
 )
+from barnabas_explain.folding import TOGETHER_MS, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
@@ -101,14 +100,6 @@ _SLOW_MS: Final = 1_000
 _LOOK_BACK: Final = 1_000
 #: A member that joins so long after its coordinator has moved has another reason.
 _AFTER_LOAD_MS: Final = 120_000
-#: A member commits within so many milliseconds after its position was reset.
-_AFTER_RESET_MS: Final = 60_000
-#: A member that seeks when it gets partitions fetches within so many milliseconds after the rebalance.
-_AFTER_ASSIGNMENT_MS: Final = 10_000
-#: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
-_OUTSIDER_MS: Final = 3_600_000
-#: Ms between two events of the same kind that become one explanation.
-_TOGETHER_MS: Final = 90_000
 
 E = TypeVar("E", bound=GroupEvent)
 
@@ -194,8 +185,7 @@ def explain(
         generation: only the rebalance that led to this generation.
         each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
-    everything = list(events)
-    everything = _together(everything, -inf if since is None else since)
+    everything = fold(events, -inf if since is None else since)
     names = colliding(everything)
     given = everything
     if names:
@@ -247,139 +237,6 @@ def explain(
 
 #: The findings that have caused several rebalances, and have one explanation.
 _LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
-
-
-def _together(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
-    """The events, with several about offsets as one of them: what a client has set or deleted one after the other, the
-    partitions of a topic that a member had to go on elsewhere in, its commits that went back, offsets that stand still,
-    and the commits of a client that is not a member. What happened before `since` stays alone."""
-    together: list[GroupEvent] = []
-    #: Where the newest event is that a member may have had more of, by its type, member and topic.
-    places: dict[tuple[object, ...], int] = {}
-    #: When a fetch position was last reset, by topic and partition.
-    resets: dict[tuple[str, int], int] = {}
-    owners: dict[tuple[str, int], Member] = {}
-    #: The members that went back to the beginning; the times of the rebalances after which they did.
-    rewound: set[str] = set()
-    rebalances: dict[tuple[object, ...], set[float]] = {}
-    assigned_at = -inf
-    #: Where the newest event about each client that is not a member is, and when it committed last.
-    outsiders: dict[tuple[str | None, str | None], int] = {}
-    outsiders_at: dict[tuple[str | None, str | None], int] = {}
-    key: tuple[object, ...]
-    for event in events:
-        _follow_owners(owners, event)
-        last = together[-1] if together else None
-        outsider = _outsider(event)
-        if outsider is not None:
-            at = outsiders.get(outsider)
-            known: Any = None if at is None else together[at]
-            if at is not None and known.time >= since and event.time - outsiders_at[outsider] <= _OUTSIDER_MS:
-                joined = _of_outsider(known, event)
-                if joined is not None:
-                    together[at] = joined
-                    outsiders_at[outsider] = event.time
-                    continue
-            outsiders[outsider], outsiders_at[outsider] = len(together), event.time
-        if isinstance(event, OffsetsAltered) and isinstance(last, OffsetsAltered) and event.follows(last):
-            together[-1] = last.with_later(event)
-            if outsider is not None:
-                outsiders[outsider] = len(together) - 1
-            continue
-        if isinstance(event, RebalanceOver | TargetAssigned | GroupReconciled):
-            assigned_at = event.time
-        if isinstance(event, MemberRewound):
-            resets[event.topic, event.partition] = event.time
-            key = (event.type, *event.member[1:])
-            places_of = rebalances.setdefault(key, set())
-            if event.time - assigned_at <= _AFTER_ASSIGNMENT_MS:
-                places_of.add(assigned_at)
-            known = together[places[key]] if key in places else None
-            if known is not None and known.time >= since:
-                together[places[key]] = known.with_later(event, len(places_of))
-                continue
-            event = event.changed(rebalances=len(places_of))
-            places[key] = len(together)
-            rewound.add(event.member.name)
-        if isinstance(event, FetchOutOfRange):
-            resets[event.topic, event.partition] = event.time
-        elif isinstance(event, CommitsWentBack):
-            event = _with_cause(event, resets, owners)
-            if event.was_reset and event.member.name in rewound:
-                event = event.changed(was_reset=None, was_rewound=True)
-        if isinstance(event, FetchOutOfRange | CommitsWentBack | CommitsBeyondEnd):
-            about = (getattr(event, name, None) for name in ("topic", "was_reset", "was_rewound", "owner"))
-            key = event.type, event.member, *about
-            before: Any = together[places[key]] if key in places else None  # of the same type: it is in the key
-            if before is not None and event.time - before.time <= _TOGETHER_MS:
-                together[places[key]] = before.with_later(event)
-                continue
-            places[key] = len(together)
-        if isinstance(event, SessionRefused):
-            key = event.type, event.member
-            if key in places and together[places[key]].time >= since:
-                continue  # It tries again and again.
-            places[key] = len(together)
-        if isinstance(event, OffsetsStuck | NothingCommitted):
-            # It has lasted for longer since then: the newest event has all.
-            where = event.positions if isinstance(event, OffsetsStuck) else ()
-            key = event.type, event.member, where
-            if key in places and together[places[key]].time >= since:
-                together[places[key]] = event.changed(time=together[places[key]].time)
-                continue
-            places[key] = len(together)
-        together.append(event)
-    return together
-
-
-def _outsider(event: GroupEvent) -> tuple[str | None, str | None] | None:
-    """Client id and host of a client that commits without being a member; None for other events."""
-    if isinstance(event, CommitsRefused) and event.is_outsider:
-        return event.member.client_id, event.member.host
-    if isinstance(event, OffsetsAltered) and event.changes and all(each.after is not None for each in event.changes):
-        return event.client_id, event.host
-    return None
-
-
-def _of_outsider(known: GroupEvent, event: GroupEvent) -> GroupEvent | None:
-    """Two events about one client that is not a member as one; None if no commit of it was refused: it may be an
-    administrator's tool."""
-    if isinstance(known, CommitsRefused) and isinstance(event, CommitsRefused | OffsetsAltered):
-        return known.with_later(event)
-    if isinstance(known, OffsetsAltered) and isinstance(event, CommitsRefused):
-        return event.with_later(known).changed(time=known.time)
-    return None
-
-
-def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:
-    """Keep up who owns each partition in the classic protocol; what is not known for certain is left out."""
-    if isinstance(event, MemberReplaced):
-        owners.update({at: event.member for at, owner in owners.items() if owner.member_id == event.old_member_id})
-    elif isinstance(event, RebalanceOver) and event.moves is not None and len(event.moves) < MOST_MEMBERS:
-        owners.update(
-            ((topic, number), move.member)
-            for move in event.moves
-            for topic, numbers in move.gained.items()
-            for number in numbers
-        )
-    elif isinstance(event, RebalanceOver | GroupLoaded | GroupUpgraded | HistoryGap):
-        owners.clear()
-
-
-def _with_cause(
-    event: CommitsWentBack, resets: Mapping[tuple[str, int], int], owners: Mapping[tuple[str, int], Member]
-) -> CommitsWentBack:
-    """Commits that went back, with why, if the events before say so."""
-    if event.changes and all(event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in event.changes):
-        return event.changed(was_reset=True)
-    others = _other_owners(event, owners)
-    return event.changed(owner=others[0]) if others else event
-
-
-def _other_owners(event: CommitsWentBack, owners: Mapping[tuple[str, int], Member]) -> list[Member]:
-    """The members that owned partitions of which another one committed older offsets."""
-    found = (owners.get(each[:2]) for each in event.changes or ())
-    return [owner for owner in found if owner is not None and owner.member_id != event.member.member_id]
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -689,7 +546,7 @@ def _explain_records(events: list[GroupEvent], since: int | None, generation: in
         if not isinstance(event, ShareRecords) or (since is not None and event.time < since):
             continue
         told, joined = newest.get(event.kin(), (None, event))
-        if told is None or event.time - told.events[-1].time > _TOGETHER_MS:
+        if told is None or event.time - told.events[-1].time > TOGETHER_MS:
             told, joined = Explanation(event.time, event.generation, ""), event
             explanations.append(told)
         else:

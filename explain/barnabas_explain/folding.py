@@ -1,0 +1,189 @@
+"""Folds events of which several say one thing into one event, and completes them with what the events before say. Pure.
+
+What a client has set or deleted one after the other is one event; so are the partitions of a topic in which a member
+had to go on elsewhere, its commits that went back, offsets that stand still, and the commits of a client that is not a
+member.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from barnabas_explain.catalog import (
+    CommitsBeyondEnd,
+    CommitsRefused,
+    CommitsWentBack,
+    FetchOutOfRange,
+    GroupEvent,
+    GroupLoaded,
+    GroupReconciled,
+    GroupUpgraded,
+    HistoryGap,
+    MemberReplaced,
+    MemberRewound,
+    NothingCommitted,
+    OffsetsAltered,
+    OffsetsStuck,
+    RebalanceOver,
+    SessionRefused,
+    TargetAssigned,
+)
+from barnabas_explain.members import MOST_MEMBERS, Member
+
+#: A member commits within so many milliseconds after its position was reset.
+_AFTER_RESET_MS: Final = 60_000
+#: A member that seeks when it gets partitions fetches within so many milliseconds after the rebalance.
+_AFTER_ASSIGNMENT_MS: Final = 10_000
+#: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
+_OUTSIDER_MS: Final = 3_600_000
+#: Ms between two events of the same kind that become one explanation.
+TOGETHER_MS: Final = 90_000
+
+
+class _Fold(NamedTuple):
+    """A way in which an event can become one with an earlier one.
+
+    Attributes:
+        key: the newest event with this key is the earlier one.
+        join: both as one; None if they stay two.
+        pause_ms: the longest time since the newest event that the earlier one is made of.
+        adjacent: whether no other event may lie between.
+    """
+
+    key: tuple[object, ...]
+    join: Callable[[Any, Any], GroupEvent | None]
+    pause_ms: float = inf
+    adjacent: bool = False
+
+
+def fold(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
+    """Events of one group, oldest first, with one event in place of several that say one thing.
+
+    Args:
+        events: of one group, oldest first.
+        since: events before this time, in ms since 1970, stay alone.
+    """
+    folded: list[GroupEvent] = []
+    places: dict[tuple[object, ...], int] = {}
+    #: When the newest event of each place happened.
+    newest: list[float] = []
+    for event in _completed(events):
+        folds = list(_folds(event))
+        for way in folds:
+            at = places.get(way.key)
+            if at is None or folded[at].time < since or event.time - newest[at] > way.pause_ms:
+                continue
+            joined = None if way.adjacent and at != len(folded) - 1 else way.join(folded[at], event)
+            if joined is not None:
+                folded[at] = joined
+                break
+        else:
+            at = len(folded)
+            folded.append(event)
+            newest.append(event.time)
+        newest[at] = event.time
+        places.update((way.key, at) for way in folds)
+    return folded
+
+
+def _folds(event: GroupEvent) -> Iterator[_Fold]:
+    """The ways in which an event can become one with an earlier one; the first that fits is taken."""
+    match event:
+        case CommitsRefused(is_outsider=True):
+            yield _Fold(("outsider", event.member.client_id, event.member.host), _of_outsider, _OUTSIDER_MS)
+        case OffsetsAltered():
+            if event.changes and all(each.after is not None for each in event.changes):
+                yield _Fold(("outsider", event.client_id, event.host), _of_outsider, _OUTSIDER_MS)
+            yield _Fold((event.type,), _of_one_action, adjacent=True)
+        case MemberRewound():
+            yield _Fold((event.type, *event.member[1:]), _with_later)
+        case FetchOutOfRange():
+            yield _Fold((event.type, event.member, event.topic), _with_later_soon)
+        case CommitsWentBack():
+            causes = event.was_reset, event.was_rewound, event.owner
+            yield _Fold((event.type, event.member, *causes), _with_later_soon)
+        case CommitsBeyondEnd():
+            yield _Fold((event.type, event.member), _with_later_soon)
+        case SessionRefused():  # It tries again and again.
+            yield _Fold((event.type, event.member), lambda known, later: known)
+        case OffsetsStuck():
+            yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
+        case NothingCommitted():
+            yield _Fold((event.type, event.member), _with_all_of_later)
+
+
+def _with_later(known: Any, later: GroupEvent) -> GroupEvent:
+    joined: GroupEvent = known.with_later(later)
+    return joined
+
+
+def _with_later_soon(known: Any, later: GroupEvent) -> GroupEvent | None:
+    return _with_later(known, later) if later.time - known.time <= TOGETHER_MS else None
+
+
+def _with_all_of_later(known: GroupEvent, later: GroupEvent) -> GroupEvent:
+    """The later event at the time of the first: it has lasted for longer since then."""
+    return later.changed(time=known.time)
+
+
+def _of_one_action(known: OffsetsAltered, later: OffsetsAltered) -> OffsetsAltered | None:
+    return known.with_later(later) if later.follows(known) else None
+
+
+def _of_outsider(known: CommitsRefused | OffsetsAltered, later: CommitsRefused | OffsetsAltered) -> GroupEvent | None:
+    """Two events about one client that is not a member as one; None if no commit of it was refused: it may be an
+    administrator's tool."""
+    if isinstance(known, CommitsRefused):
+        return known.with_later(later)
+    return later.with_later(known).changed(time=known.time) if isinstance(later, CommitsRefused) else None
+
+
+def _completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
+    """The events; those about positions of members with the cause that the events before name."""
+    #: When a fetch position was last reset, by topic and partition.
+    resets: dict[tuple[str, int], int] = {}
+    owners: dict[tuple[str, int], Member] = {}
+    #: The members that went back to the beginning; the times of the rebalances after which each did.
+    rewound: set[str] = set()
+    rebalances: dict[tuple[object, ...], set[float]] = {}
+    assigned_at = -inf
+    for event in events:
+        _follow_owners(owners, event)
+        match event:
+            case RebalanceOver() | TargetAssigned() | GroupReconciled():
+                assigned_at = event.time
+            case FetchOutOfRange():
+                resets[event.topic, event.partition] = event.time
+            case MemberRewound():
+                resets[event.topic, event.partition] = event.time
+                rewound.add(event.member.name)
+                after = rebalances.setdefault(tuple(event.member[1:]), set())
+                if event.time - assigned_at <= _AFTER_ASSIGNMENT_MS:
+                    after.add(assigned_at)
+                event = event.changed(rebalances=len(after))
+            case CommitsWentBack():
+                changes = event.changes or ()
+                if changes and all(event.time - resets.get(each[:2], -inf) <= _AFTER_RESET_MS for each in changes):
+                    went_back = event.member.name in rewound
+                    event = event.changed(was_rewound=True) if went_back else event.changed(was_reset=True)
+                else:
+                    found = (owners.get(each[:2]) for each in changes)
+                    own = event.member.member_id
+                    other = next((owner for owner in found if owner is not None and owner.member_id != own), None)
+                    event = event.changed(owner=other) if other is not None else event
+        yield event
+
+
+def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:
+    """Keep up who owns each partition in the classic protocol; what is not known for certain is left out."""
+    if isinstance(event, MemberReplaced):
+        owners.update({at: event.member for at, owner in owners.items() if owner.member_id == event.old_member_id})
+    elif isinstance(event, RebalanceOver) and event.moves is not None and len(event.moves) < MOST_MEMBERS:
+        owners.update(
+            ((topic, number), move.member)
+            for move in event.moves
+            for topic, numbers in move.gained.items()
+            for number in numbers
+        )
+    elif isinstance(event, RebalanceOver | GroupLoaded | GroupUpgraded | HistoryGap):
+        owners.clear()
