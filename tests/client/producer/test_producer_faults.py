@@ -174,6 +174,23 @@ async def test_what_may_be_written_keeps_its_producer_id_while_another_partition
 
 
 @simulated
+async def test_a_batch_without_an_answer_keeps_its_producer_id_while_another_partition_needs_a_new_one(
+    broker: Machine,
+) -> None:
+    await broker.create("t", 2)
+    async with producer(broker, retry_backoff_ms=1000, retry_backoff_max_ms=1000) as sender:
+        for number in range(2):
+            await sender.send_and_wait("t", b"a", partition=number)
+        broker.script.once(ApiKey.PRODUCE, lose, produce_refused(ErrorCode.UNKNOWN_PRODUCER_ID))
+        unanswered = await sender.send("t", b"b", partition=0)
+        await asyncio.sleep(0.1)  # it waits for its retry now
+        assert (await sender.send_and_wait("t", b"b", partition=1)).offset == 1
+        assert (await unanswered).offset == 1
+    assert [broker.values("t", number) for number in range(2)] == [[b"a", b"b"]] * 2
+    assert len(broker.script.asked(InitProducerIdRequest)) == 2
+
+
+@simulated
 async def test_a_batch_that_is_refused_fails_and_the_next_ones_do_not(broker: Machine) -> None:
     await broker.create("t")
     broker.script.once(ApiKey.PRODUCE, produce_refused(ErrorCode.MESSAGE_TOO_LARGE))
