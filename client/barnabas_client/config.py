@@ -7,10 +7,13 @@ A value of the wrong type is a `TypeError`, one out of range a `ValueError`; bot
 would be right. Sources: aiokafka's constructors; ``ConsumerConfig.java``, ``ProducerConfig.java``.
 """
 
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args
 
 from barnabas_client.assignors import (
@@ -93,6 +96,16 @@ def _address(text: str) -> Address:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f'bootstrap_servers has {text!r}: give "host:port" with a port from 1 to 65535')
     return host, int(port)
+
+
+_numbers: Final = defaultdict[str, Iterator[int]](lambda: count(1))
+
+
+def default_client_id(kind: str = "") -> str:
+    """Make a client id that no other client of this host has: with `kind`, the process id, and a number from the second
+    client of a kind on."""
+    name, number = f"{ClientConfig.client_id}{kind}-{os.getpid()}", next(_numbers[kind])
+    return name if number == 1 else f"{name}-{number}"
 
 
 def _integer(name: str, value: object, least: int) -> None:
@@ -381,10 +394,9 @@ class ShareConsumerConfig:
         _callable_or_none("value_deserializer", self.value_deserializer)
 
 
-class ClientSettings(TypedDict, total=False):
-    """The arguments that :class:`ConsumerSettings` and :class:`ProducerSettings` have in common."""
+class ConnectionSettings(TypedDict, total=False):
+    """The arguments of all clients that say how to reach a broker, except for where it is."""
 
-    bootstrap_servers: str | Iterable[str]
     request_timeout_ms: int
     metadata_max_age_ms: int
     retry_backoff_ms: int
@@ -401,6 +413,12 @@ class ClientSettings(TypedDict, total=False):
     sasl_plain_username: str | None
     sasl_plain_password: str | None
     sasl_oauth_token_provider: TokenProvider | None
+
+
+class ClientSettings(ConnectionSettings, total=False):
+    """The arguments that :class:`ConsumerSettings` and :class:`ProducerSettings` have in common."""
+
+    bootstrap_servers: str | Iterable[str]
 
 
 class ConsumerSettings(ClientSettings, total=False):
@@ -440,7 +458,7 @@ class ShareConsumerSettings(ClientSettings, total=False):
     For type checkers, and for programs that keep settings in a dictionary.
     """
 
-    client_id: str
+    client_id: str | None
     share_acknowledgement_mode: ShareAcknowledgementMode
     share_acquire_mode: ShareAcquireMode
     max_poll_records: int
@@ -458,7 +476,7 @@ class ProducerSettings(ClientSettings, total=False):
     For type checkers, and for programs that keep settings in a dictionary: ``Producer(**settings)``.
     """
 
-    client_id: str
+    client_id: str | None
     acks: Acks | None
     enable_idempotence: bool | None
     compression_type: Compression | None

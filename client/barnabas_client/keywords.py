@@ -1,30 +1,79 @@
-"""Refuses arguments of constructors that do not exist, with the name that was perhaps meant."""
+"""Functions that take the fields of configurations as keyword arguments: each setting is stated in its dataclass only.
+
+Arguments that do not exist are refused with the name that was perhaps meant.
+"""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from inspect import Parameter
 from typing import Any, TypeVar, cast
 
 from barnabas_protocol.suggestions import did_you_mean
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def suggest_names(init: F) -> F:
-    """Decorate a constructor: unknown keyword arguments, and a dict of settings, are errors that name the way."""
-    known = [name for name, one in inspect.signature(init).parameters.items() if one.kind is one.KEYWORD_ONLY]
+def takes(*configs: type) -> Callable[[F], F]:
+    """Decorate a function whose ``**settings`` are fields of `configs`: its signature, which `help` shows and shells
+    complete, has them one by one.
 
-    @functools.wraps(init)
-    def checked(self: Any, *given: Any, **named: Any) -> None:
-        what = type(self).__name__
-        settings = next((one for one in given if isinstance(one, Mapping)), None)
-        if settings is not None:
-            names = [name for name in (str(key).replace(".", "_") for key in settings) if name in known]
-            arguments = ", ".join(f"{name}=..." for name in names or ["bootstrap_servers"])
-            raise TypeError(f"{what}() takes settings as arguments, not as a dict. To do: {what}({arguments})")
-        for name in named:
-            if name not in known:
-                raise TypeError(f"{what}() got an unexpected keyword argument {name!r}{did_you_mean(name, known)}")
-        init(self, *given, **named)
+    A dict in place of arguments is an error that names the way, and so are unknown arguments.
+    """
 
-    return cast("F", checked)
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        parameters = {name: one for name, one in signature.parameters.items() if one.kind is not Parameter.VAR_KEYWORD}
+        for one in (one for config in configs for one in fields(config) if one.default is not MISSING):
+            parameters.setdefault(
+                one.name, Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+            )
+
+        def check(given: tuple[object, ...], named: Mapping[str, object]) -> None:
+            dicts = [one for one in given if isinstance(one, Mapping)]
+            if dicts:
+                known = [name for name, one in parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+                names = [name for name in (str(key).replace(".", "_") for key in dicts[0]) if name in known]
+                arguments = ", ".join(f"{name}=..." for name in names or known[:1])
+                call = _name(function)
+                raise TypeError(f"{call}() takes settings as arguments, not as a dict. To do: {call}({arguments})")
+            if not parameters.keys() >= named.keys():
+                raise unknown_argument(made, named)
+
+        @functools.wraps(function)
+        def checked(self: object, *given: object, **named: object) -> Any:
+            check(given, named)
+            return function(self, *given, **named)
+
+        @functools.wraps(function)
+        async def checked_coroutine(self: object, *given: object, **named: object) -> Any:
+            check(given, named)
+            return await function(self, *given, **named)
+
+        made: Any = checked_coroutine if inspect.iscoroutinefunction(function) else checked
+        made.__signature__ = signature.replace(parameters=list(parameters.values()))
+        made.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+        made.__annotations__["return"] = signature.return_annotation
+        return cast("F", made)
+
+    return decorate
+
+
+def taken(config: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are fields of `config`, which are removed from `settings`."""
+    return {one.name: settings.pop(one.name) for one in fields(config) if one.name in settings}
+
+
+def unknown_argument(function: Callable[..., object], named: Iterable[str]) -> TypeError:
+    """The error of a call whose arguments `named` are not all parameters of `function`: Python's own words, and
+    the name that was perhaps meant, which Python adds from version 3.13 on."""
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    known = [name for name, one in inspect.signature(function).parameters.items() if one.kind not in variable]
+    name = next(name for name in named if name not in known)
+    meant = did_you_mean(name, (one for one in known if one != "self"))
+    return TypeError(f"{_name(function)}() got an unexpected keyword argument {name!r}{meant}")
+
+
+def _name(function: Callable[..., object]) -> str:
+    return function.__qualname__.removesuffix(".__init__")

@@ -1,7 +1,5 @@
 """Settings: valid values, and the errors for others."""
 
-import dataclasses
-import inspect
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 from barnabas_client import Admin, Consumer, Producer
 from barnabas_client.assignors import RangeAssignor, RebalanceProtocol, RoundRobinAssignor
 from barnabas_client.config import ClientConfig, ConsumerConfig, ProducerConfig, common_protocols, parse_servers
-from barnabas_client.consumer.parallel.config import RunConfig
 from barnabas_protocol.records import Codec
 from tests.certificates import Authority
 
@@ -224,32 +221,3 @@ def test_the_default_assignors_share_a_group_with_those_of_others() -> None:
     assert [one.name for one in config.partition_assignment_strategy] == ["range", "roundrobin", "cooperative-sticky"]
     assert common_protocols(config.partition_assignment_strategy) == {RebalanceProtocol.EAGER}
     assert config.partition_assignment_strategy[2] is not ConsumerConfig().partition_assignment_strategy[2]
-
-
-#: Callables that take settings as keyword arguments, and the classes that state their defaults.
-SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "Consumer": (Consumer, (ClientConfig, ConsumerConfig)),
-    "Producer": (Producer, (ClientConfig, ProducerConfig)),
-    "Admin": (Admin, (ClientConfig,)),
-    "Consumer.run": (Consumer.run, (RunConfig,)),
-}
-#: Settings with another default in a signature, on purpose.
-EXCEPT = {("Admin", "client_id"), ("Consumer", "client_id"), ("Consumer", "partition_assignment_strategy")}
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures_and_settings_have_the_same_defaults(name: str) -> None:
-    function, classes = SIGNATURES[name]
-    parameters = inspect.signature(function).parameters
-    for settings in classes:
-        for field in dataclasses.fields(settings):
-            if field.name != "servers" and (name, field.name) not in EXCEPT:
-                assert parameters[field.name].default == field.default, field.name
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_every_parameter_is_a_setting(name: str) -> None:
-    function, classes = SIGNATURES[name]
-    others = {"self", "topics", "bootstrap_servers", "handler", "max_batch_size"}
-    known = {field.name for settings in classes for field in dataclasses.fields(settings)}
-    assert set(inspect.signature(function).parameters) - others <= known

@@ -32,6 +32,27 @@ def test_an_unknown_argument(make: Callable[..., Any], message: str) -> None:
         make(zzz=1)
 
 
+@pytest.mark.parametrize(
+    ("call", "given", "meant"),
+    [
+        ("send", {"value": b"v", "timestamp": 1}, "timestamp_ms"),
+        ("send_and_wait", {"value": b"v", "header": []}, "headers"),
+        ("send_nowait", {"value": b"v", "partitions": 1}, "partition"),
+        ("send_many", {"values": [b"v"], "timestamp_ms": [1]}, "timestamps_ms"),
+    ],
+)
+async def test_an_unknown_argument_of_a_send(call: str, given: dict[str, Any], meant: str) -> None:
+    message = rf"^Producer\.{call}\(\) got an unexpected keyword argument '{[*given][-1]}', did you mean {meant}\?$"
+    with pytest.raises(TypeError, match=message):
+        await getattr(Producer(), call)("t", **given)
+
+
+async def test_an_unknown_argument_of_a_run() -> None:
+    made: Any = Consumer("t")
+    with pytest.raises(TypeError, match=r"^Consumer\.run\(\) got .*'concurency', did you mean concurrency\?$"):
+        await made.run(print, concurency=1)
+
+
 @pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
 def test_the_dict_of_another_client(kind: Callable[..., Any]) -> None:
     name = kind.__name__

@@ -240,7 +240,6 @@ def test_members_can_be_told_apart(broker: Broker, make: Callable[..., Consumer]
     ):
         names = [client._client._client.client_id for client in (one, other, alone)]
     assert len(set(names)) == 3
-    assert names[2] == "barnabas"
     explained = broker.explain(topic)
     for name in (*names[:2], "mine"):
         assert re.search(rf"\b{name} \(127\.0\.0\.1\) joined", explained), explained

@@ -73,7 +73,7 @@ def comparable(output: str) -> str:
     output = re.sub(r"\x1b\[[0-9;]*m", "", output)  # bold, colours
     output = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", output.replace("\r\n", "\n"))
     output = re.sub(r"\b\d+(\.\d+)? (ms|s)\b", "DURATION", output)
-    output = re.sub(r"\bbarnabas-\d+\b", "barnabas-PROCESS", output)
+    output = re.sub(r"\bbarnabas-(producer-)?\d+\b", r"barnabas-\1PROCESS", output)
     return re.sub(r" +", " ", re.sub(r" +$", "", output, flags=re.MULTILINE)).strip()
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -23,7 +22,7 @@ from barnabas_broker.config.keys import CLUSTER_URL
 from barnabas_broker.server import listeners
 from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.files import Files
-from barnabas_client.consumer import consumer
+from barnabas_client import config
 from barnabas_client.membership import membership
 from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
 from barnabas_client.network import retries
@@ -79,7 +78,7 @@ def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Fil
         patch.object(os, "urandom", world.chance.randbytes),
         patch.object(random, "_urandom", world.chance.randbytes),
         patch.object(os, "getpid", lambda: 1),
-        patch.object(consumer, "_members", count(1)),
+        patch.dict(config._numbers, clear=True),
         patch.object(asyncio, "new_event_loop", lambda: _ThreadLoop(loop)),
         patch.object(membership, "MemberThread", _MemberThread),
         patch.object(listeners, "bind", lambda host, port: Listener(network, _life(), port)),

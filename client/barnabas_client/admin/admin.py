@@ -6,11 +6,10 @@ where aiokafka has them, else those of Kafka's ``Admin.java``.
 """
 
 import asyncio
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from barnabas_client.admin import acls as acl_messages
 from barnabas_client.admin import messages, shares, transactions
@@ -66,16 +65,15 @@ from barnabas_client.admin.users import (
     described_users,
 )
 from barnabas_client.checks import offsets_of
-from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, SaslMechanism, SecurityProtocol, parse_servers
+from barnabas_client.config import DEFAULT_SERVERS, ClientConfig, ConnectionSettings, parse_servers
 from barnabas_client.errors import UnsupportedVersionError, error_for
-from barnabas_client.keywords import suggest_names
+from barnabas_client.keywords import takes
 from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.network.metadata import Cluster, Node, TopicInfo
 from barnabas_client.network.network import Network
 from barnabas_client.network.versions import OFFSETS_BY_NAME
 from barnabas_client.structs import OffsetAndMetadata, PreparedTransaction, TopicPartition
 from barnabas_client.tasks import uninterrupted
-from barnabas_client.tokens import TokenProvider
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_client_quotas import AlterClientQuotasResponse
 from barnabas_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
@@ -167,49 +165,15 @@ class Admin(AsyncOnly):
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
 
-    @suggest_names
+    @takes(ClientConfig)
     def __init__(
         self,
         *,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
         client_id: str = "barnabas-admin",
-        request_timeout_ms: int = ClientConfig.request_timeout_ms,
-        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
-        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
-        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
-        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
-        ssl_cafile: str | None = ClientConfig.ssl_cafile,
-        ssl_certfile: str | None = ClientConfig.ssl_certfile,
-        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
-        ssl_password: str | None = ClientConfig.ssl_password,
-        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
-        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
-        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
-        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
-        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
+        **settings: Unpack[ConnectionSettings],
     ) -> None:
-        self._config = ClientConfig(
-            servers=parse_servers(bootstrap_servers),
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-            ssl_cafile=ssl_cafile,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-            ssl_password=ssl_password,
-            ssl_check_hostname=ssl_check_hostname,
-            sasl_mechanism=sasl_mechanism,
-            sasl_plain_username=sasl_plain_username,
-            sasl_plain_password=sasl_plain_password,
-            sasl_oauth_token_provider=sasl_oauth_token_provider,
-        )
+        self._config = ClientConfig(servers=parse_servers(bootstrap_servers), client_id=client_id, **settings)
         self._life = Life("admin client")
         self._network = Network(self._config)
         self._driver = Driver(self._network)

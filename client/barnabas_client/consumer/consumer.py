@@ -6,14 +6,10 @@ and aiokafka's ``AIOKafkaConsumer``, whose names and units these are.
 """
 
 import asyncio
-import itertools
-import os
 import re
-import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from importlib import import_module
 from types import TracebackType
@@ -24,17 +20,13 @@ from barnabas_client.checks import Offset, check_topic, is_int64, mapped, offset
 from barnabas_client.config import (
     DEFAULT_SERVERS,
     AsyncDeserializer,
-    AutoOffsetReset,
     ClientConfig,
     ConsumerConfig,
     ConsumerSettings,
     ContextDeserializer,
     Deserializer,
-    GroupProtocol,
-    IsolationLevel,
-    SaslMechanism,
-    SecurityProtocol,
     default_assignors,
+    default_client_id,
     parse_servers,
 )
 from barnabas_client.consumer.attention import Attention
@@ -46,7 +38,6 @@ from barnabas_client.consumer.parallel.config import (
     BatchHandler,
     DeadLetterProducer,
     Handler,
-    HandlerOrder,
     RunConfig,
     RunSettings,
 )
@@ -54,7 +45,7 @@ from barnabas_client.consumer.polls import Loan
 from barnabas_client.consumer.session import GroupSession, Session
 from barnabas_client.consumer.subscription import Needed, PartitionState, Subscription
 from barnabas_client.errors import ConsumerStoppedError, IllegalOperationError, IllegalStateError
-from barnabas_client.keywords import suggest_names
+from barnabas_client.keywords import taken, takes
 from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
@@ -71,7 +62,6 @@ from barnabas_client.structs import (
     V,
 )
 from barnabas_client.tasks import uninterrupted
-from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 
 if TYPE_CHECKING:
@@ -83,10 +73,6 @@ _log: Final = logger("barnabas_client.consumer")
 
 #: Seconds that a fetch may take beyond `fetch_max_wait_ms` for its response to count as current.
 _FETCH_TAKES: Final = 0.5
-
-
-#: Numbers the members of this process that have no client id of their own.
-_members: Final = itertools.count(1)
 
 
 class Consumer(AsyncOnly, Generic[K, V]):
@@ -108,8 +94,8 @@ class Consumer(AsyncOnly, Generic[K, V]):
         bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
             names the others. Default: "localhost:9092".
         client_id: the name of this client in the brokers' logs and in group member ids. Default: None, which is
-            "barnabas", and for the member of a group has the process id, so that members can be told apart:
-            "barnabas-4711", and "barnabas-4711-2" for the second one of a process.
+            "barnabas-" and the process id, so that consumers can be told apart: "barnabas-4711" for the first one of a
+            process, "barnabas-4711-2" for the second one.
         group_id: the group to join and to commit for. Default: None, which reads without a group.
         group_instance_id: makes a static member (KIP-345): it may restart within its session without a rebalance.
             Default: None.
@@ -240,106 +226,28 @@ class Consumer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[ConsumerSettings],
     ) -> None: ...
 
-    @suggest_names
+    @takes(ConsumerConfig, ClientConfig)
     def __init__(
         self,
         *topics: str,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
         client_id: str | None = None,
-        group_id: str | None = ConsumerConfig.group_id,
-        group_instance_id: str | None = ConsumerConfig.group_instance_id,
-        key_deserializer: Deserializer[Any] | ContextDeserializer[Any] | None = ConsumerConfig.key_deserializer,
-        value_deserializer: Deserializer[Any] | ContextDeserializer[Any] | None = ConsumerConfig.value_deserializer,
-        fetch_max_wait_ms: int = ConsumerConfig.fetch_max_wait_ms,
-        fetch_max_bytes: int = ConsumerConfig.fetch_max_bytes,
-        fetch_min_bytes: int = ConsumerConfig.fetch_min_bytes,
-        max_partition_fetch_bytes: int = ConsumerConfig.max_partition_fetch_bytes,
-        request_timeout_ms: int = ClientConfig.request_timeout_ms,
-        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        auto_offset_reset: AutoOffsetReset = ConsumerConfig.auto_offset_reset,
-        enable_auto_commit: bool = ConsumerConfig.enable_auto_commit,
-        auto_commit_interval_ms: int = ConsumerConfig.auto_commit_interval_ms,
-        check_crcs: bool = ConsumerConfig.check_crcs,
-        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
         partition_assignment_strategy: Sequence[Assignor] | None = None,
-        max_poll_interval_ms: int = ConsumerConfig.max_poll_interval_ms,
-        rebalance_timeout_ms: int | None = ConsumerConfig.rebalance_timeout_ms,
-        session_timeout_ms: int = ConsumerConfig.session_timeout_ms,
-        heartbeat_interval_ms: int = ConsumerConfig.heartbeat_interval_ms,
-        max_poll_records: int = ConsumerConfig.max_poll_records,
-        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
-        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
-        ssl_cafile: str | None = ClientConfig.ssl_cafile,
-        ssl_certfile: str | None = ClientConfig.ssl_certfile,
-        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
-        ssl_password: str | None = ClientConfig.ssl_password,
-        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
-        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
-        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
-        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
-        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
-        exclude_internal_topics: bool = ConsumerConfig.exclude_internal_topics,
-        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
-        isolation_level: IsolationLevel = ConsumerConfig.isolation_level,
-        client_rack: str = ConsumerConfig.client_rack,
-        close_timeout_ms: int = ConsumerConfig.close_timeout_ms,
-        group_protocol: GroupProtocol = ConsumerConfig.group_protocol,
-        group_remote_assignor: str | None = ConsumerConfig.group_remote_assignor,
+        **settings: Any,
     ) -> None:
-        if group_protocol == "consumer" and partition_assignment_strategy is not None:
+        if partition_assignment_strategy is None:
+            partition_assignment_strategy = default_assignors()
+        elif settings.get("group_protocol") == "consumer":
             raise ValueError(
                 "partition_assignment_strategy is given with group_protocol='consumer': leave it out, the coordinator "
                 "computes the assignment; group_remote_assignor chooses how"
             )
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
-            client_id=_default_client_id(group_id) if client_id is None else client_id,
-            request_timeout_ms=request_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-            ssl_cafile=ssl_cafile,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-            ssl_password=ssl_password,
-            ssl_check_hostname=ssl_check_hostname,
-            sasl_mechanism=sasl_mechanism,
-            sasl_plain_username=sasl_plain_username,
-            sasl_plain_password=sasl_plain_password,
-            sasl_oauth_token_provider=sasl_oauth_token_provider,
+            client_id=default_client_id() if client_id is None else client_id,
+            **taken(ClientConfig, settings),
         )
-        self._config = ConsumerConfig(
-            group_id=group_id,
-            group_instance_id=group_instance_id,
-            auto_offset_reset=auto_offset_reset,
-            enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            max_poll_interval_ms=max_poll_interval_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            max_poll_records=max_poll_records,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_bytes=fetch_max_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            isolation_level=isolation_level,
-            check_crcs=check_crcs,
-            client_rack=client_rack,
-            partition_assignment_strategy=(
-                default_assignors() if partition_assignment_strategy is None else partition_assignment_strategy
-            ),
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            exclude_internal_topics=exclude_internal_topics,
-            close_timeout_ms=close_timeout_ms,
-            group_protocol=group_protocol,
-            group_remote_assignor=group_remote_assignor,
-        )
+        self._config = ConsumerConfig(partition_assignment_strategy=partition_assignment_strategy, **settings)
         self._subscription = Subscription(partial(retry_backoff, self._client))
         self._attention = Attention()
         self._meters = ConsumerMeters(time.monotonic())
@@ -348,7 +256,7 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self._runner: Runner | None = None
         self._tracing = tracing()
         if self._tracing is not None:
-            self._tracing.trace_consumer(self, self._client.client_id, group_id)
+            self._tracing.trace_consumer(self, self._client.client_id, self._config.group_id)
         if topics:
             self.subscribe(topics)
 
@@ -1042,24 +950,14 @@ class Consumer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[RunSettings],
     ) -> None: ...
 
+    @takes(RunConfig)
     async def run(
         self,
         handler: Handler[K, V] | BatchHandler[K, V],
         *,
-        concurrency: int = RunConfig.concurrency,
-        order: HandlerOrder = RunConfig.order,
-        executor: Executor | None = RunConfig.executor,
-        retries: int = RunConfig.retries,
-        retry_backoff_ms: int = RunConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = RunConfig.retry_backoff_max_ms,
-        dead_letter_topic: str | None = RunConfig.dead_letter_topic,
-        producer: DeadLetterProducer[K, V] | None = RunConfig.producer,
-        max_in_flight: int = RunConfig.max_in_flight,
-        max_in_flight_bytes: int = RunConfig.max_in_flight_bytes,
-        drain_timeout_ms: int | None = RunConfig.drain_timeout_ms,
-        commit_interval_ms: int = RunConfig.commit_interval_ms,
-        batch_size: int | None = RunConfig.batch_size,
-        batch_timeout_ms: int = RunConfig.batch_timeout_ms,
+        producer: DeadLetterProducer[K, V] | None = None,
+        batch_size: int | None = None,
+        **settings: Unpack[RunSettings],
     ) -> None:
         """Handle records with `concurrency` handlers at a time and commit finished ones, until :meth:`wakeup` or
         :meth:`stop`.
@@ -1113,24 +1011,9 @@ class Consumer(AsyncOnly, Generic[K, V]):
         self._life.check()
         if self._runner is not None:
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
-        config = RunConfig(
-            concurrency=concurrency,
-            order=order,
-            executor=executor,
-            retries=retries,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            dead_letter_topic=dead_letter_topic,
-            producer=producer,
-            max_in_flight=max_in_flight,
-            max_in_flight_bytes=max_in_flight_bytes,
-            drain_timeout_ms=drain_timeout_ms,
-            commit_interval_ms=commit_interval_ms,
-            batch_size=batch_size,
-            batch_timeout_ms=batch_timeout_ms,
-        )
+        config = RunConfig(producer=producer, batch_size=batch_size, **settings)
         if self._tracing is not None:
-            handler = self._tracing.traced_handler(handler, executor, self._config.group_id)
+            handler = self._tracing.traced_handler(handler, config.executor, self._config.group_id)
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         parallel = import_module("barnabas_client.consumer.parallel.runner")
         runner: Runner = parallel.Runner(self, self._subscription, self._client, self._config, handler, config)
@@ -1165,13 +1048,6 @@ class Consumer(AsyncOnly, Generic[K, V]):
             IllegalOperationError: there is no group.
         """
         self._running_group().membership.rejoin(reason)
-
-
-def _default_client_id(group_id: str | None) -> str:
-    if group_id is None:
-        return ClientConfig.client_id
-    process, number = os.getpid(), next(_members)
-    return f"{ClientConfig.client_id}-{process}" + ("" if number == 1 else f"-{number}")
 
 
 def _timeout(timeout_ms: object) -> float:

@@ -8,7 +8,6 @@ sends without a pause does not block its event loop. Sources: ``KafkaProducer.ja
 """
 
 import asyncio
-import ssl
 import time
 from array import array
 from collections import defaultdict
@@ -17,21 +16,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, Unpack, overload
 
 from barnabas_client.checks import Offset, check_partition, check_topic, offsets_of
 from barnabas_client.config import (
     DEFAULT_SERVERS,
-    Acks,
     ClientConfig,
-    Compression,
     ContextSerializer,
-    Partitioner,
     ProducerConfig,
     ProducerSettings,
-    SaslMechanism,
-    SecurityProtocol,
     Serializer,
+    default_client_id,
     parse_servers,
 )
 from barnabas_client.errors import (
@@ -44,7 +39,7 @@ from barnabas_client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from barnabas_client.keywords import suggest_names
+from barnabas_client.keywords import taken, takes, unknown_argument
 from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
@@ -62,7 +57,6 @@ from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
 from barnabas_client.tasks import uninterrupted
-from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import RecordColumns
@@ -151,7 +145,9 @@ class Producer(AsyncOnly, Generic[K, V]):
     Args:
         bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
             names the others. Default: "localhost:9092".
-        client_id: the name of this client in the brokers' logs. Default: "barnabas".
+        client_id: the name of this client in the brokers' logs. Default: None, which is "barnabas-producer-" and the
+            process id, so that producers can be told apart: "barnabas-producer-4711" for the first one of a process,
+            "barnabas-producer-4711-2" for the second one.
         metadata_max_age_ms: how often metadata is refreshed when nothing else refreshes it. Default: 300000 ms.
         request_timeout_ms: how long a response may take before the connection is closed. Default: 40000 ms.
         acks: when a record counts as written: "all" (or -1) in all in-sync replicas, 1 on the leader, 0 when it was
@@ -248,96 +244,37 @@ class Producer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[ProducerSettings],
     ) -> None: ...
 
-    @suggest_names
+    @takes(ProducerConfig, ClientConfig)
     def __init__(
         self,
         *,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
-        client_id: str = ClientConfig.client_id,
-        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
-        request_timeout_ms: int = ClientConfig.request_timeout_ms,
-        acks: Acks | None = ProducerConfig.acks,
-        enable_idempotence: bool | None = ProducerConfig.enable_idempotence,
-        key_serializer: Serializer[Any] | ContextSerializer[Any] | None = ProducerConfig.key_serializer,
-        value_serializer: Serializer[Any] | ContextSerializer[Any] | None = ProducerConfig.value_serializer,
-        compression_type: Compression | None = ProducerConfig.compression_type,
-        batch_size: int = ProducerConfig.batch_size,
+        client_id: str | None = None,
         max_batch_size: int | None = None,
-        transactional_id: str | None = ProducerConfig.transactional_id,
-        transaction_timeout_ms: int = ProducerConfig.transaction_timeout_ms,
-        partitioner: Partitioner | None = ProducerConfig.partitioner,
-        max_request_size: int = ProducerConfig.max_request_size,
-        linger_ms: int = ProducerConfig.linger_ms,
-        buffer_memory: int = ProducerConfig.buffer_memory,
-        max_block_ms: int = ProducerConfig.max_block_ms,
-        delivery_timeout_ms: int = ProducerConfig.delivery_timeout_ms,
-        close_timeout_ms: int = ProducerConfig.close_timeout_ms,
-        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
-        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
-        ssl_cafile: str | None = ClientConfig.ssl_cafile,
-        ssl_certfile: str | None = ClientConfig.ssl_certfile,
-        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
-        ssl_password: str | None = ClientConfig.ssl_password,
-        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
-        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
-        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
-        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
-        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
-        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
+        **settings: Any,
     ) -> None:
         client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-            ssl_cafile=ssl_cafile,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-            ssl_password=ssl_password,
-            ssl_check_hostname=ssl_check_hostname,
-            sasl_mechanism=sasl_mechanism,
-            sasl_plain_username=sasl_plain_username,
-            sasl_plain_password=sasl_plain_password,
-            sasl_oauth_token_provider=sasl_oauth_token_provider,
+            client_id=default_client_id("-producer") if client_id is None else client_id,
+            **taken(ClientConfig, settings),
         )
-        self._config = ProducerConfig(
-            acks=acks,
-            enable_idempotence=enable_idempotence,
-            compression_type=compression_type,
-            batch_size=batch_size if max_batch_size is None else max_batch_size,
-            linger_ms=linger_ms,
-            max_request_size=max_request_size,
-            buffer_memory=buffer_memory,
-            max_block_ms=max_block_ms,
-            delivery_timeout_ms=delivery_timeout_ms,
-            close_timeout_ms=close_timeout_ms,
-            partitioner=partitioner,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-        )
+        if max_batch_size is not None:
+            settings["batch_size"] = max_batch_size
+        self._config = ProducerConfig(**settings)
         #: None if serializers are plain functions: `_prepare` calls these.
-        self._conversion = conversion_of(key_serializer, value_serializer)
+        self._conversion = conversion_of(self._config.key_serializer, self._config.value_serializer)
         if self._conversion is not None:
             self._config = replace(self._config, key_serializer=None, value_serializer=None)
         if (traces := tracing()) is not None:
-            traces.trace_producer(self, client_id)
+            traces.trace_producer(self, client.client_id)
         self._life = Life("producer", ProducerClosedError)
         self._accumulator = Accumulator(self._config)
         self._progress = asyncio.Event()
         self._network = Network(client, auto_create=True)
         self._transactions: TransactionManager | None = None
-        if transactional_id is not None:
+        if self._config.transactional_id is not None:
             self._transactions = TransactionManager(
-                self._network, self._accumulator, transactional_id, transaction_timeout_ms
+                self._network, self._accumulator, self._config.transactional_id, self._config.transaction_timeout_ms
             )
             self._accumulator.may_send = self._transactions.may_send
         self._meters = ProducerMeters(time.monotonic())
@@ -437,12 +374,14 @@ class Producer(AsyncOnly, Generic[K, V]):
 
     async def send(
         self,
+        /,
         topic: str,
         value: V | None = None,
         key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
+        **_unknown: Never,
     ) -> Receipt:
         """Put a record into a batch.
 
@@ -472,6 +411,8 @@ class Producer(AsyncOnly, Generic[K, V]):
             ValueError: a topic, header or time that is not valid.
             Exception: what a serializer raised.
         """
+        if _unknown:
+            raise unknown_argument(Producer.send, _unknown)
         known = self._ready(topic) or await self._learn(topic)
         if self._conversion is not None:
             key, value, headers = await self._conversion.convert(topic, key, value, headers)
@@ -490,12 +431,14 @@ class Producer(AsyncOnly, Generic[K, V]):
 
     def send_nowait(
         self,
+        /,
         topic: str,
         value: V | None = None,
         key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
+        **_unknown: Never,
     ) -> Receipt:
         """Put a record into a batch without waiting: for callbacks, and other code that is not a coroutine.
 
@@ -517,6 +460,8 @@ class Producer(AsyncOnly, Generic[K, V]):
             KafkaError: as :meth:`send`, but for its timeouts.
             TypeError, ValueError: as :meth:`send`.
         """
+        if _unknown:
+            raise unknown_argument(Producer.send_nowait, _unknown)
         known = self._ready(topic)
         if known is None:
             self._check_running()
@@ -544,12 +489,14 @@ class Producer(AsyncOnly, Generic[K, V]):
 
     async def send_and_wait(
         self,
+        /,
         topic: str,
         value: V | None = None,
         key: K | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
+        **_unknown: Never,
     ) -> RecordMetadata:
         """Send a record and wait for the acknowledgement.
 
@@ -564,17 +511,21 @@ class Producer(AsyncOnly, Generic[K, V]):
         Raises:
             KafkaError: as :meth:`send`, or the record was refused or not acknowledged in time.
         """
+        if _unknown:
+            raise unknown_argument(Producer.send_and_wait, _unknown)
         receipt = await self.send(topic, value, key, partition, timestamp_ms, headers)
         return await receipt
 
     async def send_many(
         self,
+        /,
         topic: str,
         values: Iterable[V | None],
         keys: Iterable[K | None] | None = None,
         headers: Iterable[Headers | None] | None = None,
         timestamps_ms: Iterable[int] | None = None,
         partition: int | None = None,
+        **_unknown: Never,
     ) -> list[BatchReceipt]:
         """Put many records into batches: several times as fast as :meth:`send` for each, and otherwise the same.
 
@@ -613,6 +564,8 @@ class Producer(AsyncOnly, Generic[K, V]):
             ValueError: a topic, header or time that is not valid, or more values than keys, headers or times.
             Exception: what an iterable or a serializer raised.
         """
+        if _unknown:
+            raise unknown_argument(Producer.send_many, _unknown)
         known = self._ready(topic) or await self._learn(topic)
         if partition is not None and partition not in known.queues:
             raise _no_partition(f"send_many to {topic}", known, partition)

@@ -6,11 +6,9 @@ Source: ``ShareConsumerImpl.java``; KIP-932.
 """
 
 import asyncio
-import ssl
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import Executor
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack, overload
@@ -23,20 +21,17 @@ from barnabas_client.config import (
     ClientConfig,
     ContextDeserializer,
     Deserializer,
-    SaslMechanism,
-    SecurityProtocol,
-    ShareAcknowledgementMode,
-    ShareAcquireMode,
     ShareConsumerConfig,
     ShareConsumerSettings,
+    default_client_id,
     parse_servers,
 )
-from barnabas_client.consumer.parallel.config import DeadLetterProducer, HandlerConfig
+from barnabas_client.consumer.parallel.config import DeadLetterProducer, HandlerConfig, HandlerSettings
 from barnabas_client.errors import (
     ConsumerStoppedError,
     IllegalStateError,
 )
-from barnabas_client.keywords import suggest_names
+from barnabas_client.keywords import taken, takes
 from barnabas_client.lifecycle import AsyncOnly, Life, State
 from barnabas_client.logs import logger
 from barnabas_client.membership.member import MemberConfig
@@ -46,7 +41,6 @@ from barnabas_client.shares.polls import SharePolls
 from barnabas_client.shares.records import ShareHandler, ShareRecord
 from barnabas_client.structs import K, TopicPartition, V
 from barnabas_client.tasks import uninterrupted
-from barnabas_client.tokens import TokenProvider
 from barnabas_client.tracing import tracing
 
 if TYPE_CHECKING:
@@ -79,7 +73,8 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         group_id: the share group to join. It cannot have the name of a consumer group. Required.
         bootstrap_servers: addresses to start with, ``"host:port,host:port"`` or a list of such strings; the cluster
             names the others. Default: "localhost:9092".
-        client_id: the name of this client in the brokers' logs. Default: "barnabas".
+        client_id: the name of this client in the brokers' logs and in descriptions of the group. Default: None, which
+            is "barnabas-" and the process id, as :class:`~barnabas.Consumer` has it.
         share_acknowledgement_mode: "implicit" accepts the records of a poll at the next poll, in :meth:`commit` and in
             :meth:`stop`; "explicit" leaves it to :meth:`ShareRecord.accept() <barnabas.ShareRecord.accept>` and its
             siblings. Default: "implicit".
@@ -194,77 +189,21 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         **settings: Unpack[ShareConsumerSettings],
     ) -> None: ...
 
-    @suggest_names
+    @takes(ShareConsumerConfig, ClientConfig)
     def __init__(
         self,
         *topics: str,
         group_id: str,
         bootstrap_servers: str | Iterable[str] = DEFAULT_SERVERS,
-        client_id: str = ClientConfig.client_id,
-        share_acknowledgement_mode: ShareAcknowledgementMode = ShareConsumerConfig.share_acknowledgement_mode,
-        share_acquire_mode: ShareAcquireMode = ShareConsumerConfig.share_acquire_mode,
-        max_poll_records: int = ShareConsumerConfig.max_poll_records,
-        key_deserializer: Deserializer[Any] | ContextDeserializer[Any] | None = ShareConsumerConfig.key_deserializer,
-        value_deserializer: (
-            Deserializer[Any] | ContextDeserializer[Any] | None
-        ) = ShareConsumerConfig.value_deserializer,
-        fetch_max_wait_ms: int = ShareConsumerConfig.fetch_max_wait_ms,
-        fetch_max_bytes: int = ShareConsumerConfig.fetch_max_bytes,
-        fetch_min_bytes: int = ShareConsumerConfig.fetch_min_bytes,
-        check_crcs: bool = ShareConsumerConfig.check_crcs,
-        client_rack: str = ShareConsumerConfig.client_rack,
-        close_timeout_ms: int = ShareConsumerConfig.close_timeout_ms,
-        request_timeout_ms: int = ClientConfig.request_timeout_ms,
-        retry_backoff_ms: int = ClientConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = ClientConfig.retry_backoff_max_ms,
-        metadata_max_age_ms: int = ClientConfig.metadata_max_age_ms,
-        connections_max_idle_ms: int = ClientConfig.connections_max_idle_ms,
-        security_protocol: SecurityProtocol = ClientConfig.security_protocol,
-        ssl_context: ssl.SSLContext | None = ClientConfig.ssl_context,
-        ssl_cafile: str | None = ClientConfig.ssl_cafile,
-        ssl_certfile: str | None = ClientConfig.ssl_certfile,
-        ssl_keyfile: str | None = ClientConfig.ssl_keyfile,
-        ssl_password: str | None = ClientConfig.ssl_password,
-        ssl_check_hostname: bool = ClientConfig.ssl_check_hostname,
-        sasl_mechanism: SaslMechanism = ClientConfig.sasl_mechanism,
-        sasl_plain_username: str | None = ClientConfig.sasl_plain_username,
-        sasl_plain_password: str | None = ClientConfig.sasl_plain_password,
-        sasl_oauth_token_provider: TokenProvider | None = ClientConfig.sasl_oauth_token_provider,
+        client_id: str | None = None,
+        **settings: Any,
     ) -> None:
         self._client = ClientConfig(
             servers=parse_servers(bootstrap_servers),
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-            ssl_cafile=ssl_cafile,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-            ssl_password=ssl_password,
-            ssl_check_hostname=ssl_check_hostname,
-            sasl_mechanism=sasl_mechanism,
-            sasl_plain_username=sasl_plain_username,
-            sasl_plain_password=sasl_plain_password,
-            sasl_oauth_token_provider=sasl_oauth_token_provider,
+            client_id=default_client_id() if client_id is None else client_id,
+            **taken(ClientConfig, settings),
         )
-        self._config = ShareConsumerConfig(
-            group_id=group_id,
-            share_acknowledgement_mode=share_acknowledgement_mode,
-            share_acquire_mode=share_acquire_mode,
-            max_poll_records=max_poll_records,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_bytes=fetch_max_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            check_crcs=check_crcs,
-            client_rack=client_rack,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            close_timeout_ms=close_timeout_ms,
-        )
+        self._config = ShareConsumerConfig(group_id=group_id, **settings)
         self._life = Life("share consumer", ConsumerStoppedError)
         self._topics: frozenset[str] = frozenset()
         #: As Kafka's client makes member ids: the bytes of a UUID in base64.
@@ -276,7 +215,7 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._polls: SharePolls[K, V] = SharePolls(self._config, self._member_id, self._check_polls)
         self._tracing = tracing()
         if self._tracing is not None:
-            self._tracing.trace_share_polls(self._polls, client_id, group_id)
+            self._tracing.trace_share_polls(self._polls, self._client.client_id, group_id)
         if topics:
             self.subscribe(topics)
 
@@ -510,18 +449,13 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
 
     # Parallel work.
 
+    @takes(HandlerConfig)
     async def run(
         self,
         handler: ShareHandler[K, V],
         *,
-        concurrency: int = HandlerConfig.concurrency,
-        executor: Executor | None = HandlerConfig.executor,
-        retries: int = HandlerConfig.retries,
-        retry_backoff_ms: int = HandlerConfig.retry_backoff_ms,
-        retry_backoff_max_ms: int = HandlerConfig.retry_backoff_max_ms,
-        dead_letter_topic: str | None = HandlerConfig.dead_letter_topic,
-        producer: DeadLetterProducer[K, V] | None = HandlerConfig.producer,
-        drain_timeout_ms: int | None = HandlerConfig.drain_timeout_ms,
+        producer: DeadLetterProducer[K, V] | None = None,
+        **settings: Unpack[HandlerSettings],
     ) -> None:
         """Handle records with `concurrency` handlers at a time and acknowledge them, until :meth:`wakeup` or
         :meth:`stop`.
@@ -569,18 +503,9 @@ class ShareConsumer(AsyncOnly, Generic[K, V]):
         self._running()
         if self._runner is not None:
             raise IllegalStateError("run(): this consumer runs already. To do: raise its concurrency, or make another")
-        config = HandlerConfig(
-            concurrency=concurrency,
-            executor=executor,
-            retries=retries,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            dead_letter_topic=dead_letter_topic,
-            producer=producer,
-            drain_timeout_ms=drain_timeout_ms,
-        )
+        config = HandlerConfig(producer=producer, **settings)
         if self._tracing is not None:
-            handler = self._tracing.traced_handler(handler, executor, self._config.group_id)
+            handler = self._tracing.traced_handler(handler, config.executor, self._config.group_id)
         # Imported here: a consumer that does not run handlers needs neither the runner nor a producer.
         module = import_module("barnabas_client.shares.runner")
         runner: ShareRunner = module.ShareRunner(self._polls, self._client, self._config, handler, config)

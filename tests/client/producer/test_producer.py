@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +49,19 @@ async def test_where_a_record_was_written(broker: Machine) -> None:
     assert (one.key, one.value, one.timestamp, one.headers) == (b"k", b"v", 1234, (("h", b"1"), ("n", None)))
     assert (other.key, other.value) == (None, None)
     assert other.timestamp > 1_700_000_000_000
+
+
+@simulated
+async def test_producers_of_a_process_can_be_told_apart(broker: Machine) -> None:
+    await broker.create("t")
+    async with producer(broker) as one, producer(broker) as other, producer(broker, client_id="mine") as named:
+        for sender in (one, other, named):
+            await sender.send_and_wait("t", b"v")
+    first, second, third = (seen.client_id for seen in broker.seen.after(0) if seen.api == "Produce")
+    assert re.fullmatch(rf"barnabas-producer-{os.getpid()}(-\d+)?", first)
+    assert second.startswith(f"barnabas-producer-{os.getpid()}-")
+    assert len({first, second}) == 2
+    assert third == "mine"
 
 
 @simulated
