@@ -58,6 +58,7 @@ FIELDS: Final = {
     " the committed offset; none after it; not at all; other members have the same client id and host",
     "ahead": "records that the member fetched and did not commit, at most",
     "beyond": "topic, partition, committed offset and end of the log of the first partitions",
+    "unread": "those of the positions after which records waited, if it was the last member",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
@@ -144,6 +145,7 @@ FIELDS: Final = {
     "position": "the offset that the client was told when it then asked for the beginning or the end of the partition",
     "reset": "earliest or latest: what it asked for",
     "producer_id": "the producer whose transaction it is",
+    "transactional_id": "its transactional id; absent if the coordinator of the group has moved since its commit",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits",
     "gap": "compacted, not_completed, unreadable, clock, unknown_type, too_many, went_back, open_transaction, not_read",
@@ -376,6 +378,10 @@ class Seen(MemberEvent):
     denied_ago_ms: float | None = None
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
+    positions: tuple[Position, ...] | None = None
+    committed_sum: int | None = None
+    #: Its partitions: by topic, or as an assignment of the classic protocol.
+    owned: ByTopic | bytes | None = _not_recorded()
 
 
 @fields
@@ -383,10 +389,7 @@ class Departure(Seen):
     """The group has lost a member."""
 
     heard_ago_ms: float | None = None
-    positions: tuple[Position, ...] | None = None
-    committed_sum: int | None = None
-    #: Its partitions: by topic, or as an assignment of the classic protocol.
-    owned: ByTopic | bytes | None = _not_recorded()
+    unread: tuple[Partition, ...] | None = None
 
 
 @event("member_joined")
@@ -1642,15 +1645,28 @@ class OffsetsAltered(ByClient):
         back = [each for each in self.changes or () if each.before is not None and each.before != each.after]
         if not back:
             return None
-        topic, partition, before, after = back[0]
-        how = f"barnabas groups reset-offsets {self.group} -t {topic}:{partition} --to-offset {before} --execute"
+        _, _, before, after = back[0]
         if after is None:
             start = "Members that get these partitions start at their auto.offset.reset."
         elif before is not None and after < before:
             start = "Members that get these partitions read again what they have read."
         else:
             start = "Members that get these partitions do not read what is in between."
-        return f"{start} If this was not meant: stop the members, and set the offsets back, with `{how}`."
+        how = f"{start} If this was not meant: stop the members, and set the offsets back, with"
+        how += f" `{self._restore(back)}`."
+        if self.offsets > len(self.changes or ()):
+            how += f" It has the first {len(back)}: the offsets before of the others were not recorded."
+        return how
+
+    def _restore(self, changes: Sequence[OffsetChange]) -> str:
+        """The command that sets offsets to those before: of partitions with the same one together."""
+        command = f"barnabas groups reset-offsets {self.group}"
+        if len({each.before for each in changes}) > 1:
+            lines = "".join(f"{topic},{partition},{before}\\n" for topic, partition, before, _ in changes)
+            return f"printf '{lines}' | {command} --from-file - --execute"
+        topics = by_topic(each[:2] for each in changes)
+        places = " ".join(f"-t {topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items())
+        return f"{command} {places} --to-offset {changes[0].before} --execute"
 
     def line(self, reason: str) -> Line:
         pairs = {"client_id": self.client_id, "host": self.host, "principal": self.principal}
@@ -2144,21 +2160,30 @@ class OffsetsUnstable(GroupEvent):
     """A consumer waits for offsets that are pending in a transaction."""
 
     producer_id: int
+    transactional_id: str | None = None
     offsets: int
     keys: tuple[Partition, ...] | None = None
     pending_ms: float
 
     def sentence(self) -> Told:
+        which = "" if self.transactional_id is None else f"of the transactional id {self.transactional_id}, "
+        remedy = (
+            "Consumers start when the transaction ends, at the latest after its producer's transaction.timeout.ms. If"
+            " that producer is gone, start it again: with the same transactional.id it ends the transaction at once."
+        )
+        if self.transactional_id is None:
+            remedy += " `barnabas transactions list` has the transactional id of each producer."
         return Told(
             f"A consumer waits for {words.count(self.offsets, 'offset')}:"
-            f" {'it is' if self.offsets == 1 else 'they are'} pending in a transaction of producer {self.producer_id}"
-            f" since {words.ms(self.pending_ms)}.",
-            "Consumers start when the transaction ends, at the latest after its producer's transaction.timeout.ms. If"
-            " that producer is gone, start it again: with the same transactional.id it ends the transaction at once.",
+            f" {'it is' if self.offsets == 1 else 'they are'} pending in a transaction {which}of producer"
+            f" {self.producer_id} since {words.ms(self.pending_ms)}.",
+            remedy,
         )
 
     def line(self, reason: str) -> Line:
         pairs = {"group": self.group, "producer_id": self.producer_id, "offsets": self.offsets}
+        if self.transactional_id is not None:
+            pairs["transactional_id"] = self.transactional_id
         text = "offsets are pending in a transaction, consumers wait"
         return Line("info", text, {**pairs, "since": seconds(self.pending_ms / 1000)})
 
@@ -2168,12 +2193,14 @@ class OffsetsStable(GroupEvent):
     """The transaction of `offsets_unstable` ended."""
 
     producer_id: int
+    transactional_id: str | None = None
     committed: bool
     offsets: int
     pending_ms: float
 
     def sentence(self) -> Told:
-        ended, took = f"The transaction of producer {self.producer_id}", words.ms(self.pending_ms)
+        which = "" if self.transactional_id is None else f"of the transactional id {self.transactional_id}, "
+        ended, took = f"The transaction {which}of producer {self.producer_id}", words.ms(self.pending_ms)
         count = words.count(self.offsets, "offset")
         if self.committed:
             return Told(f"{ended} was committed after {took}, with {count} of the group.")

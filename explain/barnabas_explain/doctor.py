@@ -6,6 +6,7 @@ inferred says "probably", and from what.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from barnabas_explain import findings as found
@@ -20,7 +21,9 @@ from barnabas_explain.catalog import (
     MemberJoined,
     NothingCommitted,
     OffsetsAltered,
+    OffsetsStable,
     OffsetsStuck,
+    OffsetsUnstable,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
@@ -63,10 +66,34 @@ STORM: Final = "storm"
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
 NOT_COMMITTED: Final = "not_committed"
+#: The kind of the diagnosis of a transaction in which offsets are pending.
+PENDING: Final = "pending_offsets"
+#: A transaction is open for long after so many milliseconds; after the broker's default of
+#: ``transaction.max.timeout.ms`` it is over.
+_LONG_MS: Final = 10_000
+_MAX_TIMEOUT_MS: Final = 900_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
 OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
+#: The kinds of the other diagnoses, which say how a group is now.
+OF_NOW: Final = (
+    "no_members",
+    "no_topic",
+    "empty_topic",
+    "too_many_members",
+    "different_subscriptions",
+    "disconnected",
+    "hot_partition",
+    "slow_member",
+    "open_transaction",
+    "offset_out_of_range",
+    "records_deleted",
+    "nothing_committed",
+    STUCK,
+    NOT_COMMITTED,
+    PENDING,
+)
 #: A partition is hot if there are so many records that are not consumed, and it has this part of them.
 _MANY_RECORDS: Final = 1_000
 _NEARLY_ALL: Final = 0.9
@@ -178,15 +205,26 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
     diagnoses = [
         *_of_present(present, past),
-        *_of_offsets(present, past, since_ms),
+        *_of_offsets(present, past),
         *_of_losses(present, past, since_ms),
+        *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
+    if any(each.kind == "no_members" for each in diagnoses) and _comes_back(past, now_ms):
+        diagnoses = [each for each in diagnoses if each.kind != "no_members"]
     if any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
+
+
+def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
+    """Whether programs have run alone in the group, one after the other, and the next one is not overdue."""
+    findings = found.find(events)
+    alone = [each for each in events if (about := findings.of_departures.get(id(each))) and about.kind == found.ALONE]
+    pauses = [later.time - earlier.time for earlier, later in pairwise(alone)]
+    return bool(pauses) and now_ms - alone[-1].time <= 2 * max(pauses)
 
 
 def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
@@ -396,11 +434,11 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
     )
 
 
-def _of_offsets(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+def _of_offsets(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted] = {}
     for event in events:
-        if isinstance(event, OffsetsStuck | NothingCommitted) and event.time >= since_ms:
+        if isinstance(event, OffsetsStuck | NothingCommitted):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
@@ -439,6 +477,25 @@ def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) ->
     for loss in losses.values():
         text, remedy = loss.sentence()
         diagnoses.append(Diagnosis(present.group, "records_deleted", SICK, text, CERTAIN, (), remedy, loss.time))
+    return diagnoses
+
+
+def _of_pending(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Transactions that have committed offsets of the group, are open for long, and keep a consumer waiting."""
+    waits: dict[int, OffsetsUnstable] = {}
+    for event in events:
+        if isinstance(event, OffsetsUnstable):
+            waits[event.producer_id] = event
+        elif isinstance(event, OffsetsStable):
+            waits.pop(event.producer_id, None)
+        elif isinstance(event, GroupLoaded):
+            waits.clear()  # It is reported again there, if it is still open.
+    diagnoses = []
+    for event in waits.values():
+        open_ms = now_ms - event.time + event.pending_ms
+        if _LONG_MS < open_ms <= _MAX_TIMEOUT_MS:
+            text, remedy = event.changed(pending_ms=open_ms).sentence()
+            diagnoses.append(Diagnosis(present.group, PENDING, SICK, text, CERTAIN, (), remedy, event.time))
     return diagnoses
 
 

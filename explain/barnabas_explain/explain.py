@@ -77,6 +77,7 @@ from barnabas_explain.catalog import (
     pauses_in_words,
 )
 from barnabas_explain.findings import (
+    ALONE,
     CRASH_LOOP,
     RESTART_LOOP,
     RESTARTED,
@@ -206,7 +207,7 @@ def explain(
     explanations: list[Explanation] = []
     loads = _loads(everything) if generation is None else []
     rebalances = [rebalance for rebalance in rebalances if not any(load.takes(rebalance) for load in loads)]
-    storms = _storms(rebalances)
+    storms = _storms(rebalances, findings)
     at = 0
     while at < len(rebalances):
         length = storms.get(at, 0)
@@ -236,7 +237,7 @@ def explain(
 
 
 #: The findings that have caused several rebalances, and have one explanation.
-_LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop"}
+_LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop", ALONE: "Runs"}
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -743,7 +744,7 @@ def _generations(rebalance: _Rebalance) -> set[int]:
     return {event.generation for event in over} or {event.generation + 1 for event in rebalance.events[-1:]}
 
 
-def _storms(rebalances: list[_Rebalance]) -> dict[int, int]:
+def _storms(rebalances: list[_Rebalance], findings: Findings) -> dict[int, int]:
     """The number of items of each storm, by the index of its first one."""
     found: dict[int, int] = {}
     first = starts = 0
@@ -762,6 +763,11 @@ def _storms(rebalances: list[_Rebalance]) -> dict[int, int]:
             if not all(isinstance(event, _IN_STORMS) for event in rebalance.events):
                 end(at)
                 first, starts, last = at + 1, 0, None
+            continue
+        cause = _finding_of(rebalance, started, findings)
+        if cause is not None and cause.kind == ALONE:
+            end(at)
+            first, starts, last = at + 1, 0, None
             continue
         if last is not None and started.time - before > STORM_SECONDS * 1000:
             # What happened between two storms belongs to the second one.
@@ -1069,7 +1075,11 @@ def _others(rebalance: _Rebalance, started: RebalanceStarted, findings: Findings
     lost = [event for event in lost if event.member.member_id not in ids]
     departed = [clause.text for clause in map(findings.clause, lost) if clause is not None]
     out += [f"{text}." for text in departed[:MAX_NAMED]]
-    ill = (found for found in map(findings.about, lost[:MAX_NAMED]) if found and found.kind not in (STOPPED, RESTARTED))
+    ill = (
+        found
+        for found in map(findings.about, lost[:MAX_NAMED])
+        if found and found.kind not in (STOPPED, RESTARTED, ALONE)
+    )
     remedy = next((found.remedy for found in ill), None)
     if len(departed) > MAX_NAMED:
         out.append(f"{count(len(departed) - MAX_NAMED, 'more member')} left the group.")

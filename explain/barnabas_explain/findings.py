@@ -44,8 +44,9 @@ from barnabas_explain.catalog import (
     poll_interval,
     skip_record,
 )
-from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Position, by_topic
-from barnabas_explain.words import Told, count, ms, times
+from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
+from barnabas_explain.runs import STOPS_MS, Run, Runs
+from barnabas_explain.words import Told, count, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
 #: How sure a finding is.
@@ -64,6 +65,7 @@ KILLED: Final = "killed"
 STATIC_AWAY: Final = "static_away"
 CRASH_LOOP: Final = "crash_loop"
 RESTART_LOOP: Final = "restart_loop"
+ALONE: Final = "alone"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
@@ -74,8 +76,6 @@ NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
 SESSION_REFUSED: Final = "session_refused"
 DENIED: Final = "denied"
 
-#: A member that stops closes its connection within so many milliseconds after it has left.
-_STOPS_MS: Final = 5_000
 #: The part of the poll interval for which a member must have been one to have exceeded it: clocks differ a little.
 _ALMOST: Final = 0.9
 #: A client commits by itself so long after a poll: ``auto.commit.interval.ms``, and a bit.
@@ -90,6 +90,8 @@ _LOOP_LIVES: Final = 3
 _LOOP_WAITS_MS: Final = 600_000
 #: A static member does not leave, also if it is restarted in order: its lives must be short, too.
 _SHORT_MS: Final = 300_000
+#: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
+_RUN_MS: Final = 3_600_000
 #: Words in the reason of a client that has noticed that it was not polled.
 _SAYS_SLOW: Final = ("poll timeout", "max_poll_interval", "max.poll.interval")
 #: What a member had done that has joined again.
@@ -104,6 +106,7 @@ _WAS: Final = {
     STATIC_AWAY: "it had been away for longer than its session",
     CRASH_LOOP: "it crashes again and again",
     RESTART_LOOP: "it stops and starts again and again",
+    ALONE: "it is alone in the group, and starts and stops",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused, or its network had been cut",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
@@ -330,6 +333,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             findings.of_joins[id(joined)] = finding
     for refusal in refusals:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
+    _find_runs(events, findings)
     _find_loops(events, findings)
     findings.new_topics = _new_topics(events)
     deleted: dict[str, int] = {}
@@ -411,7 +415,7 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
 def _stopped(event: MemberLeft, case: _Case) -> bool:
     if event.connection == "closed":
         return True
-    return case.back_ms is None and case.closed_ms is not None and case.closed_ms <= _STOPS_MS
+    return case.back_ms is None and case.closed_ms is not None and case.closed_ms <= STOPS_MS
 
 
 def _left_and_stays_connected(event: MemberLeft, case: _Case) -> Finding | None:
@@ -712,6 +716,50 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
             findings.of_joins[id(event)] = finding
 
 
+def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the ends and joins of programs that were alone in the group, one after the other, the same finding."""
+    seen = Runs()
+    runs = [run for run in map(seen.add, events) if run is not None and run.took_ms <= _RUN_MS]
+    runs = [run for run in runs if (known := findings.about(run.left)) and known.kind in (STOPPED, RESTARTED)]
+    if len(runs) < _LOOP_LIVES or _stands(runs):
+        return
+    finding = _of_runs(runs)
+    ends = {id(findings.of_departures[id(run.left)]) for run in runs}
+    findings.of_joins.update((join, finding) for join, before in findings.of_joins.items() if id(before) in ends)
+    findings.of_departures.update((id(run.left), finding) for run in runs)
+    findings.of_joins.update((id(run.joined), finding) for run in runs[1:])
+
+
+def _stands(runs: Sequence[Run]) -> set[Position]:
+    """The committed offsets that were the same at the end of all runs, while records waited after them."""
+    waited = [
+        {each for each in run.left.positions or () if each.offset >= 0 and each[:2] in (run.left.unread or ())}
+        for run in runs
+    ]
+    return set.intersection(*waited)
+
+
+def _of_runs(runs: Sequence[Run]) -> Finding:
+    last = runs[-1].left
+    took = sorted(run.took_ms for run in runs)
+    shortest, longest = ms(took[0]), ms(took[-1])
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    who = sorted(
+        {run.left.member.common_name or "": run.left.member for run in runs}.values(), key=lambda each: each.name
+    )
+    text = f"{names_of(who)} {were(len(who))} alone in the group, and started and stopped:"
+    text += f" {count(len(runs), 'run')} within {ms(last.time - runs[0].joined.time)}, of {span} each, which joined the"
+    text += " empty group and left it"
+    before, after = runs[0].left.committed_sum, last.committed_sum
+    if before is not None and after is not None and after > before:
+        text += f"; meanwhile it has committed {count(after - before, 'record')}"
+    remedy = (
+        "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
+        " consumer for each record or call."
+    )
+    return Finding(ALONE, last.member, text, remedy, CERTAIN)
+
+
 def _life(event: GroupEvent, findings: Findings) -> _Life | None:
     """The life of a member that an event ends; None if it did not crash, or if too little is known of it."""
     known = findings.of_departures.get(id(event))
@@ -763,11 +811,20 @@ def _of_loop(lives: Sequence[_Life]) -> Finding | None:
 
 def _stuck(lives: Sequence[_Life]) -> Told:
     """The partition whose offset was the same at each end of a program, if there is one, while others advanced: in
-    words, and how to skip the record. Whether there is a record is not known here."""
-    ends = [life.event for life in lives if isinstance(life.event, Departure)]
+    words, and how to skip the record. Whether there is a record is known only of the last member of a group."""
+    ends = [life.event for life in lives]
     known = [set(event.positions or ()) for event in ends]
     common = set[Position]().union(*known[:1]).intersection(*known)
-    if len(common) != 1 or len(known) < len(lives):
+    waiting = {each for each in common if each.offset >= 0 and all(each[:2] in _unread(end) for end in ends)}
+    if waiting:
+        where = in_words(by_topic(each[:2] for each in waiting))
+        if len(waiting) > 1:
+            return Told(f"; the committed offsets of {where} were the same each time, though records waited after them")
+        ((topic, number, offset),) = waiting
+        text = f"; the committed offset of {where} was {offset} each time, though records waited there: it probably"
+        text += " fails at the record there, or at one soon after it"
+        return Told(text, skip_record(ends[-1].group, topic, number, offset))
+    if len(common) != 1:
         return Told("")
     ((topic, number, offset),) = common
     at = "nothing of it was committed" if offset < 0 else f"its committed offset was {offset}"
@@ -779,6 +836,10 @@ def _stuck(lives: Sequence[_Life]) -> Told:
     text += f", while the group advanced by {count(after - before, 'record')} in other partitions: if there is a record"
     text += " at that offset, it probably fails at that one, or at one soon after it"
     return Told(text, skip_record(ends[-1].group, topic, number, start))
+
+
+def _unread(end: Seen) -> Sequence[Partition]:
+    return (end.unread or ()) if isinstance(end, Departure) else ()
 
 
 # Names

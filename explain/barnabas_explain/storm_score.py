@@ -2,7 +2,8 @@
 
 The score is about the last ten minutes and goes from 0 (calm) to 100. It has up to 50 points for the rebalances (all of
 them at one a minute), up to 30 for the time in which partitions had no owner (all of them at a third of the time), and
-up to 20 for a repeated cause (all of them if every rebalance has the same). A group with 60 and more is flapping.
+up to 20 for a repeated cause (all of them if every rebalance has the same). A group with 60 and more is flapping. The
+rebalances of a program that was alone in the group do not count: they take time from no member.
 """
 
 from collections import Counter, deque
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Self
 
 from barnabas_explain.catalog import NOT_RECORDED, GroupEvent, Started, in_words
+from barnabas_explain.runs import Runs
 from barnabas_explain.unowned import Pauses
 from barnabas_protocol.counts import counted
 
@@ -70,6 +72,7 @@ class StormScore:
         self._starts: deque[tuple[int, str]] = deque(maxlen=_MOST)
         self._ended: deque[tuple[int, int]] = deque(maxlen=_MOST)
         self._pauses = Pauses()
+        self._runs = Runs()
 
     def add(self, event: GroupEvent) -> None:
         """Take note of an event."""
@@ -78,6 +81,10 @@ class StormScore:
         paused = sum(min(each["at_least_ms"], WINDOW_MS) for each in self._pauses.add(event))
         if paused:
             self._ended.append((event.time, paused))
+        run = self._runs.add(event)
+        if run is not None:
+            others = (each for each in self._starts if not run.joined.time <= each[0] <= run.left.time)
+            self._starts = deque(others, maxlen=_MOST)
 
     def at(self, time_ms: int) -> Score:
         """The score at a time, in ms since 1970."""

@@ -218,6 +218,16 @@ def _restarted(ward: Ward) -> None:
     ward.admit("sick")
 
 
+def _scheduled(ward: Ward) -> None:
+    """A program that consumes what there is, and stops; it is started again and again."""
+    for run in range(1, 5):
+        ward.produce(3)
+        ward.admit("sick")
+        ward.settle("sick")
+        ask_until(lambda run=run: ward.committed() == 6 * run, "all records are committed")
+        ward.discharge("sick")
+
+
 def _resubscribed(ward: Ward) -> None:
     _two(ward)
     ward.order("sick", "resubscribe")
@@ -514,6 +524,16 @@ DISEASES: Final = (
         says=("sick", "left", "it was restarted"),
         remedy=("group.instance.id",),
         never=("polled too slowly", "killed", "blocked"),
+    ),
+    Disease(
+        "a scheduled job that is alone in its group (healthy)",
+        _scheduled,
+        alike=True,
+        says=("Runs: sick", "was alone in the group, and started and stopped: 4 runs within"),
+        remedy=("needs no change",),
+        never=("storm", "again and again", "crashed", "killed", "polled too slowly", "blocked", "group.instance.id"),
+        # It asks for a new assignment again and again.
+        without=(("kafka-python", "classic"),),
     ),
     Disease(
         "program that unsubscribes and subscribes again",

@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from barnabas_explain.catalog import FetchOutOfRange, GroupLoaded, MemberDisconnected, MemberJoined, SessionRefused
-from barnabas_explain.doctor import Diagnosis, Present, Reader, examine
+from barnabas_explain.catalog import (
+    FetchOutOfRange,
+    GroupLoaded,
+    MemberDisconnected,
+    MemberJoined,
+    OffsetsStable,
+    OffsetsUnstable,
+    SessionRefused,
+)
+from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
-from tests.explain.test_findings import OPEN, back, closed, event, expired, left, slow_polls
+from tests.explain.test_findings import OPEN, back, closed, event, expired, left, runs, slow_polls
 
 NOW = 200_000
 
@@ -25,7 +33,9 @@ def present(*readers: Reader, **values: Any) -> Present:
 
 
 def told(group: Present, *records: EventRecord, since: int = 0) -> list[Diagnosis]:
-    return examine(group, read(list(records)), NOW, since)
+    diagnoses = examine(group, read(list(records)), NOW, since)
+    assert {each.kind for each in diagnoses} <= {*OF_EVENTS, *OF_NOW}, "groups watch --until does not know it"
+    return diagnoses
 
 
 HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
@@ -156,6 +166,30 @@ def test_what_happened_often_is_told_once_with_its_worst_case() -> None:
     found = told(HEALTHY, *slow_polls(3))[-1]
     assert found.evidence == ("This happened 3 times, this was the worst time.",)
     assert "5 s later: 20 s passed" in found.text
+
+
+def test_a_job_that_is_alone_in_its_group_and_comes_again_is_healthy() -> None:
+    between = present(state="Empty", lags={("t", 0): 7})
+    assert told(between, *runs(*range(100, 190, 10))) == []
+    assert [each.kind for each in told(between, *runs(100, 110, 120))] == ["no_members"], "the next run is overdue"
+    waited = runs(*range(100, 190, 10), unread=[["t", 0]], offset=42)
+    assert {each.kind for each in told(HEALTHY, *waited)} == {"storm", "restart_loop"}
+
+
+def test_offsets_that_are_pending_for_long_name_the_transactional_id() -> None:
+    pending: dict[str, Any] = {"producer_id": 7, "transactional_id": "bills", "offsets": 1, "pending_ms": 20}
+    waits = event(OffsetsUnstable, NOW - 11_000, **pending)
+    (found,) = told(HEALTHY, waits)
+    assert (found.kind, found.as_data()["severity"]) == ("pending_offsets", "sick")
+    assert found.text == (
+        "A consumer waits for 1 offset: it is pending in a transaction of the transactional id bills, of producer 7"
+        " since 11 s."
+    )
+    assert "transactions list" not in str(found.remedy)
+    (unknown,) = told(HEALTHY, {**waits, "transactional_id": None})
+    assert "`barnabas transactions list` has the transactional id of each producer" in str(unknown.remedy)
+    assert told(HEALTHY, {**waits, "time": NOW - 5_000}) == []
+    assert told(HEALTHY, waits, event(OffsetsStable, NOW - 500, **pending, committed=True)) == []
 
 
 def test_what_happened_long_ago_does_not_count() -> None:

@@ -99,6 +99,25 @@ def test_how_to_take_back_offsets_that_were_set_or_deleted(before: int, after: i
     assert f"`barnabas groups reset-offsets g -t t:3 --to-offset {before} --execute`" in found.remedy
 
 
+@pytest.mark.parametrize(
+    ("offsets", "changes", "command", "more"),
+    [
+        (2, [(3, 7, 0), (4, 7, 0)], "`barnabas groups reset-offsets g -t t:3,4 --to-offset 7 --execute`", ""),
+        (
+            4,
+            [(3, 7, 0), (4, 9, 0), (5, None, 0)],
+            "`printf 't,3,7\\nt,4,9\\n' | barnabas groups reset-offsets g --from-file - --execute`",
+            " It has the first 2: the offsets before of the others were not recorded.",
+        ),
+    ],
+)
+def test_how_to_take_back_several_offsets(
+    offsets: int, changes: list[tuple[int, int | None, int]], command: str, more: str
+) -> None:
+    found = only([event(OffsetsAltered, offsets=offsets, changes=[changed(*each) for each in changes])])
+    assert str(found.remedy).endswith(f"with {command}.{more}")
+
+
 def only(events: list[EventRecord]) -> Explanation:
     (explanation,) = explain(read(events))
     return explanation
@@ -211,13 +230,15 @@ def only(events: list[EventRecord]) -> Explanation:
         ),
         (
             OffsetsUnstable,
-            {"producer_id": 7, "offsets": 3, "pending_ms": 150},
-            "A consumer waits for 3 offsets: they are pending in a transaction of producer 7 since 150 ms.",
+            {"producer_id": 7, "transactional_id": "bills", "offsets": 3, "pending_ms": 150},
+            "A consumer waits for 3 offsets: they are pending in a transaction of the transactional id bills, of"
+            " producer 7 since 150 ms.",
         ),
         (
             OffsetsStable,
-            {"producer_id": 7, "offsets": 1, "pending_ms": 14_000, "committed": True},
-            "The transaction of producer 7 was committed after 14 s, with 1 offset of the group.",
+            {"producer_id": 7, "transactional_id": "bills", "offsets": 1, "pending_ms": 14_000, "committed": True},
+            "The transaction of the transactional id bills, of producer 7 was committed after 14 s, with 1 offset of"
+            " the group.",
         ),
         (
             OffsetsStable,

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     EpochBumped,
+    GroupEmpty,
     GroupEvent,
     InstanceInUse,
     JoinPhaseOver,
@@ -573,6 +574,71 @@ def test_a_program_that_leaves_and_comes_back_again_and_again_is_one_finding() -
     )
 
 
+def runs(
+    *starts: int, took: int = 5, open_ms: int | None = 20, unread: Any = None, offset: int | None = None
+) -> list[EventRecord]:
+    """A program that starts so many seconds after zero, is alone in its group, leaves, and closes its connection."""
+    records = []
+    for number, start in enumerate(starts, 1):
+        at = (start + took) * 1_000
+        by = [{"member_id": f"m{number}", "client_id": "c", "host": "/h", "instance_id": None}]
+        head = {"version": 1, "group": "g", "generation": 2 * number}
+        where = {"positions": [["t", 0, 10 * number if offset is None else offset]], "committed_sum": 10 * number}
+        seen = {**OPEN, "joined_ago_ms": took * 1_000, **where, "unread": unread}
+        records += [
+            event(MemberJoined, start * 1_000, number),
+            {**head, "time": start * 1_000, "type": RebalanceStarted.type, "cause": MemberJoined.type, "by": by},
+            {**head, "time": start * 1_000 + 10, "type": RebalanceOver.type, "members": 1},
+            event(MemberLeft, at, number, **seen),
+            {**head, "time": at, "type": RebalanceStarted.type, "cause": MemberLeft.type, "by": by},
+            {**head, "time": at, "type": GroupEmpty.type},
+        ]
+        if open_ms is not None:
+            records.append(event(MemberDisconnected, at + open_ms, number, closed_by="client", gone_ago_ms=open_ms))
+    return records
+
+
+def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
+    first, told = explain(read(runs(*range(100, 200, 10))))
+    assert first.text == "Generation 2: c (h) joined."
+    assert told.text == (
+        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 95 s, of 5 s each, which joined"
+        " the empty group and left it; meanwhile it has committed 90 records."
+    )
+    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
+
+
+def test_a_program_that_is_alone_and_starts_again_is_not_restarted() -> None:
+    *_, told = explain(read(runs(100, 110, 120, 130)[:-4]))
+    assert told.text.startswith("Runs: c (h) was alone in the group, and started and stopped: 3 runs within 25 s")
+    assert "joined again" not in told.text
+
+
+def test_a_program_that_is_alone_and_stops_at_a_record_each_time_is_a_restart_loop() -> None:
+    events = read(runs(100, 110, 120, unread=[["t", 0]], offset=42))
+    finding = find(events).about(events[-4])
+    assert finding is not None
+    assert finding.kind == "restart_loop"
+    assert finding.text.endswith(
+        "and it left the group each time; the committed offset of t-0 was 42 each time, though records waited there: it"
+        " probably fails at the record there, or at one soon after it"
+    )
+    assert "`barnabas groups reset-offsets g -t t:0 --to-offset 43 --execute`" in str(finding.remedy)
+    for healthy in (runs(100, 110, 120, offset=42), runs(100, 110, 120, unread=[["t", 0]])):
+        (kind,) = {each.kind for each in find(read(healthy)).of_departures.values()}
+        assert kind == "alone"
+
+
+def test_a_member_that_was_alone_and_polls_too_slowly_has_no_runs() -> None:
+    records = runs(100, 106, 112, open_ms=None)
+    for number, record in enumerate(records):
+        if record["type"] == MemberJoined.type and number:
+            records[number] = {**record, "old_member_id": f"m{number // 6}", "rejoined_ms": 1_000}
+    found = {each.kind for each in find(read(records)).of_departures.values()}
+    assert found
+    assert "alone" not in found
+
+
 @pytest.mark.parametrize(
     "spans",
     [
@@ -607,6 +673,21 @@ def test_a_static_member_that_comes_back_again_and_again_crashed_or_was_restarte
     )
     assert kinds(static_lives(400, 500, 902, 1_304)) == [None] * 3
     assert kinds(static_lives(2, 102, 105)) == [None] * 2
+
+
+def test_a_static_member_that_crashes_again_and_again_at_one_offset() -> None:
+    records = static_lives(2, 102, 105, 108)
+    for number, record in enumerate(records):
+        at = {"positions": [["t", 0, 42], ["t", 1, 10 * number]], "committed_sum": 42 + 10 * number}
+        records[number] = {**record, **at}
+    events = read(records)
+    finding = find(events).about(events[-1])
+    assert finding is not None
+    assert (
+        "; it owned t-0 each time, and its committed offset was 42, while the group advanced by 20 records in other"
+        " partitions"
+    ) in finding.text
+    assert "--to-offset 43 --execute`" in str(finding.remedy)
 
 
 @pytest.mark.parametrize("storm", [False, True])

@@ -8,6 +8,7 @@ from barnabas_explain.records import EventRecord
 from barnabas_explain.storm_score import FLAPPING, WINDOW_MS, StormScore, storm_score
 from tests.explain.reading import read
 from tests.explain.test_chart import STORY, identity, left, started
+from tests.explain.test_findings import runs
 from tests.explain.test_unowned import event, move, over
 
 NOW = 10_000_000
@@ -72,6 +73,12 @@ def test_all_points_are_100() -> None:
     story = [over(NOW - WINDOW_MS - 1, {**move("a", [0]), **identity("a")}), *rebalances(30, "a", every=10_000)]
     lost = event("member_expired", NOW - 2 * WINDOW_MS, **identity("a"), heard_ago_ms=0, session_ms=1)
     assert storm_score(read([story[0], {**lost, "time": NOW - WINDOW_MS}, *story[1:]]), NOW).value == 100
+
+
+def test_runs_of_a_program_that_is_alone_do_not_count() -> None:
+    assert storm_score(read(runs(*range(100, 400, 10))), 400_000).value == 0
+    slow = [each for each in runs(*range(100, 400, 10)) if each["type"] != "member_disconnected"]
+    assert storm_score(read(slow), 400_000).value >= FLAPPING, "it may poll too slowly"
 
 
 def test_the_sentence_names_the_repeated_cause() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
@@ -11,7 +12,7 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, checked
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output, Style
-from barnabas_client.cli.view import GroupView, look, waiting
+from barnabas_client.cli.view import GroupView, Waiting, look, waiting
 from barnabas_client.history.located import locate
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
@@ -71,11 +72,18 @@ async def _examined(
         async for found in RecordedHistory(clients.connect(arguments), where, group.group_id).read(lambda count: None):
             values_of_events.add(found)
     events = [event for event in map(decode_event, values_of_events.values()) if event is not None]
-    return examine(await _present(admin, await look(admin, group)), events, now, since)
+    view = await look(admin, group)
+    return examine(await present(admin, view, await waiting(admin, view.rows)), events, now, since)
 
 
-async def _present(admin: Admin, view: GroupView) -> Present:
-    """The group as the doctor sees it."""
+async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Present:
+    """The group as the doctor sees it.
+
+    Args:
+        admin: of its brokers.
+        view: of the group.
+        waits: the transactions that its members wait for.
+    """
     members = view.group.members
     topics = sorted({topic for member in members for topic in member.topics})
     described = await admin.describe_topics(topics, raise_errors=False) if topics else []
@@ -97,7 +105,6 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         for tp, one in starts.items()
         if one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
-    waits = [f"{each.text}." for each in await waiting(admin, view.rows) if each.is_long]
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     return Present(
         group=view.group.group_id,
@@ -119,7 +126,7 @@ async def _present(admin: Admin, view: GroupView) -> Present:
         topics=counts,
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,
-        waits=waits,
+        waits=[f"{each.text}." for each in waits if each.is_long],
     )
 
 

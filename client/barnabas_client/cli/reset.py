@@ -4,9 +4,10 @@
 """
 
 import csv
+import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -171,7 +172,7 @@ async def _plan(
         KafkaError: a partition does not exist.
     """
     if arguments.from_file is not None:
-        wanted = read_offsets(Path(arguments.from_file))
+        wanted = read_offsets(arguments.from_file)
         if arguments.topics is not None:
             chosen = set(await selected_partitions(admin, arguments.topics))
             wanted = {tp: offset for tp, offset in wanted.items() if tp in chosen}
@@ -231,24 +232,31 @@ async def _within(admin: Admin, wanted: Mapping[TopicPartition, int]) -> Plan:
     return Plan(offsets, notes)
 
 
-def read_offsets(path: Path) -> Offsets:
-    """Read a file of lines ``topic,partition,offset``, as `--export` and Kafka's tool write them.
+def read_offsets(path: str) -> Offsets:
+    """Read a file of lines ``topic,partition,offset``, as `--export` and Kafka's tool write them; "-" is the standard
+    input.
 
     Raises:
         OSError: the file cannot be read.
         CommandError: a line is not valid.
     """
+    if path == "-":
+        return _offsets("the standard input", sys.stdin)
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return _offsets(path, file)
+
+
+def _offsets(name: str, lines: Iterable[str]) -> Offsets:
     offsets: Offsets = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            if not row or not "".join(row).strip():
-                continue
-            cells = [cell.strip() for cell in row]
-            if len(cells) != 3 or not cells[0] or not all(cell.isdecimal() for cell in cells[1:]):
-                raise CommandError(f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset")
-            offsets[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
+    for number, row in enumerate(csv.reader(lines), 1):
+        if not row or not "".join(row).strip():
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) != 3 or not cells[0] or not all(cell.isdecimal() for cell in cells[1:]):
+            raise CommandError(f"{name}, line {number}: {','.join(row)!r} is not topic,partition,offset")
+        offsets[TopicPartition(cells[0], int(cells[1]))] = int(cells[2])
     if not offsets:
-        raise CommandError(f"{path} has no lines topic,partition,offset")
+        raise CommandError(f"{name} has no lines topic,partition,offset")
     return offsets
 
 
@@ -282,7 +290,11 @@ def _arguments(parser: ArgumentParser, of: GroupType) -> None:
         help="to the first record after a duration ago, such as 10m",
     )
     to.add_argument("--shift-by", type=int, metavar="N", help="forward by N records, or back if N is negative")
-    to.add_argument("--from-file", metavar="FILE", help="to the offsets in a file of lines topic,partition,offset")
+    to.add_argument(
+        "--from-file",
+        metavar="FILE",
+        help="to the offsets in a file of lines topic,partition,offset; - for standard input",
+    )
     parser.add_argument("--export", action="store_true", help="print the new offsets in the format of --from-file")
     done = parser.add_mutually_exclusive_group()
     done.add_argument("--execute", action="store_true", help="set the new offsets")

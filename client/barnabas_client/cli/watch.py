@@ -7,7 +7,7 @@ import asyncio
 import time
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.doctor import print_diagnosis
+from barnabas_client.cli.doctor import present, print_diagnosis
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.groups import as_data
 from barnabas_client.cli.live import Lines
@@ -30,7 +30,7 @@ from barnabas_client.errors import TopicAuthorizationFailedError, UnknownTopicOr
 from barnabas_client.history.located import EventRange, locate
 from barnabas_client.history.sources import locate_offsets, topic_names
 from barnabas_client.structs import ConsumerRecord, TopicPartition
-from barnabas_explain.doctor import OF_EVENTS, Diagnosis, examine_past
+from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, examine
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_explain.rebuild.values import RebuiltEvents
 from barnabas_explain.records import decode_event
@@ -61,7 +61,7 @@ async def watch(arguments: Namespace, output: Output) -> int:
         _record_ages(arguments) as record_ages,
         _history(arguments, admin) as history,
     ):
-        watched = _Watched(admin, record_ages, history, arguments.groups)
+        watched = _Watched(admin, record_ages, history, arguments)
         one = len(arguments.groups) == 1
         look = partial(watched.one if one else watched.all, output)
         subject = {"group": arguments.groups[0]} if one else {}
@@ -69,9 +69,16 @@ async def watch(arguments: Namespace, output: Output) -> int:
             return await live.views(look, arguments, output, subject)
         found: list[Diagnosis] = []
         began = time.time_ns() // 1_000_000
+        first: set[tuple[str, str]] | None = None
 
         def over() -> bool:
-            found.extend(each for each in history.diagnoses(began) if arguments.until in (ANY, each.kind))
+            nonlocal first
+            diagnoses = history.diagnoses(watched.presents, began)
+            if first is None:
+                # What is so at the beginning does not come back.
+                first = {(each.group, each.kind) for each in diagnoses if arguments.until == ANY}
+            news = (each for each in diagnoses if (each.group, each.kind) not in first)
+            found.extend(each for each in news if arguments.until in (ANY, each.kind))
             return bool(found)
 
         await live.views(look, arguments, output, subject, over)
@@ -84,10 +91,17 @@ async def watch(arguments: Namespace, output: Output) -> int:
 
 
 class _Watched:
-    """Looks at groups: the data of a view, and the function that draws it."""
+    """Looks at groups: the data of a view, and the function that draws it.
 
-    def __init__(self, admin: Admin, record_ages: "_RecordAges", history: "_History", names: Sequence[str]) -> None:
-        self._admin, self._record_ages, self._history, self._names = admin, record_ages, history, names
+    Attributes:
+        presents: the groups as the doctor sees them, by id; none if nothing is to be found.
+    """
+
+    def __init__(self, admin: Admin, record_ages: "_RecordAges", history: "_History", arguments: Namespace) -> None:
+        self._admin, self._record_ages, self._history = admin, record_ages, history
+        self._names: Sequence[str] = arguments.groups
+        self._examines = arguments.until is not None
+        self.presents: dict[str, Present] = {}
         self._rates: defaultdict[str, Rates] = defaultdict(Rates)
         self._some = asyncio.Semaphore(_GROUPS_AT_ONCE)
 
@@ -116,6 +130,8 @@ class _Watched:
         async with self._some:
             view = await look(self._admin, group)
             waits = await waiting(self._admin, view.rows)
+            if self._examines:
+                self.presents[group.group_id] = await present(self._admin, view, waits)
         rates = self._rates[group.group_id].add(view)
         return Measured(view, {}, rates, self._history.rebalances(group.group_id), waits)
 
@@ -195,16 +211,22 @@ class _History:
             return []
         return [one for one in explain_values(found) if one["data"][0]["type"] not in _NOT_SHOWN][-_REBALANCES:]
 
-    def diagnoses(self, since_ms: int) -> list[Diagnosis]:
-        """Diagnoses of the watched groups since a time, in ms since 1970; the worst of each group first."""
+    def diagnoses(self, presents: Mapping[str, Present], since_ms: int) -> list[Diagnosis]:
+        """Diagnoses of groups; the worst of each group first.
+
+        Args:
+            presents: the groups as they are now.
+            since_ms: what happened before does not count, in ms since 1970.
+        """
         now = time.time_ns() // 1_000_000
         return [
             diagnosis
-            for key, values in self._values.items()
-            for diagnosis in examine_past(
-                key.decode(errors="replace"), filter(None, map(decode_event, values)), now, since_ms
-            )
+            for name, one in presents.items()
+            for diagnosis in examine(one, filter(None, map(decode_event, self._of(name))), now, since_ms)
         ]
+
+    def _of(self, group: str) -> Iterable[bytes]:
+        return self._values.get(group.encode(), ())
 
     async def update(self) -> None:
         """Read new events; the first time, those that exist."""
@@ -275,10 +297,10 @@ def _arguments(parser: ArgumentParser) -> None:
     live.add_options(parser)
     parser.add_argument(
         "--until",
-        choices=(ANY, *OF_EVENTS),
+        choices=(ANY, *OF_EVENTS, *OF_NOW),
         metavar="FINDING",
-        help="stop when it happens, and print it: `finding` for any, or a kind such as slow_poll, which `groups doctor "
-        "--json` prints; the status is 1 if --max comes first",
+        help="stop when it happens, and print it: `finding` for any new one, or a kind such as slow_poll, which "
+        "`groups doctor --json` prints; the status is 1 if --max comes first",
     )
 
 

@@ -181,6 +181,15 @@ async def test_a_group_is_watched_until_a_disease_comes_back(cli: Cli, own_broke
     await wire.close()
 
 
+@pytest.mark.usefixtures("empty")
+async def test_a_group_is_watched_until_it_has_a_finding_of_now(cli: Cli) -> None:
+    watch = ("groups", "watch", "old", "-i", "1ms", "--max", "2", "--until")
+    found = await cli(*watch, "no_members")
+    assert "old  broken, certain: old has no members, and 1 record to read." in found.out
+    await cli(*watch, "stuck", status=1)
+    assert "broken" not in (await cli(*watch, "finding", status=1)).out, "it was so before"
+
+
 @pytest.mark.timeout(5 * PATIENCE)
 @pytest.mark.usefixtures("empty")
 async def test_lag_is_shown_in_seconds_too(cli: Cli) -> None:

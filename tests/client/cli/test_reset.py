@@ -86,6 +86,8 @@ async def test_offsets_from_a_file(cli: Cli, tmp_path: Path) -> None:
     assert (
         await cli("groups", "reset-offsets", "g", "--from-file", str(file), "-t", "t:0", "--export")
     ).out == "t,0,3\n"
+    piped = await cli("groups", "reset-offsets", "g", "--from-file", "-", "--export", stdin=file)
+    assert piped.lines == ["t,0,3", "t,1,3"]
     file.write_text("t,0,3\nt,zero,1\n")
     failed = await cli("groups", "reset-offsets", "g", "--from-file", str(file), status=1)
     assert failed.err == f"barnabas: {file}, line 2: 't,zero,1' is not topic,partition,offset\n"

@@ -489,6 +489,7 @@ class ClassicGroup:
                 client_reason=client_reason,
                 session_ms=new.session_timeout * 1000,
                 rebalance_timeout_ms=new.rebalance_timeout * 1000,
+                owned=new.assignment,
             )
         )
 

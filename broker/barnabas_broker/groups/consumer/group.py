@@ -509,6 +509,7 @@ class ConsumerGroup:
                     classic=self._migration(),
                     session_ms=self._session_of(member) * 1000,
                     rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    owned=self._by_name(member.owned()),
                 )
             )
         if joins:

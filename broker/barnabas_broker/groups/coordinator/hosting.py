@@ -6,7 +6,7 @@
 import logging
 from asyncio import Future, Task
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
@@ -26,16 +26,16 @@ from barnabas_broker.groups.effects import Caller, Effect, Persist, Reply
 from barnabas_broker.groups.errors import failed
 from barnabas_broker.groups.migration import downgrade
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.groups.ports import OffsetsLog
+from barnabas_broker.groups.ports import OffsetsLog, ReadLogs
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.sightings import MemberConnection, Sightings
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps, each
-from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent
+from barnabas_explain.catalog import Departure, GroupEvent, MemberEvent, Seen
 from barnabas_explain.log_lines import GroupLines
-from barnabas_explain.members import Position
+from barnabas_explain.members import Partition, Position
 from barnabas_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -76,6 +76,8 @@ MOST_AT_ONCE: Final = 600
 #: Partitions of a member that is gone whose offsets are reported; a longer assignment, in bytes, is not read.
 _MOST_POSITIONS: Final = 30
 _MOST_ASSIGNMENT: Final = 16 * 1024
+#: Partitions in which then a record is looked for that was not consumed.
+_MOST_LOOKS: Final = 3
 #: Offsets of a group that are added up then.
 _MOST_SUMMED: Final = 100
 #: Calls that have waited for the end of a change of protocol, and go on in one iteration.
@@ -181,8 +183,13 @@ class HostedGroup(HostedId[GroupPartition]):
             self._key_topic = topic
         return offset_key(self._key_head, partition)
 
-    def with_positions(self, event: Departure) -> Departure:
-        """The last event of a member with the offsets of its partitions: it may have failed at one of them."""
+    def with_positions(self, event: Seen, logs: ReadLogs | None) -> Seen:
+        """The last event of a member with the offsets of its partitions: it may have failed at one of them.
+
+        Args:
+            event: the event.
+            logs: the logs that groups read, for a look whether records waited if the group is empty now; None for none.
+        """
         owned = event.owned or {}
         if isinstance(owned, bytes):
             owned = (read_assignment(owned) or {}) if len(owned) <= _MOST_ASSIGNMENT else {}
@@ -191,9 +198,24 @@ class HostedGroup(HostedId[GroupPartition]):
             for number in numbers[: _MOST_POSITIONS - len(positions)]:
                 committed = self.offsets.find(topic, number)
                 positions.append(Position(topic, number, -1 if committed is None else committed.offset))
-        return event.changed(
+        event = event.changed(
             positions=tuple(positions) or None, committed_sum=self.offsets.sum(_MOST_SUMMED), owned=None
         )
+        if logs is None or self.group.members or not isinstance(event, Departure):
+            return event
+        return event.changed(unread=tuple(self._unread(positions, logs)) or None)
+
+    @staticmethod
+    def _unread(positions: Iterable[Position], logs: ReadLogs) -> Iterator[Partition]:
+        """The first partitions after whose committed offsets there are records."""
+        looks = 0
+        for topic, number, offset in positions:
+            readable = logs.readable(topic, number)
+            if readable is None or not readable[0] <= offset < readable[1] or looks >= _MOST_LOOKS:
+                continue
+            looks += 1
+            if logs.has_records(topic, number, offset):
+                yield topic, number
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member subscribes to a topic, as far as that is known."""
@@ -285,6 +307,7 @@ class HostedGroups:
         assignors: that run in the coordinator, by name.
         offload: computes the targets of large groups.
         regexes: matches topics with the regular expressions of groups.
+        logs: the logs that groups read; None: departures do not say whether records waited.
         offsets_log: the log of ``__consumer_offsets``.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
@@ -316,6 +339,7 @@ class HostedGroups:
         assignors: Mapping[str, Assignor],
         offload: Offload,
         regexes: RegexSearch,
+        logs: ReadLogs | None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -323,6 +347,7 @@ class HostedGroups:
         self._assignors = assignors
         self.offload = offload
         self._regexes = regexes
+        self._logs = logs
         self.now = now
         self.lines = FoldedLines(now, "group")
         self.wall_ms = wall_ms
@@ -565,7 +590,9 @@ class HostedGroups:
         for at, effect in enumerate(new):
             if isinstance(effect, MemberEvent):
                 event = hosted.sightings.complete(effect, connection, self.now())
-                new[at] = hosted.with_positions(event) if isinstance(event, Departure) and event.owned else event
+                if isinstance(event, Seen) and event.owned:
+                    event = hosted.with_positions(event, self._logs)
+                new[at] = event
         if hosted.backlog is None:
             self._carry_out(hosted, new)
         else:

@@ -68,6 +68,8 @@ _GROUPS_PER_STEP: Final = 200
 _STEPS: Final = 500
 #: Maximum number of partitions that a group event lists.
 _MAX_LISTED: Final = 100
+#: Characters of a transactional id that an event has.
+_MOST_CHARACTERS: Final = 1_000
 
 #: From this version on OffsetCommit and OffsetFetch name topics by their ids.
 _TOPIC_IDS: Final = 10
@@ -347,7 +349,7 @@ class OffsetService:
         self,
         hosted: HostedGroup,
         commits: list[tuple[str, int, Committed]],
-        request: OffsetCommitRequest,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
         caller: Caller,
     ) -> None:
         """Report commits after the ends of their logs, once in a while for each connection."""
@@ -443,7 +445,7 @@ class OffsetService:
         def verified(error: ErrorCode) -> None:
             if error == NONE:
                 try:
-                    self._append_transactional(request, records, commits, verification, answer)
+                    self._append_transactional(request, records, commits, caller, verification, answer)
                 except KafkaError as refused:
                     answer(refused.code)
             else:
@@ -512,6 +514,7 @@ class OffsetService:
         request: TxnOffsetCommitRequest,
         records: list[tuple[bytes, bytes | None]],
         commits: list[tuple[str, int, Committed]],
+        caller: Caller,
         verification: Any,
         done: Callable[[ErrorCode], None],
     ) -> None:
@@ -541,24 +544,27 @@ class OffsetService:
         hosted.last_commit = hosted_groups.next_sequence()
         commits = _renumbered(commits, hosted.last_commit)
         hosted.home.appending[producer_id] += 1
-        appended = partial(self._transactional_commit_appended, hosted, producer_id, commits, done)
+        appended = partial(self._transactional_commit_appended, hosted, request, commits, caller, done)
         producer = Producer(producer_id, request.producer_epoch)
         hosted_groups.runtime.writer.add_transactional(hosted.home.index, records, producer, verification, appended)
 
     def _transactional_commit_appended(
         self,
         hosted: HostedGroup,
-        producer_id: int,
+        request: TxnOffsetCommitRequest,
         commits: list[tuple[str, int, Committed]],
+        caller: Caller,
         done: Callable[[ErrorCode], None],
         error: ErrorCode,
     ) -> None:
         """The result of an append: its offsets are pending."""
-        home = hosted.home
+        home, producer_id = hosted.home, request.producer_id
         if error == NONE:
             hosted = self._hosted_groups.present(hosted)
             for name, index, committed in commits:
                 hosted.offsets.apply(name, index, committed, committed.sequence, producer_id)
+            hosted.offsets.name_transaction(producer_id, request.transactional_id[:_MOST_CHARACTERS])
+            self._report_beyond_end(hosted, commits, request, caller)
             home.transactions.setdefault(producer_id, set()).add(hosted.name)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
@@ -592,6 +598,7 @@ class OffsetService:
                 event = OffsetsStable(
                     generation=hosted.group.generation,
                     producer_id=producer_id,
+                    transactional_id=transaction.transactional_id,
                     committed=committed,
                     offsets=len(transaction.offsets),
                     pending_ms=self._age_ms(transaction),
@@ -608,6 +615,7 @@ class OffsetService:
                 event = OffsetsUnstable(
                     generation=hosted.group.generation,
                     producer_id=producer_id,
+                    transactional_id=transaction.transactional_id,
                     offsets=len(keys),
                     keys=tuple(keys[:_MAX_LISTED]),
                     pending_ms=self._age_ms(transaction),

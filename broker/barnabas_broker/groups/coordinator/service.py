@@ -260,6 +260,7 @@ class GroupCoordinator:
             assignors,
             offload,
             self._regexes,
+            logs,
         )
         self.share_groups = ShareGroups(self._hosted_groups, config, share_states)
         self._on_event = on_event

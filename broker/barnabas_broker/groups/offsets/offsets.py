@@ -44,14 +44,16 @@ class OpenTransaction:
         since_ms: when its first commit was made, in ms since 1970.
         offsets: its pending commits.
         reported: whether a client was refused stable offsets because of it.
+        transactional_id: of its producer; None if this broker has not received a commit of it.
     """
 
-    __slots__ = ("offsets", "reported", "since_ms")
+    __slots__ = ("offsets", "reported", "since_ms", "transactional_id")
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
         self.offsets: dict[tuple[str, int], Committed] = {}
         self.reported = False
+        self.transactional_id: str | None = None
 
 
 class Pending(NamedTuple):
@@ -170,6 +172,12 @@ class GroupOffsets:
         """Whether an open transaction has pending commits in this group."""
         return bool(self._transactions)
 
+    def name_transaction(self, producer_id: int, transactional_id: str) -> None:
+        """Take note of the transactional id of an open transaction."""
+        transaction = self._transactions.get(producer_id)
+        if transaction is not None:
+            transaction.transactional_id = transactional_id
+
     def has_transaction(self, producer_id: int) -> bool:
         """Whether an open transaction of this producer has pending commits in this group."""
         return producer_id in self._transactions
@@ -193,6 +201,7 @@ class GroupOffsets:
             return None
         ended, remaining = OpenTransaction(transaction.since_ms), OpenTransaction(transaction.since_ms)
         ended.reported = transaction.reported
+        ended.transactional_id = remaining.transactional_id = transaction.transactional_id
         for key, offset in transaction.offsets.items():
             if offset.sequence > before:
                 remaining.offsets[key] = offset

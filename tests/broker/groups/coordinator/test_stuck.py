@@ -2,7 +2,8 @@
 
 import pytest
 
-from barnabas_explain.catalog import CommitsBeyondEnd, MemberRewound, NothingCommitted, OffsetsStuck
+from barnabas_explain.catalog import CommitsBeyondEnd, MemberLeft, MemberRewound, NothingCommitted, OffsetsStuck
+from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.coordinator.test_sightings import Program
 from tests.broker.groups.support import Service
 
@@ -271,6 +272,32 @@ async def test_commits_after_the_end_of_the_log_are_reported_with_their_client()
     await member.waits(15)
     await member.commits(32)
     assert len(member.service.events_of(CommitsBeyondEnd)) == 2
+
+
+async def test_commits_in_a_transaction_after_the_end_of_the_log_are_reported() -> None:
+    member = await reader(Logs(20))
+    assert await member.service.committed_in_transaction(20, group="other") == ErrorCode.NONE
+    assert not member.service.events_of(CommitsBeyondEnd)
+    await member.service.committed_in_transaction(30, group="other")
+    (event,) = member.service.events_of(CommitsBeyondEnd)
+    assert event.beyond == (("t", 0, 30, 20),)
+
+
+async def test_the_last_member_that_leaves_says_where_records_waited() -> None:
+    member = await reader(Logs(20))
+    await member.commits(5)
+    member.leave()
+    (event,) = member.service.events_of(MemberLeft)
+    assert event.unread == (("t", 0),)
+    assert event.positions == (("t", 0, 5),)
+
+
+async def test_the_last_member_that_leaves_at_the_end_of_the_log_leaves_nothing() -> None:
+    member = await reader(Logs(20))
+    await member.commits(20)
+    member.leave()
+    (event,) = member.service.events_of(MemberLeft)
+    assert event.unread is None
 
 
 async def test_commits_after_the_end_of_the_log_are_reported_of_so_many_groups_of_a_connection() -> None:

@@ -461,13 +461,14 @@ async def test_a_transaction_that_consumers_wait_for_is_reported_once(service: S
     service.wall += 12_000
     assert (service.stable(), service.stable()) == (UNSTABLE, UNSTABLE)
     (event,) = events()
-    waits = OffsetsUnstable(generation=0, producer_id=7, offsets=1, keys=(("t", 0),), pending_ms=12_000)
+    known: dict[str, Any] = {"generation": 0, "producer_id": 7, "transactional_id": "x"}
+    waits = OffsetsUnstable(**known, offsets=1, keys=(("t", 0),), pending_ms=12_000)
     assert event.values() == waits.values() | {"group": "g", "time": event.time}
     service.wall += 2_000
     service.end_transaction(commit=True)
     service.end_transaction(8, commit=True)
     (_, ended) = events()
-    stable = OffsetsStable(generation=0, producer_id=7, committed=True, offsets=1, pending_ms=14_000)
+    stable = OffsetsStable(**known, committed=True, offsets=1, pending_ms=14_000)
     assert ended.values() == stable.values() | {"group": "g", "time": ended.time}
     await service.after(1)
     written = [event["type"] for event in service.events.of("g")]
