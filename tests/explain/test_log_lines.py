@@ -126,6 +126,7 @@ async def test_a_transaction_that_consumers_wait_for_is_two_lines(info: pytest.L
     service.stable()
     service.end_transaction(commit=False)
     assert info.messages == [
-        "offsets are pending in a transaction, consumers wait group=g producer_id=7 offsets=1 transactional_id=x since=12.000s",
+        "offsets are pending in a transaction, consumers wait group=g producer_id=7 offsets=1 transactional_id=x"
+        " since=12.000s",
         "transaction with pending offsets ended group=g producer_id=7 offsets=1 committed=False took=12.000s",
     ]
