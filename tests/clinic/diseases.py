@@ -218,13 +218,17 @@ def _restarted(ward: Ward) -> None:
     ward.admit("sick")
 
 
+def _has_committed(ward: Ward, records: int) -> bool:
+    return ward.committed() == records
+
+
 def _scheduled(ward: Ward) -> None:
     """A program that consumes what there is, and stops; it is started again and again."""
     for run in range(1, 5):
         ward.produce(3)
         ward.admit("sick")
         ward.settle("sick")
-        ask_until(lambda run=run: ward.committed() == 6 * run, "all records are committed")
+        ask_until(partial(_has_committed, ward, 6 * run), "all records are committed")
         ward.discharge("sick")
 
 
