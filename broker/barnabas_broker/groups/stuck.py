@@ -6,7 +6,7 @@ only of partitions whose committed offset has stood still between two looks: abo
 :data:`MOST` at a time.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from barnabas_explain.members import Member, Partition
@@ -149,7 +149,10 @@ class StandingOffsets:
                 standing.since, standing.told_at, standing.watch, standing.is_clear = now, None, Watch(), True
             standing.owner, standing.generation, standing.is_known = owner, generation, True
 
-    def forget(self, groups: Collection[str]) -> None:
-        """All groups were looked at: forget those that are not there any more."""
-        self._groups = {name: found for name, found in self._groups.items() if name in groups}
-        self._count = sum(map(len, self._groups.values()))
+    def groups(self) -> list[str]:
+        """The groups with such partitions."""
+        return list(self._groups)
+
+    def forget(self, group_id: str) -> None:
+        """Forget a group that is gone, or has no members."""
+        self._count -= len(self._groups.pop(group_id, ()))

@@ -20,7 +20,7 @@ from barnabas_explain.members import Member, Partition, Position, by_topic
 #: Seconds between two looks.
 _MOST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.5
-#: Partitions or members that one step looks at, and groups.
+#: Groups, partitions and members that one step looks at.
 _STEP: Final = 200
 #: Events of one look at a group, and partitions that one of them lists.
 _MOST_EVENTS: Final = 20
@@ -47,6 +47,8 @@ class StuckCheck:
         self._next = inf if logs is None else hosted_groups.now() + self._interval
         self._standing = StandingOffsets()
         self._runs = False
+        #: Groups, partitions and members that were looked at since the last step.
+        self._looked = 0
 
     def next_deadline(self) -> float:
         return self._next
@@ -60,15 +62,28 @@ class StuckCheck:
     def _look_at_all(self, logs: ReadLogs) -> Iterator[None]:
         by_id = self._hosted_groups.by_id
         try:
-            for at, group_id in enumerate(list(by_id), 1):
-                if at % _STEP == 0:
+            for group_id in list(by_id):
+                if self._is_long():
                     yield
                 hosted = by_id.get(group_id)
                 if hosted is not None and hosted.change is None and len(hosted.group.members):
                     yield from self._look(hosted, logs)
-            self._standing.forget({name for name, hosted in by_id.items() if len(hosted.group.members)})
+            for group_id in self._standing.groups():
+                if self._is_long():
+                    yield
+                hosted = by_id.get(group_id)
+                if hosted is None or not len(hosted.group.members):
+                    self._standing.forget(group_id)
         finally:
             self._runs = False  # a look that fails is not the last one
+
+    def _is_long(self, looked: int = 1) -> bool:
+        """Whether a step has looked at enough, with so many further ones."""
+        self._looked += looked
+        if self._looked < _STEP:
+            return False
+        self._looked = 0
+        return True
 
     def _look(self, hosted: HostedGroup, logs: ReadLogs) -> Iterator[None]:
         """Look at one group with members, unless it rebalances."""
@@ -77,7 +92,6 @@ class StuckCheck:
             return
         generation = group.generation
         waiting: dict[Partition, int] = {}
-        looked = 0
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
@@ -85,7 +99,7 @@ class StuckCheck:
                 # Who waits for a transaction that has committed this partition has an explanation of its own.
                 if is_before_end and not hosted.offsets.is_pending(topic, number):
                     waiting[topic, number] = committed.offset
-                if (looked := looked + 1) % _STEP == 0:
+                if self._is_long():
                     yield
         owners: dict[Partition, Member] = {}
         if not hosted.offsets:
@@ -95,7 +109,8 @@ class StuckCheck:
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
         self._standing.look(name, waiting, generation, now)
-        yield
+        if self._is_long(len(waiting)):
+            yield
         standing = self._standing.of(name)
         if all(each.since >= now for each in standing.values()):
             return
@@ -125,9 +140,9 @@ class StuckCheck:
             topic = topics.get(topic_id)
             return None if topic is None else topic.name
 
-        for at, reader in enumerate(readers(hosted.group, name), 1):
+        for reader in readers(hosted.group, name):
             owners.update(dict.fromkeys(reader.partitions, reader.member))
-            if at % _STEP == 0:
+            if self._is_long():
                 yield
 
     def _report(
