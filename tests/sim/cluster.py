@@ -282,14 +282,14 @@ class Node:
             answer = groups.consumer_heartbeat(request, 1, caller)
         elif isinstance(request, OffsetCommitRequest):
             invariants.commit_arrives(self.node_id, self.epochs.get(index, -1), request)
-            answer = finish(groups.commit_offsets(request, 9, caller))
+            answer = finish(groups.offsets.commit(request, 9, caller))
         elif isinstance(request, OffsetFetchRequest):
             if not self.leads(index) and index in self.epochs:
                 return  # A former coordinator's offsets are stale: the client waits until it finds the new one.
-            answer = finish(groups.fetch_offsets(request, 9, caller))
+            answer = finish(groups.offsets.fetch(request, 9, caller))
         elif isinstance(request, TxnOffsetCommitRequest):
             self.moment("transactional commit received")
-            answer = finish(groups.commit_transactional_offsets(request, 5, caller, self._verifier(request)))
+            answer = finish(groups.offsets.commit_transactional(request, 5, caller, self._verifier(request)))
         else:
             raise AssertionError(f"{request} in a simulation")
         number = next(self._requests)
@@ -340,7 +340,7 @@ class Node:
         def appended(error: ErrorCode) -> None:
             self.world.note("node %d: %s: %s", self.node_id, marker, error.name)
             if error == ErrorCode.NONE:
-                self.groups.transaction_ended(index, marker.producer_id, marker.commit, position)
+                self.groups.offsets.transaction_ended(index, marker.producer_id, marker.commit, position)
                 self.moment("marker applied")
             done(error)
 

@@ -452,7 +452,7 @@ class ShareNode:
 
     async def heartbeat(self, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
         """ShareGroupHeartbeat."""
-        return await self.groups.share_heartbeat(request, 1, _CALLER)
+        return await self.groups.share_groups.heartbeat(request, 1, _CALLER)
 
     async def fetch(
         self, connection: Connection, epoch: int, added: Sequence[int], forgotten: Sequence[int], wanted: dict[str, Any]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.groups.coordinator.inspection import failed_group
-from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH
+from barnabas_broker.groups.coordinator.offset_service import BUMPS_EPOCH, OffsetService
 from barnabas_broker.groups.coordinator.responses import FetchedGroup, commit_error, fetch_response
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
@@ -92,6 +92,11 @@ def handler_for(method: Method) -> Handler:
     return handle
 
 
+def _of_offsets(method: Callable[[OffsetService, Any, int, Caller], Steps[Any]]) -> Method:
+    """A method of the coordinator's offsets as one of the coordinator."""
+    return lambda groups, request, version, caller: method(groups.offsets, request, version, caller)
+
+
 def call(context: RequestContext, method: Method, request: Any) -> Steps[Handled]:
     """The answer of `method` of the coordinator, as a part of a handler that does more."""
     handled = method(coordinator_of(context), request, context.version, caller_of(context))
@@ -151,7 +156,8 @@ def _names(context: RequestContext, by_id_from: int) -> Mapping[bytes, str] | No
 _TOPIC_IDS: Final = 10
 #: The first version of TxnOffsetCommit that does.
 _TRANSACTIONAL_TOPIC_IDS: Final = 6
-_commit_offsets: Final = handler_for(GroupCoordinator.commit_offsets)
+_COMMIT: Final = _of_offsets(OffsetService.commit)
+_commit_offsets: Final = handler_for(_COMMIT)
 
 
 def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> Handled:
@@ -178,7 +184,7 @@ def _commit(context: RequestContext, request: OffsetCommitRequest) -> Steps[Hand
     if refused and not request.topics:
         handled = OffsetCommitResponse(topics=[])
     else:
-        handled = yield from call(context, GroupCoordinator.commit_offsets, request)
+        handled = yield from call(context, _COMMIT, request)
 
     def extend(response: OffsetCommitResponse) -> Steps[None]:
         if not _of_member(request):
@@ -216,7 +222,8 @@ def _not_committed(asked: OffsetCommitRequestPartition) -> OffsetCommitResponseP
 
 #: The first version of OffsetFetch that asks for several groups.
 _GROUPS: Final = 8
-_fetch_offsets: Final = handler_for(GroupCoordinator.fetch_offsets)
+_FETCH: Final = _of_offsets(OffsetService.fetch)
+_fetch_offsets: Final = handler_for(_FETCH)
 
 
 def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> Handled:
@@ -246,7 +253,7 @@ def _fetch_of_group(context: RequestContext, request: OffsetFetchRequest) -> Ste
             response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
             yield
 
-    handled = yield from call(context, GroupCoordinator.fetch_offsets, request)
+    handled = yield from call(context, _FETCH, request)
     return (yield from extended(context, handled, extend))
 
 
@@ -280,7 +287,7 @@ def _fetch_of_groups(context: RequestContext, request: OffsetFetchRequest) -> St
                     yield
         response.groups += yield from each(refused, _group_not_fetched)
 
-    handled = yield from call(context, GroupCoordinator.fetch_offsets, request)
+    handled = yield from call(context, _FETCH, request)
     return (yield from extended(context, handled, extend))
 
 
@@ -334,7 +341,7 @@ def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRe
         verifying.add_done_callback(verified)
 
     def commit(groups: GroupCoordinator, asked: TxnOffsetCommitRequest, version: int, caller: Caller) -> Steps[Any]:
-        return groups.commit_transactional_offsets(asked, version, caller, verify)
+        return groups.offsets.commit_transactional(asked, version, caller, verify)
 
     handled = yield from call(context, commit, request)
     of_member = request.generation_id_or_member_epoch >= 0
@@ -392,7 +399,7 @@ def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) 
             response.topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
             yield
 
-    handled = yield from call(context, GroupCoordinator.delete_offsets, request)
+    handled = yield from call(context, _of_offsets(OffsetService.delete), request)
     return (yield from extended(context, handled, extend))
 
 

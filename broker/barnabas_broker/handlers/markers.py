@@ -200,7 +200,7 @@ def _append(
     ended = None
     if topic == OFFSETS_TOPIC:
         ended = partial(
-            groups.transaction_ended,
+            groups.offsets.transaction_ended,
             answer.partition_index,
             marker.producer_id,
             marker.transaction_result,

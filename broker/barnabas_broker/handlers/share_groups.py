@@ -12,7 +12,6 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.groups.coordinator.inspection import failed_share_group
-from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.share.group import ShareGroup, StateTopics, heartbeat_error
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.consumer_groups import describe_handler, heartbeat_handler
@@ -313,7 +312,7 @@ async def handle_delete_share_group_offsets(
 ROUTES: Final = (
     Route(
         ApiKey.SHARE_GROUP_HEARTBEAT,
-        heartbeat_handler(GroupCoordinator.share_heartbeat, heartbeat_error),
+        heartbeat_handler(lambda groups, *asked: groups.share_groups.heartbeat(*asked), heartbeat_error),
         (
             requires((acls.READ, acls.GROUP)),
             requires((acls.DESCRIBE, acls.TOPIC), when="the request names topics"),
@@ -321,7 +320,7 @@ ROUTES: Final = (
     ),
     Route(
         ApiKey.SHARE_GROUP_DESCRIBE,
-        describe_handler(GroupCoordinator.share_describe, failed_share_group),
+        describe_handler(lambda groups, *asked: groups.share_groups.describe(*asked), failed_share_group),
         (
             requires((acls.DESCRIBE, acls.GROUP)),
             requires((acls.DESCRIBE, acls.TOPIC), when="the response names topics"),

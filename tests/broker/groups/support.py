@@ -268,7 +268,7 @@ class Service:
             committed_leader_epoch=epoch,
         )
         return finish(
-            self.groups.commit_offsets(
+            self.groups.offsets.commit(
                 OffsetCommitRequest(
                     group_id=group,
                     generation_id_or_member_epoch=generation,
@@ -318,7 +318,7 @@ class Service:
             else:
                 done(self.verification)
 
-        return finish(self.groups.commit_transactional_offsets(request, version, CALLER, verify))
+        return finish(self.groups.offsets.commit_transactional(request, version, CALLER, verify))
 
     async def committed_in_transaction(self, offset: int, **arguments: Any) -> ErrorCode:
         """The result of a TxnOffsetCommit of one partition."""
@@ -335,7 +335,7 @@ class Service:
         record: tuple[bytes, bytes, tuple[()], int] = (key, b"\x00\x00\x00\x00\x00\x00", (), 0)
         marker = build_batch([record], control=True, transactional=True, producer_id=producer_id, producer_epoch=0)
         self.log.put(0, marker)
-        self.groups.transaction_ended(0, producer_id, commit)
+        self.groups.offsets.transaction_ended(0, producer_id, commit)
 
     def fetch(
         self,
@@ -362,7 +362,7 @@ class Service:
             request.topics = (
                 None if topic is None else [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
             )
-        return finish(self.groups.fetch_offsets(request, version, CALLER))
+        return finish(self.groups.offsets.fetch(request, version, CALLER))
 
     def committed(self, topic: str = "t", partition: int = 0, group: str = "g") -> int:
         """The committed offset that OffsetFetch returns."""
@@ -384,7 +384,7 @@ class Service:
         return finish(self.groups.delete_groups(DeleteGroupsRequest(groups_names=list(groups)), 2, CALLER))
 
     def delete_offsets(self, topic: str, partition: int = 0, group: str = "g") -> Any:
-        return finish(self.groups.delete_offsets(self.offset_deletion(topic, partition, group=group), 0, CALLER))
+        return finish(self.groups.offsets.delete(self.offset_deletion(topic, partition, group=group), 0, CALLER))
 
     @staticmethod
     def offset_deletion(topic: str, *partitions: int, group: str = "g") -> OffsetDeleteRequest:

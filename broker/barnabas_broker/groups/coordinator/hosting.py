@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.result import APPEND_ERRORS
@@ -52,6 +52,7 @@ from barnabas_protocol.messages.leave_group import LeaveGroupResponse
 from barnabas_protocol.schema import Data, Response
 from barnabas_protocol.subscriptions import read_assignment
 
+M = TypeVar("M", bound=Response)
 T = TypeVar("T")
 
 log = logger("coordinator")
@@ -259,7 +260,7 @@ class HostedShareGroup(Hosted[ShareGroup, GroupPartition]):
 GroupRuntime = Runtime[GroupPartition, HostedShareGroup, Any]
 
 
-class PendingReply:
+class PendingReply(Generic[M]):
     """The token of a request: the group's machine responds to it, at once or later.
 
     Attributes:
@@ -272,11 +273,11 @@ class PendingReply:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.response: Response | None = None
+        self.response: M | None = None
         self.watch: Callable[[Any], None] | None = None
-        self._future: Future[Any] | None = None
+        self._future: Future[M] | None = None
 
-    def respond(self, response: Response) -> None:
+    def respond(self, response: Any) -> None:
         """Set the response, in the shape of the request's version."""
         if isinstance(response, JoinGroupResponse) and self.version < 7 and response.protocol_name is None:
             response.protocol_name = ""  # Null is allowed from version 7 on.
@@ -289,7 +290,7 @@ class PendingReply:
         if self._future is not None and not self._future.done():
             self._future.set_result(response)
 
-    def result(self, loop: Scheduler) -> Any:
+    def result(self, loop: Scheduler) -> M | Future[M]:
         """The response, or a future of it."""
         if self.response is not None:
             return self.response

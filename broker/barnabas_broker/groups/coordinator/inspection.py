@@ -15,7 +15,7 @@ from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.share.assignor import NAME
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.security.operations import GROUP
-from barnabas_broker.steps import Steps, by_key
+from barnabas_broker.steps import Steps, by_key, distinct
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_describe import (
     DescribedAssignment,
@@ -217,6 +217,29 @@ def _named(partitions: Mapping[bytes, Iterable[int]], catalog: TopicCatalog) -> 
         topic = catalog.by_id.get(topic_id)
         if topic is not None:
             yield topic_id, topic.name, sorted(partitions[topic_id])
+
+
+def describe_each(
+    group_ids: Iterable[str], describe: Callable[[str], Steps[D]], failed: Callable[[str, KafkaError], D]
+) -> Steps[list[D]]:
+    """Describe groups, each once.
+
+    Args:
+        group_ids: which ones.
+        describe: describes one, some members per step; raises KafkaError if it cannot.
+        failed: a group that is not described.
+    """
+    groups: list[D] = []
+    for group_id in (yield from distinct(group_ids)):
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
+            described = yield from describe(group_id)
+        except KafkaError as error:
+            described = failed(group_id, error)
+        groups.append(described)
+        yield
+    return groups
 
 
 def list_groups(

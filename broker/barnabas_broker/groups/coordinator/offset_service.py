@@ -579,7 +579,15 @@ class OffsetService:
         done(_append_error(error))
 
     def transaction_ended(self, index: int, producer_id: int, committed: bool, position: float = inf) -> None:
-        """The marker of a producer is in a partition of ``__consumer_offsets``: commit or drop its pending offsets."""
+        """The marker of a transaction in a partition of ``__consumer_offsets`` is durable: its offsets are not pending.
+
+        Args:
+            index: the partition that has the marker; one that this broker does not coordinate is ignored.
+            producer_id: of the transaction.
+            committed: whether the marker commits.
+            position: what :meth:`.GroupCoordinator.next_position` returned when the marker was appended. Commits that
+                were appended after it belong to the next transaction.
+        """
         hosted_groups = self._hosted_groups
         partition = hosted_groups.runtime.partitions.get(index)
         if partition is None or position < partition.load_began:
@@ -629,7 +637,7 @@ class OffsetService:
     # OffsetFetch
 
     def fetch(
-        self, request: OffsetFetchRequest, version: int
+        self, request: OffsetFetchRequest, version: int, caller: Caller
     ) -> "Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]":
         """OffsetFetch, from memory. With `require_stable` it waits for the commits that are being appended."""
         groups = yield from requested_groups(request, version)
@@ -725,7 +733,7 @@ class OffsetService:
     # OffsetDelete, and expiry
 
     def delete(
-        self, request: OffsetDeleteRequest, caller: Caller
+        self, request: OffsetDeleteRequest, version: int, caller: Caller
     ) -> "Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]":
         """OffsetDelete: removes the offsets of topics that the group does not subscribe to (KIP-496)."""
         hosted_groups = self._hosted_groups

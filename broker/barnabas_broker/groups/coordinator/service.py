@@ -11,10 +11,10 @@ Source: Kafka's ``GroupCoordinatorService`` and ``GroupCoordinatorShard``.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from barnabas_broker.config import Config, ConfigError, GroupConfig
@@ -67,15 +67,14 @@ from barnabas_broker.groups.coordinator.hosting import (
 )
 from barnabas_broker.groups.coordinator.inspection import (
     describe_consumer_group,
+    describe_each,
     describe_group,
-    describe_share_group,
     failed_consumer_group,
     failed_group,
-    failed_share_group,
     list_groups,
     missing_group,
 )
-from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService, Verify
+from barnabas_broker.groups.coordinator.offset_service import OffsetExpiry, OffsetService
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.responses import leave_response, leaving_members, together
 from barnabas_broker.groups.coordinator.share_service import ShareGroups
@@ -129,22 +128,14 @@ from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from barnabas_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from barnabas_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from barnabas_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from barnabas_protocol.messages.share_group_describe import (
-    DescribedShareGroup,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-)
-from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_protocol.wire import MAX_STRING
 
 log = logger("coordinator")
 
-D = TypeVar("D")
+M = TypeVar("M", JoinGroupResponse, SyncGroupResponse, LeaveGroupResponse, ConsumerGroupHeartbeatResponse)
 
 #: The keys of a group's timeouts and intervals.
 _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CONSUMER_ASSIGNMENT_INTERVAL_MS)
@@ -186,6 +177,7 @@ class GroupCoordinator:
     Attributes:
         journal: the recent group events, and the metrics derived from them.
         requests: the recent requests that changed groups, or were refused.
+        offsets: the requests about committed offsets.
         share_groups: the requests about share groups.
     """
 
@@ -266,7 +258,7 @@ class GroupCoordinator:
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
         self.requests = GroupRequests()
-        self._offsets = OffsetService(
+        self.offsets = OffsetService(
             self._hosted_groups,
             config[OFFSET_METADATA_MAX_BYTES],
             config[MESSAGE_MAX_BYTES],
@@ -275,7 +267,7 @@ class GroupCoordinator:
             logs,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
-        self._expiry = OffsetExpiry(self._hosted_groups, self._offsets, expiry_interval)
+        self._expiry = OffsetExpiry(self._hosted_groups, self.offsets, expiry_interval)
         self._topics: dict[str, int] = {}
         #: When topics were created, the newest ones, in seconds on the coordinator's clock.
         self._created: dict[str, float] = {}
@@ -316,13 +308,11 @@ class GroupCoordinator:
             offset: that it wants.
             log: the first offset of the log, and its end.
         """
-        client, now = self._clients.find(client_id, host), self._hosted_groups.now()
-        if client is None or not client.connections or not client.loses(place, offset, now):
-            return
-        reader = self._reader(client, client_id, host, place[0])
+        known, now = self._clients.find(client_id, host), self._hosted_groups.now()
+        reader = self._reader(client_id, host, place[0]) if known and known.loses(place, offset, now) else None
         if reader is None:
             return
-        hosted, member = reader
+        client, hosted, member = reader
         event = FetchOutOfRange(
             generation=hosted.group.generation,
             member=member,
@@ -367,16 +357,13 @@ class GroupCoordinator:
             place: topic and partition.
             offset: the first offset of the log.
         """
-        client = self._clients.find(client_id, host)
-        if client is None or not client.connections or is_default(client_id):
+        reader = None if is_default(client_id) else self._reader(client_id, host, place[0])
+        if reader is None:
             return
-        reader = self._reader(client, client_id, host, place[0])
-        committed = None if reader is None else reader[0].offsets.find(*place)
-        if reader is None or committed is None or committed.offset <= offset:
+        client, hosted, member = reader
+        committed = hosted.offsets.find(*place)
+        if committed is None or committed.offset <= offset or not client.may_rewind(place, self._hosted_groups.now()):
             return
-        if not client.may_rewind(place, self._hosted_groups.now()):
-            return
-        hosted, member = reader
         event = MemberRewound(
             generation=hosted.group.generation,
             member=member,
@@ -392,9 +379,11 @@ class GroupCoordinator:
         if caller.connection is not None:
             caller.connection.denied = group_id, self._hosted_groups.now()
 
-    def _reader(self, client: SeenClient, client_id: str, host: str, topic: str) -> tuple[HostedGroup, Member] | None:
-        """The member of a client that reads a topic, and its group; None if several groups may be meant."""
-        hosted_groups = self._hosted_groups
+    def _reader(self, client_id: str, host: str, topic: str) -> tuple[SeenClient, HostedGroup, Member] | None:
+        """A client, and the group and the member with which it reads a topic; None if several groups may be meant."""
+        client, hosted_groups = self._clients.find(client_id, host), self._hosted_groups
+        if client is None:
+            return None
         found = {
             key: hosted
             for connection in client.connections
@@ -406,8 +395,8 @@ class GroupCoordinator:
         (_, member_id), hosted = next(iter(found.items()))
         sight = hosted.sightings.get(member_id)
         if len(found) > 1 or sight is None or sight.member is None:
-            return hosted, Member(None, client_id, host)
-        return hosted, sight.member
+            return client, hosted, Member(None, client_id, host)
+        return client, hosted, sight.member
 
     def _connection_closed(self, connection: MemberConnection) -> None:
         """A connection is closed on which members have sent requests."""
@@ -440,12 +429,17 @@ class GroupCoordinator:
         if not self._hosted_groups.waits(hosted, lambda: self.expire_member(group_id, member_id)):
             self._hosted_groups.act(hosted, hosted.group.expire(member_id, self._hosted_groups.now()))
 
+    def _answer(self, request: MemberRequest, caller: Caller, reply: PendingReply[M]) -> M | Future[M]:
+        """The response to a request that was carried out, or a future of it."""
+        self._seen(request, caller, reply.response, reply)
+        return reply.result(self._hosted_groups.loop)
+
     def _seen(
         self,
         request: MemberRequest,
         caller: Caller,
         response: MemberResponse | None,
-        reply: PendingReply | None = None,
+        reply: PendingReply[Any] | None = None,
     ) -> None:
         """Keep a request that has changed its group, or was refused; `reply` gets the response that comes later."""
         hosted_groups = self._hosted_groups
@@ -497,18 +491,16 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse | Future[JoinGroupResponse]:
         """JoinGroup: a future until the join phase is over."""
-        reply = PendingReply(version)
+        reply: PendingReply[JoinGroupResponse] = PendingReply(version)
         self._join(request, version, caller, reply)
-        self._seen(request, caller, cast(JoinGroupResponse | None, reply.response), reply)
-        response: JoinGroupResponse | Future[JoinGroupResponse] = reply.result(self._hosted_groups.loop)
-        return response
+        return self._answer(request, caller, reply)
 
     def _join(
         self,
         request: JoinGroupRequest,
         version: int,
         caller: Caller,
-        reply: PendingReply,
+        reply: PendingReply[JoinGroupResponse],
         subscription: Subscription | None = None,
     ) -> None:
         """Pass a JoinGroup to its group, with its subscription if that was read beforehand."""
@@ -614,13 +606,11 @@ class GroupCoordinator:
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return sync_error(ErrorCode.INVALID_GROUP_ID)
-        reply = PendingReply(version)
+        reply: PendingReply[SyncGroupResponse] = PendingReply(version)
         self._sync(request, reply)
-        self._seen(request, caller, cast(SyncGroupResponse | None, reply.response), reply)
-        response: SyncGroupResponse | Future[SyncGroupResponse] = reply.result(self._hosted_groups.loop)
-        return response
+        return self._answer(request, caller, reply)
 
-    def _sync(self, request: SyncGroupRequest, reply: PendingReply) -> None:
+    def _sync(self, request: SyncGroupRequest, reply: PendingReply[SyncGroupResponse]) -> None:
         hosted_groups = self._hosted_groups
 
         def refuse(error: KafkaError) -> None:
@@ -682,11 +672,9 @@ class GroupCoordinator:
         identities = leaving_members(request, version)
         if len(identities) > _LEAVE_PER_STEP:
             return self._leave_in_steps(identities, request, version, caller)
-        reply = PendingReply(version)
+        reply: PendingReply[LeaveGroupResponse] = PendingReply(version)
         self._leave(identities, request.group_id, version, caller, reply)
-        self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
-        response: LeaveGroupResponse | Future[LeaveGroupResponse] = reply.result(self._hosted_groups.loop)
-        return response
+        return self._answer(request, caller, reply)
 
     def _leave_in_steps(
         self, identities: list[MemberIdentity], request: LeaveGroupRequest, version: int, caller: Caller
@@ -695,10 +683,10 @@ class GroupCoordinator:
         loop = self._hosted_groups.loop
         parts: list[LeaveGroupResponse | Future[LeaveGroupResponse]] = []
         for start in range(0, len(identities), _LEAVE_PER_STEP):
-            reply = PendingReply(version)
+            reply: PendingReply[LeaveGroupResponse] = PendingReply(version)
             self._leave(identities[start : start + _LEAVE_PER_STEP], request.group_id, version, caller, reply)
             if not start:
-                self._seen(request, caller, cast(LeaveGroupResponse | None, reply.response), reply)
+                self._seen(request, caller, reply.response, reply)
             parts.append(reply.result(loop))
             yield
         whole: Future[LeaveGroupResponse] = loop.create_future()
@@ -715,7 +703,12 @@ class GroupCoordinator:
         return whole
 
     def _leave(
-        self, identities: list[MemberIdentity], group_id: str, version: int, caller: Caller, reply: PendingReply
+        self,
+        identities: list[MemberIdentity],
+        group_id: str,
+        version: int,
+        caller: Caller,
+        reply: PendingReply[LeaveGroupResponse],
     ) -> None:
         hosted_groups = self._hosted_groups
 
@@ -747,20 +740,16 @@ class GroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller
     ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
         """ConsumerGroupHeartbeat: a future until its records are in the log, and its target is computed."""
-        reply = PendingReply(version)
+        reply: PendingReply[ConsumerGroupHeartbeatResponse] = PendingReply(version)
         self._consumer_heartbeat(request, version, caller, reply, None)
-        self._seen(request, caller, cast(ConsumerGroupHeartbeatResponse | None, reply.response), reply)
-        response: ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse] = reply.result(
-            self._hosted_groups.loop
-        )
-        return response
+        return self._answer(request, caller, reply)
 
     def _consumer_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
         version: int,
         caller: Caller,
-        reply: PendingReply,
+        reply: PendingReply[ConsumerGroupHeartbeatResponse],
         checked_regex: str | None,
     ) -> None:
         """Pass a heartbeat to its group, once its regular expression is known to be valid."""
@@ -810,7 +799,7 @@ class GroupCoordinator:
         request: ConsumerGroupHeartbeatRequest,
         version: int,
         caller: Caller,
-        reply: PendingReply,
+        reply: PendingReply[ConsumerGroupHeartbeatResponse],
     ) -> None:
         """Pass a heartbeat to its machine. A new group takes the place in `hosted` as soon as it has a member."""
         hosted_groups = self._hosted_groups
@@ -830,7 +819,7 @@ class GroupCoordinator:
         request: ConsumerGroupHeartbeatRequest,
         version: int,
         caller: Caller,
-        reply: PendingReply,
+        reply: PendingReply[ConsumerGroupHeartbeatResponse],
     ) -> None:
         """A member of the consumer protocol joins a classic group with members: if it may, the group is upgraded."""
         hosted_groups = self._hosted_groups
@@ -908,70 +897,8 @@ class GroupCoordinator:
                 raise self._hosted_groups.not_found(group_id, "consumer")
             return describe_consumer_group(hosted.group, self._catalog, request.include_authorized_operations)
 
-        groups = yield from _describe_each(request.group_ids, describe, failed_consumer_group)
+        groups = yield from describe_each(request.group_ids, describe, failed_consumer_group)
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
-
-    # ShareGroupHeartbeat, ShareGroupDescribe
-
-    def share_heartbeat(
-        self, request: ShareGroupHeartbeatRequest, version: int, caller: Caller
-    ) -> Awaitable[ShareGroupHeartbeatResponse]:
-        """ShareGroupHeartbeat: answered when its records are in the log, and its share partitions have states."""
-        return self.share_groups.heartbeat(request, caller)
-
-    def share_describe(
-        self, request: ShareGroupDescribeRequest, version: int, caller: Caller
-    ) -> Steps[ShareGroupDescribeResponse]:
-        """ShareGroupDescribe, one group per step, or a part of a large one."""
-
-        def describe(group_id: str) -> Steps[DescribedShareGroup]:
-            machine = self.share_groups.find(group_id)
-            return describe_share_group(machine, self._catalog, request.include_authorized_operations)
-
-        groups = yield from _describe_each(request.group_ids, describe, failed_share_group)
-        return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
-
-    # Offsets
-
-    def commit_offsets(
-        self, request: OffsetCommitRequest, version: int, caller: Caller
-    ) -> Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]:
-        """OffsetCommit: a future until the offsets are in the log."""
-        return self._offsets.commit(request, version, caller)
-
-    def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest, version: int, caller: Caller, verify: Verify
-    ) -> Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]:
-        """TxnOffsetCommit: a future until the offsets are in the log, where they are pending."""
-        return self._offsets.commit_transactional(request, version, caller, verify)
-
-    def next_position(self) -> int:
-        """The position of what is being appended to ``__consumer_offsets``, in the order of all appends."""
-        return self._hosted_groups.next_sequence()
-
-    def transaction_ended(self, partition: int, producer_id: int, committed: bool, position: float = inf) -> None:
-        """The marker of a transaction in a partition of ``__consumer_offsets`` is durable: its offsets are not pending.
-
-        Args:
-            partition: that has the marker; one that this broker does not coordinate is ignored.
-            producer_id: of the transaction.
-            committed: whether the marker commits.
-            position: what :meth:`next_position` returned when the marker was appended. Commits that were appended after
-                it belong to the next transaction.
-        """
-        self._offsets.transaction_ended(partition, producer_id, committed, position)
-
-    def fetch_offsets(
-        self, request: OffsetFetchRequest, version: int, caller: Caller
-    ) -> Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]:
-        """OffsetFetch: a future if the client asks for stable offsets and commits are being appended."""
-        return self._offsets.fetch(request, version)
-
-    def delete_offsets(
-        self, request: OffsetDeleteRequest, version: int, caller: Caller
-    ) -> Steps[OffsetDeleteResponse | Future[OffsetDeleteResponse]]:
-        """OffsetDelete: a future until the tombstones are in the log."""
-        return self._offsets.delete(request, caller)
 
     # DescribeGroups, ListGroups, DeleteGroups
 
@@ -1087,6 +1014,10 @@ class GroupCoordinator:
         """The partitions of ``__consumer_offsets`` that are loaded."""
         return self._runtime.loaded
 
+    def next_position(self) -> int:
+        """The position of what is being appended to ``__consumer_offsets``, in the order of all appends."""
+        return self._hosted_groups.next_sequence()
+
     async def load(self, index: int, leader_epoch: int) -> None:
         """Load a partition and start to coordinate its groups; takes as long as reading its log."""
         self._runtime.timers.arm(self._expiry)
@@ -1108,7 +1039,7 @@ class GroupCoordinator:
         return loading.restore(self._hosted_groups, home, replay)
 
     def resume(self, home: GroupPartition) -> Steps[None]:
-        return loading.resume(self._hosted_groups, home, self._offsets.transaction_ended)
+        return loading.resume(self._hosted_groups, home, self.offsets.transaction_ended)
 
     def unloaded(self, home: GroupPartition) -> None:
         for group_id in home.hosted:
@@ -1148,7 +1079,7 @@ class GroupCoordinator:
         grown = {name: count for name, count in partitions.items() if count > before.get(name, 0)}
         known.update(partitions)
         self._catalog.update(topics)
-        self._offsets.topics = known
+        self.offsets.topics = known
         if not before or not grown:
             return
         now = self._hosted_groups.now()
@@ -1204,7 +1135,7 @@ class GroupCoordinator:
         for name in deleted:
             self._topics.pop(name, None)
         self._catalog.update((), deleted)
-        self._offsets.topics_deleted(deleted)
+        self.offsets.topics_deleted(deleted)
         self.share_groups.topics_deleted()
 
     # Time
@@ -1230,26 +1161,3 @@ def _times_of(config: GroupConfig) -> GroupTimes:
     """The timeouts and intervals of a group, within the broker's bounds."""
     session, heartbeat, assignment = map(config.bounded, _TIMES)
     return GroupTimes(session / 1000, heartbeat, assignment / 1000)
-
-
-def _describe_each(
-    group_ids: Iterable[str], describe: Callable[[str], Steps[D]], failed: Callable[[str, KafkaError], D]
-) -> Steps[list[D]]:
-    """Describe groups, each once.
-
-    Args:
-        group_ids: which ones.
-        describe: describes one, some members per step; raises KafkaError if it cannot.
-        failed: a group that is not described.
-    """
-    groups: list[D] = []
-    for group_id in (yield from distinct(group_ids)):
-        try:
-            if not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
-            described = yield from describe(group_id)
-        except KafkaError as error:
-            described = failed(group_id, error)
-        groups.append(described)
-        yield
-    return groups

@@ -24,6 +24,7 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.coordinators.writer import Waiter
 from barnabas_broker.groups.coordinator.hosting import HostedGroups, HostedShareGroup
+from barnabas_broker.groups.coordinator.inspection import describe_each, describe_share_group, failed_share_group
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.ports import ShareStates
 from barnabas_broker.groups.share.group import (
@@ -36,8 +37,14 @@ from barnabas_broker.groups.share.group import (
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.shares.records import ShareKey
+from barnabas_broker.steps import Steps
 from barnabas_explain.catalog import GroupEvent
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.messages.share_group_describe import (
+    DescribedShareGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from barnabas_protocol.wire import MAX_STRING
 
@@ -113,8 +120,10 @@ class ShareGroups:
             if isinstance(hosted, HostedShareGroup)
         ]
 
-    async def heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> ShareGroupHeartbeatResponse:
-        """ShareGroupHeartbeat."""
+    async def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, version: int, caller: Caller
+    ) -> ShareGroupHeartbeatResponse:
+        """ShareGroupHeartbeat: answered when its records are in the log, and its share partitions have states."""
         try:
             hosted = self._group_of(request)
         except KafkaError as error:
@@ -183,6 +192,18 @@ class ShareGroups:
 
         self._runtime.ask(hosted, step, respond)
         return reply
+
+    def describe(
+        self, request: ShareGroupDescribeRequest, version: int, caller: Caller
+    ) -> Steps[ShareGroupDescribeResponse]:
+        """ShareGroupDescribe, one group per step, or a part of a large one."""
+        topics = self._hosted_groups.consumer_settings.topics
+
+        def describe(group_id: str) -> Steps[DescribedShareGroup]:
+            return describe_share_group(self.find(group_id), topics, request.include_authorized_operations)
+
+        groups = yield from describe_each(request.group_ids, describe, failed_share_group)
+        return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
     def find(self, group_id: str) -> ShareGroup:
         """The machine of a group.

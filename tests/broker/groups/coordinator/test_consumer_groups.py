@@ -70,7 +70,7 @@ async def commit(service: Service, member_id: str, epoch: int, version: int = 9,
         )
     ]
     request = OffsetCommitRequest(group_id="g", member_id=member_id, generation_id_or_member_epoch=epoch, topics=topics)
-    response = await service.ask(finish(service.groups.commit_offsets(request, version, CALLER)), version)
+    response = await service.ask(finish(service.groups.offsets.commit(request, version, CALLER)), version)
     return [each.error_code for each in response.topics[0].partitions]
 
 
@@ -83,7 +83,7 @@ async def fetch(service: Service, member_id: str | None, epoch: int, version: in
         topics=[OffsetFetchRequestTopics(**{**named, **topic}, partition_indexes=[0])],
     )
     request = OffsetFetchRequest(groups=[group])
-    response = await service.ask(finish(service.groups.fetch_offsets(request, version, CALLER)), version)
+    response = await service.ask(finish(service.groups.offsets.fetch(request, version, CALLER)), version)
     return response.groups[0]
 
 

@@ -65,7 +65,7 @@ async def test_a_group_that_gets_a_member_while_others_are_deleted_stays(service
 async def test_a_deletion_from_before_an_unload_deletes_nothing_after_it(service: Service) -> None:
     for partition in (0, 1):
         await service.ask(service.commit(1, partition=partition), 8)
-    steps = service.groups.delete_offsets(service.offset_deletion("t", 0, 1), 0, CALLER)
+    steps = service.groups.offsets.delete(service.offset_deletion("t", 0, 1), 0, CALLER)
     next(steps)
     await service.groups.load(0, 2)
     answer = await service.ask(finish(steps), 0)

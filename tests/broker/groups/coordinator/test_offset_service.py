@@ -114,7 +114,7 @@ async def test_a_commit_larger_than_a_batch_is_refused_whole(service: Service) -
         for index in range(300)
     ]
     request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
-    answer = await service.ask(finish(service.groups.commit_offsets(request, 8, CALLER)), 8)
+    answer = await service.ask(finish(service.groups.offsets.commit(request, 8, CALLER)), 8)
     codes = {each.error_code for each in answer.topics[0].partitions}
     assert (len(answer.topics[0].partitions), codes) == (300, {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
     assert service.committed() == -1

@@ -22,7 +22,7 @@ async def beat(service: Service, epoch: int = 0, group: str = "g") -> ShareGroup
         rack_id=None,
         subscribed_topic_names=["t"] if not epoch else None,
     )
-    return await service.groups.share_groups.heartbeat(request, CALLER)
+    return await service.groups.share_groups.heartbeat(request, 1, CALLER)
 
 
 def with_topic(service: Service) -> Service:

@@ -87,15 +87,15 @@ async def test_a_late_marker_does_not_end_the_next_transaction(service: Service)
     """A marker that is written again is durable when the next transaction has committed offsets already."""
     await service.committed_in_transaction(6)
     first, again = service.groups.next_position(), service.groups.next_position()
-    service.groups.transaction_ended(0, 7, True, first)
+    service.groups.offsets.transaction_ended(0, 7, True, first)
     await service.committed_in_transaction(8)
     service.log.hold = True
     committing = service.commit_in_transaction(9, partition=1)
-    service.groups.transaction_ended(0, 7, True, again)
+    service.groups.offsets.transaction_ended(0, 7, True, again)
     service.log.release()
     await service.ask(committing, 3)
     assert (service.stable(), service.stable(partition=1)) == (UNSTABLE, UNSTABLE)
-    service.groups.transaction_ended(0, 7, False, service.groups.next_position())
+    service.groups.offsets.transaction_ended(0, 7, False, service.groups.next_position())
     assert (service.stable(), service.stable(partition=1)) == (6, -1)
 
 
@@ -289,7 +289,7 @@ async def test_a_marker_that_is_appended_during_a_replay_and_reported_later_is_a
     log.go.set()
     await loading
     assert again.stable() == UNSTABLE
-    again.groups.transaction_ended(0, 7, True, position)
+    again.groups.offsets.transaction_ended(0, 7, True, position)
     assert again.stable() == 4
 
 
@@ -301,11 +301,11 @@ async def test_a_marker_from_before_a_load_that_is_reported_later_does_not_end_t
     position = again.groups.next_position()
     loading = asyncio.ensure_future(again.groups.load(0, 1))
     await turn()
-    again.groups.transaction_ended(0, 7, True, position)
+    again.groups.offsets.transaction_ended(0, 7, True, position)
     log.go.set()
     await loading
     assert again.stable() == UNSTABLE
-    again.groups.transaction_ended(0, 7, True, position)
+    again.groups.offsets.transaction_ended(0, 7, True, position)
     assert again.stable() == UNSTABLE
 
 
@@ -323,8 +323,8 @@ class _SlowLog(MemoryLog):
 
 
 async def test_a_marker_of_a_partition_that_is_not_hosted_is_ignored(service: Service) -> None:
-    service.groups.transaction_ended(3, 7, True)
-    service.groups.transaction_ended(0, 7, True)
+    service.groups.offsets.transaction_ended(3, 7, True)
+    service.groups.offsets.transaction_ended(0, 7, True)
     assert not service.groups.groups
 
 
@@ -434,7 +434,7 @@ async def test_the_order_of_commits_is_that_of_their_appends_not_of_their_reques
             for each in range(3)
         ]
         topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
-        return service.groups.commit_offsets(OffsetCommitRequest(group_id="g", topics=topics), 8, CALLER)
+        return service.groups.offsets.commit(OffsetCommitRequest(group_id="g", topics=topics), 8, CALLER)
 
     slow = committing(1)
     next(slow)
