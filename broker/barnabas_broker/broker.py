@@ -45,8 +45,8 @@ from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Dispatch, api_version
 from barnabas_broker.handlers.table import TableError, join
+from barnabas_broker.http.access import is_loopback
 from barnabas_broker.http.diagnoses import Diagnoses
-from barnabas_broker.http.login import is_loopback
 from barnabas_broker.http.port import HttpPort, bind_http
 from barnabas_broker.http.samples import Samples
 from barnabas_broker.http.view import View

@@ -1,4 +1,4 @@
-"""The newest diagnoses of groups, which :mod:`~barnabas_broker.http.doctor` makes. Pure.
+"""The newest diagnoses of groups, which :mod:`~barnabas_broker.http.sampler` makes. Pure.
 
 Memory is bounded: :data:`MOST_GROUPS` groups have diagnoses, and a group has :data:`_MOST` of them.
 """

@@ -15,13 +15,13 @@ from aiohttp import web
 
 from barnabas_broker.config.keys import HTTP_MAX_CONNECTIONS
 from barnabas_broker.http import assets
-from barnabas_broker.http.acls import all_acls
-from barnabas_broker.http.brokers import disk_of, one_broker
-from barnabas_broker.http.families import exposition
+from barnabas_broker.http.access import AllowedHosts, HttpLogin
+from barnabas_broker.http.cluster import all_acls, all_topics, disk_of, one_broker, one_topic
 from barnabas_broker.http.groups import all_groups, one_group
 from barnabas_broker.http.history import recorded, version_of
-from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import HttpLogin
+from barnabas_broker.http.json_rows import MOST_PARTITIONS
+from barnabas_broker.http.metrics import exposition
+from barnabas_broker.http.port import HttpTls
 from barnabas_broker.http.process import LoopLag
 from barnabas_broker.http.records import RecordReader
 from barnabas_broker.http.responses import (
@@ -37,14 +37,10 @@ from barnabas_broker.http.responses import (
     send_json,
     unchanged,
 )
-from barnabas_broker.http.rows import MOST_PARTITIONS
 from barnabas_broker.http.sampler import Sampler
 from barnabas_broker.http.serving import HttpServer
-from barnabas_broker.http.shared import SharedText
 from barnabas_broker.http.shares import one_share_group
-from barnabas_broker.http.text import collect, gather, listing
-from barnabas_broker.http.tls import HttpTls
-from barnabas_broker.http.topics import all_topics, one_topic
+from barnabas_broker.http.text import SharedText, collect, gather, listing
 from barnabas_broker.http.transactions import all_transactions
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from barnabas_broker.http.rows import CHUNK, MOST_BYTES, Row, by_time, rows_of
+from barnabas_broker.http.json_rows import CHUNK, MOST_BYTES, Row, by_time, rows_of
 from barnabas_broker.storage import Log
 from barnabas_broker.storage.damage import DamagedLog
 from barnabas_broker.storage.slices import joined

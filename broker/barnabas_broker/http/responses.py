@@ -12,10 +12,9 @@ from urllib.parse import parse_qs
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from barnabas_broker.http.access import AllowedHosts, HttpLogin
 from barnabas_broker.http.assets import Asset
-from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import HttpLogin
-from barnabas_broker.http.rows import MOST_PARTITIONS, MOST_RECORDS, USUAL_RECORDS
+from barnabas_broker.http.json_rows import MOST_PARTITIONS, MOST_RECORDS, USUAL_RECORDS
 from barnabas_broker.http.text import gather
 
 JSON: Final = "application/json; charset=utf-8"

@@ -1,18 +1,28 @@
-"""Samples the offsets of groups and examines them, again and again. The clock of :mod:`.samples`, :mod:`.doctor`."""
+"""Samples the offsets of groups and examines them, again and again: what is wrong with each now, and was lately.
+
+A group is examined when its events, its members or its lag have changed, and once a minute, so that what is over goes.
+Its past is its newest events, those in memory; ``barnabas groups doctor`` reads all of the last hour.
+"""
 
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
-from barnabas_broker.http.doctor import examine
+from barnabas_broker.groups.coordinator.readers import readers
+from barnabas_broker.http.history import version_of
 from barnabas_broker.http.rates import Offsets
 from barnabas_broker.http.samples import INTERVAL
 from barnabas_broker.http.shares import by_place, windows
-from barnabas_broker.http.text import TURN
+from barnabas_broker.http.text import PIECE, TURN
 from barnabas_broker.http.view import View
+from barnabas_explain.doctor import SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
+from barnabas_explain.doctor import examine as diagnose
+from barnabas_explain.findings import CERTAIN
+from barnabas_explain.members import Partition
 
 #: The most of a core that sampling may take: with very many partitions, samples become rarer.
 _SHARE: Final = 0.005
@@ -85,3 +95,69 @@ def offsets(view: View, image: Image, hosted: HostedGroup) -> Iterator[Offsets]:
     """The offsets of a group, for a sample."""
     for each in view.positions(image, hosted):
         yield Offsets(each.topic, each.partition, None if each.committed is None else each.committed.offset, each.end)
+
+
+def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
+    """Examine a group if it has changed, for :attr:`.View.diagnoses`; None is a possible turn of the event loop."""
+    group = hosted.group
+    name = group.group_id
+    lags: dict[Partition, int] = {}
+    offsets: dict[Partition, int] = {}
+    outside: dict[Partition, tuple[int, int, int]] = {}
+    for number, position in enumerate(view.positions(image, hosted), 1):
+        if position.lag:
+            lags[position.topic, position.partition] = position.lag
+        if position.committed is not None:
+            offsets[position.topic, position.partition] = position.committed.offset
+        log, committed = view.log(position.topic, position.partition), position.committed
+        if log is not None and committed is not None:
+            start, end = log.log_start_offset, log.log_end_offset
+            if not start <= committed.offset <= end:
+                outside[position.topic, position.partition] = committed.offset, start, end
+        if number % PIECE == 0:
+            yield
+    events = view.history.recent(name)
+    now = view.wall_ms()
+    flapping = view.history.is_flapping(name)
+    version = (
+        version_of(events),
+        group.state,
+        group.generation,
+        len(group.members),
+        bool(lags),
+        len(outside),
+        flapping,
+        now // 60_000,
+    )
+    if not view.diagnoses.is_due(name, version):
+        return
+    members: list[Reader] = []
+    for number, reader in enumerate(readers(hosted.group, image.names.get), 1):
+        members.append(reader)
+        if number % PIECE == 0:
+            yield
+    topics = {topic for reader in members for topic in reader.topics}
+    counts = {topic: len(image.topics[topic].partitions) for topic in topics if topic in image.topics}
+    empty = frozenset(topic for topic, count in counts.items() if _is_empty(view, topic, count))
+    present = Present(name, group.state.value, members, lags, offsets, counts, empty, outside)
+    diagnoses = diagnose(present, events, now, now - SINCE_MS)
+    view.diagnoses.put(name, version, _with_score(view, name, diagnoses, flapping=flapping))
+
+
+def _with_score(view: View, group: str, diagnoses: list[Diagnosis], *, flapping: bool) -> list[Diagnosis]:
+    """Diagnoses in which a storm has the score of all events: a storm has more events than are in memory."""
+    score = view.history.storm_score(group).text
+    if flapping and all(each.kind != STORM for each in diagnoses):
+        remedy = f"See its causes: barnabas groups explain {group}"
+        storm = Diagnosis(group, STORM, SICK, "It rebalances again and again.", CERTAIN, (), remedy)
+        diagnoses = sorted([*diagnoses, storm], key=lambda each: -each.severity)
+    return [replace(each, evidence=(score,)) if each.kind == STORM else each for each in diagnoses]
+
+
+def _is_empty(view: View, topic: str, partitions: int) -> bool:
+    """Whether a topic has never had a record; False if another broker leads one of its partitions: it is not known."""
+    for number in range(partitions):
+        log = view.log(topic, number)
+        if log is None or log.high_watermark > 0:
+            return False
+    return True

@@ -1,4 +1,6 @@
-"""Text in pieces: Prometheus' exposition format and JSON, built incrementally. Pure, except for :func:`gather`.
+"""Text in pieces: Prometheus' exposition format and JSON, built incrementally.
+
+Pure, except for :func:`gather` and :class:`SharedText`.
 
 A broker with 10,000 partitions has 80,000 lines of metrics. Every long text is therefore an iterator of pieces, each
 built within a fraction of a millisecond, and :func:`gather` lets the event loop do other work between them.
@@ -8,9 +10,12 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Final, TypeVar
+
+import xxhash
 
 from barnabas_broker.metrics import Histogram
 
@@ -145,3 +150,47 @@ def listing(head: Mapping[str, Any], name: str, rows: Iterable[Mapping[str, Any]
         yield text + json.dumps(row)
         text = ", "
     yield "]}" if text == ", " else text + "]}"
+
+
+class SharedText:
+    """A text that many pages ask for again and again: any number of pages costs no more than one.
+
+    Args:
+        make: builds it, in pieces.
+        seconds: for how long it may be sent to requests that accept an older one.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[str]], seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._made: tuple[float, list[bytes], str] | None = None
+        self._making: asyncio.Task[list[bytes]] | None = None
+
+    async def get(self, *, fresh: bool) -> tuple[list[bytes], str]:
+        """The text in chunks, and its ETag.
+
+        Args:
+            fresh: whether it must be made now.
+        """
+        if not fresh and self._made is not None and time.monotonic() - self._made[0] <= self._seconds:
+            return self._made[1], self._made[2]
+        if self._making is None or fresh:
+            pieces = gather(chain(self._make(), "\n"), time.perf_counter)
+            self._making = asyncio.get_running_loop().create_task(pieces)
+        task = self._making
+        try:
+            chunks = await asyncio.shield(task)
+        finally:
+            if self._making is task:
+                self._making = None
+        tag = xxhash.xxh3_64()
+        for chunk in chunks:
+            tag.update(chunk)
+        etag = f'"{tag.hexdigest()}"'
+        self._made = (time.monotonic(), chunks, etag)
+        return chunks, etag
+
+    def cancel(self) -> None:
+        """Stop to build it."""
+        if self._making is not None:
+            self._making.cancel()

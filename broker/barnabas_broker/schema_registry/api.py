@@ -17,7 +17,7 @@ from aiohttp import web
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config.keys import HTTP_MAX_CONNECTIONS
-from barnabas_broker.http.hosts import AllowedHosts
+from barnabas_broker.http.access import AllowedHosts
 from barnabas_broker.http.responses import Handler, read_body, send
 from barnabas_broker.http.serving import HttpServer
 from barnabas_broker.http.text import gather

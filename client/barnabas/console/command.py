@@ -19,8 +19,7 @@ from barnabas.console.histories import Histories
 from barnabas.console.records import RecordReader
 from barnabas.console.resets import Resets
 from barnabas.console.survey import Survey
-from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import HttpLogin, open_to_all, read_token
+from barnabas_broker.http.access import AllowedHosts, HttpLogin, open_to_all, read_token
 from barnabas_client.cli import clients
 from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE, CommandError

@@ -7,7 +7,7 @@ page never shows a zero for what is not known.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.http.shapes import MOST_ACLS, acl_row, partition_row, topic_row
+from barnabas_broker.http.json_rows import MOST_ACLS, acl_row, partition_row, topic_row
 from barnabas_client.admin.acls import AclBinding
 from barnabas_client.admin.types import (
     BrokerLogDirs,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from barnabas_broker.http.rows import CHUNK, MOST_BYTES, MOST_PARTITIONS, Row, by_time, rows_of
+from barnabas_broker.http.json_rows import CHUNK, MOST_BYTES, MOST_PARTITIONS, Row, by_time, rows_of
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli.advice import for_command_line

@@ -18,8 +18,7 @@ from barnabas.console.records import RecordReader
 from barnabas.console.resets import Resets
 from barnabas.console.survey import Survey
 from barnabas_broker.http import assets
-from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import HttpLogin
+from barnabas_broker.http.access import AllowedHosts, HttpLogin
 from barnabas_broker.http.responses import (
     JSON,
     HttpRoute,

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http.hosts import AllowedHosts
+from barnabas_broker.http.access import AllowedHosts
 from tests.broker.http.conftest import Http
 from tests.wire import PATIENCE
 

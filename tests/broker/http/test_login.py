@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
-from barnabas_broker.http.login import SHORTEST, HttpLogin, is_loopback, open_to_all, read_token
+from barnabas_broker.http.access import SHORTEST, HttpLogin, is_loopback, open_to_all, read_token
 from tests.certificates import Authority
 from tests.wire import PATIENCE
 

@@ -14,8 +14,8 @@ from barnabas_broker.cluster.image import PartitionInfo, TopicInfo
 from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.http import rows as module
-from barnabas_broker.http.brokers import one_broker
-from barnabas_broker.http.rows import MOST_RECORDS, rows_of
+from barnabas_broker.http.cluster import one_broker
+from barnabas_broker.http.json_rows import MOST_RECORDS, rows_of
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.metrics import Histogram
 from barnabas_client import Producer

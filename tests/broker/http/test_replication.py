@@ -12,8 +12,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import Event, Image, PartitionChanged, PartitionInfo, TopicCreated, TopicInfo
 from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http.families import _broker
-from barnabas_broker.http.replication import _led
+from barnabas_broker.http.metrics import _broker, _led
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.http.view import View
 from barnabas_broker.replication.manager import ReplicaManager

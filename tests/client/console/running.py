@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 from barnabas.console.command import _bound, serving
-from barnabas_broker.http.hosts import AllowedHosts
-from barnabas_broker.http.login import HttpLogin
+from barnabas_broker.http.access import AllowedHosts, HttpLogin
 
 TOKEN = "the-token-of-the-test"
 

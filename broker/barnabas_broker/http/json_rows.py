@@ -1,7 +1,7 @@
-"""Records as JSON, for people who look at a few of them: rows from batches, by time. Pure."""
+"""Rows of JSON that a broker and the console of a cluster make alike: partitions, topics, ACLs and records. Pure."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ from barnabas_protocol.records.batches import CONTROL, TRANSACTIONAL, BatchHeade
 from barnabas_protocol.records.iteration import Record, control_record_type
 from barnabas_protocol.wire import Buffer
 
+#: ACLs that a page shows.
+MOST_ACLS: Final = 10_000
 #: Records of a response, and how many there are unless the request says so.
 MOST_RECORDS: Final = 200
 USUAL_RECORDS: Final = 50
@@ -25,8 +27,76 @@ _MOST_DECOMPRESSED: Final = 16 * 1024 * 1024
 _MOST_KEY: Final = 512
 _MOST_VALUE: Final = 4096
 _MOST_HEADERS: Final = 20
-
 Row = dict[str, Any]
+
+
+def partition_row(
+    number: int,
+    leader: int,
+    leader_epoch: int,
+    replicas: Sequence[int],
+    isr: Sequence[int],
+    *,
+    start: int | None = None,
+    stable: int | None = None,
+    end: int | None = None,
+    size: int | None = None,
+) -> dict[str, Any]:
+    """A partition; its offsets and its size in bytes are None where they are not known."""
+    return {
+        "partition": number,
+        "leader": leader,
+        "leader_epoch": leader_epoch,
+        "replicas": list(replicas),
+        "isr": list(isr),
+        "start": start,
+        "stable": stable,
+        "end": end,
+        "size": size,
+    }
+
+
+def topic_row(
+    name: str, partitions: Sequence[dict[str, Any]], *, internal: bool, configs: int | None
+) -> dict[str, Any]:
+    """A topic in one row.
+
+    Args:
+        name: of the topic.
+        partitions: its rows of :func:`partition_row`.
+        internal: whether it belongs to the brokers.
+        configs: the number of its own configuration values; None if it is not known.
+    """
+    known = [each for each in partitions if each["end"] is not None and each["start"] is not None]
+    sizes = [each["size"] for each in partitions if each["size"] is not None]
+    return {
+        "topic": name,
+        "internal": internal,
+        "partitions": len(partitions),
+        "known": len(known),
+        "replicas": max((len(each["replicas"]) for each in partitions), default=0),
+        "under_replicated": sum(len(each["isr"]) < len(each["replicas"]) for each in partitions),
+        "offline": sum(each["leader"] < 0 for each in partitions),
+        "records": sum(each["end"] - each["start"] for each in known) if known else None,
+        "end": sum(each["end"] for each in known) if known else None,
+        "size": sum(sizes) if sizes else None,
+        "configs": configs,
+    }
+
+
+def acl_row(
+    permission: str, principal: str, host: str, operation: str, resource_type: str, resource: str, *, prefixed: bool
+) -> dict[str, Any]:
+    """An ACL: a principal is allowed or denied an operation on a resource, or on all whose names begin so."""
+    return {
+        "permission": permission,
+        "principal": principal,
+        "host": host,
+        "operation": operation,
+        "resource_type": resource_type,
+        "resource": resource,
+        "prefixed": prefixed,
+    }
 
 
 def by_time(partitions: Iterable[tuple[int, Iterable[Row]]]) -> list[Row]:

@@ -1,7 +1,10 @@
 """The metrics: those of kafka_exporter under its names, so that its dashboards and alerts work, and our own.
 
 In a cluster every broker reports the partitions that it leads and the groups that it coordinates; the controller
-reports partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter.
+reports partitions without a leader. Names and labels: https://github.com/danielqsj/kafka_exporter. Counts of partitions
+have the names that the Prometheus JMX exporter gives Kafka's own (as Strimzi configures it), and their meanings: those
+of kafka.server ReplicaManager are about the partitions that this broker leads, those of kafka.controller are 0 on every
+broker but the controller. Metrics that clients have pushed (KIP-714) are among them.
 """
 
 from collections import Counter, deque
@@ -11,6 +14,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from barnabas_broker.cluster.image import Image, PartitionInfo
+from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.conditions import ConditionName
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.group import ConsumerGroup
@@ -19,9 +23,7 @@ from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
 from barnabas_broker.groups.share.partition import State
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
-from barnabas_broker.http.replication import replication
 from barnabas_broker.http.shares import open_window, summaries
-from barnabas_broker.http.telemetry import pushed
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
 from barnabas_broker.http.view import View
 from barnabas_broker.metrics import Histogram, Traffic
@@ -29,6 +31,14 @@ from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_explain.doctor import Diagnosis
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.uuids import uuid_text
+
+#: Begins the name of each pushed metric.
+PREFIX: Final = "barnabas_client_"
+#: Characters of a client id that are shown; the client instance id tells two clients apart that begin alike.
+_SHOWN: Final = 200
+#: Labels that tell which client it is.
+_OURS: Final = frozenset({"client_id", "client_instance_id"})
 
 
 class HttpConnections(Protocol):
@@ -397,3 +407,107 @@ def _process(lag: LoopLag) -> Iterator[str]:
     yield from one("process_cpu_seconds_total", COUNTER, "Seconds of CPU, user and system.", cpu_seconds())
     description = "By how much a timer of the event loop came late."
     yield from histograms("barnabas_event_loop_lag_seconds", description, [({}, lag.lag)])
+
+
+def replication(view: View, image: Image) -> Iterator[str]:
+    """All of these metrics, in pieces."""
+    if view.lifecycle is not None:
+        yield from _registration(view, view.lifecycle)
+    yield from one("barnabas_controller_id", GAUGE, "Node id of the controller, -1 for none.", image.controller_id)
+    yield from _led(view)
+    yield from _controlled(view, image)
+
+
+def _registration(view: View, lifecycle: BrokerLifecycle) -> Iterator[str]:
+    for name, description, value in (
+        ("barnabas_registered", "1 while this broker has a registration in the cluster.", int(lifecycle.lease != 0)),
+        (
+            "barnabas_serving",
+            "1 while this broker may lead and coordinate: its lease surely lives, and the cluster knows of it.",
+            int(view.cluster.may_serve()),
+        ),
+        (
+            "barnabas_broker_epoch",
+            "Which life of this broker it is, as the cluster counts; -1 for none.",
+            lifecycle.epoch,
+        ),
+        ("barnabas_lease_age_seconds", "Since the last renewal of the lease that etcd answered.", lifecycle.lease_age),
+        (
+            "barnabas_lease_remaining_seconds",
+            "For how long this broker may act if its lease is not renewed.",
+            lifecycle.lease_remaining,
+        ),
+    ):
+        yield from one(name, GAUGE, description, value)
+
+
+def _led(view: View) -> Iterator[str]:
+    partitions = leaders = under_replicated = under_min_isr = at_min_isr = 0
+    for partitions, replica in enumerate(view.replicas.each(), 1):
+        if partitions % PIECE == 0:
+            yield ""
+        if replica.leading is not None:
+            info = replica.info
+            leaders += 1
+            under_replicated += len(info.isr) < len(info.replicas)
+            under_min_isr += len(info.isr) < replica.min_isr
+            at_min_isr += len(info.isr) == replica.min_isr
+    replicas, prefix = view.replicas, "kafka_server_replicamanager_"
+    for name, kind, description, value in (
+        ("partitioncount", GAUGE, "Partitions that this broker keeps.", partitions),
+        ("leadercount", GAUGE, "Partitions that this broker leads.", leaders),
+        (
+            "underreplicatedpartitions",
+            GAUGE,
+            "Of those, partitions with a replica that is not in sync.",
+            under_replicated,
+        ),
+        ("underminisrpartitioncount", GAUGE, "Of those, partitions that acks=all cannot write to.", under_min_isr),
+        ("atminisrpartitioncount", GAUGE, "Of those, partitions that can spare no replica for acks=all.", at_min_isr),
+        ("isrshrinks_total", COUNTER, "How often an ISR of those became smaller.", replicas.isr_shrinks),
+        ("isrexpands_total", COUNTER, "How often an ISR of those grew.", replicas.isr_expands),
+    ):
+        yield from one(prefix + name, kind, description, value)
+
+
+def _controlled(view: View, image: Image) -> Iterator[str]:
+    active = image.controller_id == view.node_id and view.cluster.may_serve()
+    partitions = offline = not_preferred = 0
+    if active:
+        for topic in image.topics.values():
+            for number, info in enumerate(topic.partitions, partitions + 1):
+                offline += info.leader < 0
+                not_preferred += info.replicas[:1] != (info.leader,)
+                if number % PIECE == 0:
+                    yield ""
+            partitions += len(topic.partitions)
+    prefix = "kafka_controller_kafkacontroller_"
+    for name, description, value in (
+        ("activecontrollercount", "1 at the controller.", int(active)),
+        ("globalpartitioncount", "Partitions of the cluster.", partitions),
+        ("offlinepartitionscount", "Partitions without a leader.", offline),
+        ("preferredreplicaimbalancecount", "Partitions that their first replica does not lead.", not_preferred),
+    ):
+        yield from one(prefix + name, GAUGE, description, value)
+
+
+def pushed(view: View) -> Iterator[str]:
+    """The last values of all clients, and how many there are."""
+    clients = view.telemetry
+    families: dict[str, list[Sample]] = {}
+    number = 0
+    for client, values in clients.values():
+        client_id = escape(client.client_id[:_SHOWN])
+        mark = f'client_id="{client_id}",client_instance_id="{uuid_text(client.client_instance_id)}"'
+        for (name, given), value in list(values.items()):
+            own = "".join(f',{key}="{escape(text)}"' for key, text in given if key not in _OURS)
+            families.setdefault(name, []).append((f"{{{mark}{own}}}", value))
+            if not (number := number + 1) % PIECE:
+                yield ""
+    for name, samples in families.items():
+        kind = COUNTER if name.endswith("_total") else GAUGE
+        yield from family(f"{PREFIX}{name}", kind, "Pushed by clients.", samples)
+    yield from one("barnabas_telemetry_clients", GAUGE, "Clients that asked which metrics to push.", len(clients))
+    yield from one("barnabas_telemetry_series", GAUGE, "Series that clients have pushed.", len(clients.series))
+    description = "Values that clients pushed and that were dropped, because there were too many series."
+    yield from one("barnabas_telemetry_dropped_total", COUNTER, description, clients.series.dropped)
