@@ -2,13 +2,11 @@
 
 from barnabas_broker.cluster.acls import acl_difference
 from barnabas_broker.cluster.image import (
-    BrokerConfigured,
+    CONFIGURED,
     BrokerFenced,
     BrokerRegistered,
-    ClientMetricsConfigured,
     ControllerElected,
     Event,
-    GroupConfigured,
     Image,
     PartitionChanged,
     PartitionsAdded,
@@ -43,17 +41,10 @@ def difference(old: Image, new: Image) -> list[Event]:
             events.append(TopicDeleted(name))
     for name, topic in new.topics.items():
         events += _topic(old.topics.get(name), topic)
-    for name, configs in new.broker_configs.items():
-        if old.broker_configs.get(name) != configs:
-            events.append(BrokerConfigured(name, configs))
-    events += [GroupConfigured(name, {}) for name in old.group_configs if name not in new.group_configs]
-    for name, configs in new.group_configs.items():
-        if old.group_configs.get(name) != configs:
-            events.append(GroupConfigured(name, configs))
-    events += [ClientMetricsConfigured(name, {}) for name in old.client_metrics if name not in new.client_metrics]
-    for name, configs in new.client_metrics.items():
-        if old.client_metrics.get(name) != configs:
-            events.append(ClientMetricsConfigured(name, configs))
+    for kind, place in CONFIGURED.items():
+        then, now = getattr(old, place), getattr(new, place)
+        events += [kind(name, {}) for name in then if name not in now]
+        events += [kind(name, configs) for name, configs in now.items() if then.get(name) != configs]
     events += new.users.events_from(old.users)
     events += acl_difference(old.acls, new.acls)
     events += quota_difference(old.quotas, new.quotas)

@@ -198,7 +198,7 @@ class TopicConfigured:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigured:
-    """A broker ("" for all brokers) has a new dynamic configuration."""
+    """A broker ("" for all brokers) has a new dynamic configuration; one that is empty is forgotten."""
 
     name: str
     configs: Mapping[str, str]
@@ -245,6 +245,13 @@ Event = (
     | QuotaEvent
 )
 
+#: The configurations by name that an image has, beside those of topics: the event about each, and its field.
+CONFIGURED: Final[Mapping[type[BrokerConfigured | GroupConfigured | ClientMetricsConfigured], str]] = {
+    BrokerConfigured: "broker_configs",
+    GroupConfigured: "group_configs",
+    ClientMetricsConfigured: "client_metrics",
+}
+
 
 class Image(NamedTuple):
     """The cluster after some events.
@@ -256,7 +263,7 @@ class Image(NamedTuple):
         fenced: brokers that were registered, by node id.
         topics: by name.
         names: topic names by topic id.
-        broker_configs: dynamic broker configurations by node id as text, "" for all brokers.
+        broker_configs: dynamic broker configurations by node id as text, "" for all brokers, without empty ones.
         group_configs: configurations of groups by group id, without empty ones.
         client_metrics: subscriptions to the metrics of clients by name, without empty ones.
         users: the users of SCRAM.
@@ -299,9 +306,8 @@ class Image(NamedTuple):
         if self.controller_id >= 0:
             events.append(ControllerElected(self.controller_id))
         events += [TopicCreated(t.name, t.topic_id, t.partitions, t.configs) for t in self.topics.values()]
-        events += [BrokerConfigured(name, configs) for name, configs in self.broker_configs.items()]
-        events += [GroupConfigured(name, configs) for name, configs in self.group_configs.items()]
-        events += [ClientMetricsConfigured(name, configs) for name, configs in self.client_metrics.items()]
+        for kind, place in CONFIGURED.items():
+            events += [kind(name, configs) for name, configs in getattr(self, place).items()]
         events += self.users.events_from(Users())
         events += acl_difference({}, self.acls)
         events += quota_difference({}, self.quotas)
@@ -347,12 +353,12 @@ class _Draft:
                     self._map("fenced")[event.node_id] = FencedBroker(known, event.stopped)
             case ControllerElected():
                 self._changed["controller_id"] = event.node_id
-            case BrokerConfigured():
-                self._map("broker_configs")[event.name] = MappingProxyType(dict(event.configs))
-            case GroupConfigured():
-                self._configure("group_configs", event.name, event.configs)
-            case ClientMetricsConfigured():
-                self._configure("client_metrics", event.name, event.configs)
+            case BrokerConfigured() | GroupConfigured() | ClientMetricsConfigured():
+                configured = self._map(CONFIGURED[type(event)])
+                if event.configs:
+                    configured[event.name] = MappingProxyType(dict(event.configs))
+                else:
+                    configured.pop(event.name, None)
             case ProducerIdsAllocated():
                 known_id = self._changed.get("next_producer_id", self._base.next_producer_id)
                 self._changed["next_producer_id"] = advanced(known_id, event.next_id)
@@ -375,12 +381,6 @@ class _Draft:
                 topic = self._topic(event.name)
                 if topic is not None:
                     self._change(topic, event)
-
-    def _configure(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        if configs:
-            self._map(kind)[name] = MappingProxyType(dict(configs))
-        else:
-            self._map(kind).pop(name, None)
 
     def _quota(self, event: QuotaEvent) -> None:
         quotas = self._map("quotas")

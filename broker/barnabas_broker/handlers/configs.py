@@ -379,10 +379,9 @@ async def _alter_each(
 ) -> list[_Result]:
     """Change each resource on its own; one that is named more than once is refused."""
     results: list[_Result] = []
-    slicer = context.services.slicer
-    found, repeated = await slicer.enqueue(by_key(resources, _key), context.peer)
+    found, repeated = await context.sliced(by_key(resources, _key))
     once = (each for key, each in found.items() if key not in repeated)
-    refusals = await slicer.enqueue(_refusals(context, acls.ALTER_CONFIGS, once), context.peer)
+    refusals = await context.sliced(_refusals(context, acls.ALTER_CONFIGS, once))
     for resource in resources:
         await asyncio.sleep(0)  # what fails at once must not keep others waiting
         resource_type, name = resource.resource_type, resource.resource_name
@@ -393,7 +392,7 @@ async def _alter_each(
         else:
             code, message = await _alter(context, refusals, resource_type, name, change(resource), validate_only)
         results.append(make(error_code=code, error_message=message, resource_type=resource_type, resource_name=name))
-    await slicer.enqueue(release(found), context.peer)
+    await context.sliced(release(found))
     return results
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.conditions import Conditions
@@ -25,12 +26,15 @@ from barnabas_broker.server.refusals import Feature, Refusals
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.service import ShareCoordinator
-from barnabas_broker.slicer import Slicer
+from barnabas_broker.slicer import Slicer, Work
+from barnabas_broker.steps import Steps
 from barnabas_broker.telemetry import TelemetryClients
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.api_versions import ApiVersion
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -117,6 +121,10 @@ class RequestContext:
     client_id: str
     access: Access | None
     caller: Caller | None = None
+
+    def sliced(self, steps: Steps[T]) -> Work[T]:
+        """Run steps for the client, some in each of its turns: a future of their result."""
+        return self.services.slicer.enqueue(steps, self.peer)
 
     def allows(self, operation: AclOperation, resource: AclResourceType, name: str, *, audit: bool = True) -> bool:
         """Whether the client may carry out an operation on a resource. A refusal is audited, unless it is not one."""

@@ -76,7 +76,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
 async def _when_loaded(context: RequestContext, reading: "_Reading") -> FetchResponse:
     """Read when the data is in the page cache; there is data then, so the fetch need not wait for more."""
     await asyncio.wait(reading.loading)
-    return await context.services.slicer.enqueue(reading.read_again(), context.peer)
+    return await context.sliced(reading.read_again())
 
 
 class _Reading:
@@ -326,7 +326,7 @@ class _Reading:
                 return
             began = slicer.now()
             if not slicer.starts(began):
-                slicer.enqueue(self.read_again(), peer).add_done_callback(read)
+                self._context.sliced(self.read_again()).add_done_callback(read)
                 return
             try:
                 response = slicer.run(self.read_again(), peer)

@@ -54,9 +54,9 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     if request.election_type not in tuple(ElectionType):
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     kind = ElectionType(request.election_type)
-    everything, cluster, slicer = request.topic_partitions is None, context.services.cluster, context.services.slicer
+    everything, cluster = request.topic_partitions is None, context.services.cluster
     naming = _partitions(request.topic_partitions) if request.topic_partitions is not None else _all(cluster.image)
-    asked = await slicer.enqueue(naming, context.peer)
+    asked = await context.sliced(naming)
     answers: dict[tuple[str, int], ErrorCode] = {}
     try:
         for at in range(0, max(len(asked), 1), _AT_ONCE):
@@ -67,10 +67,10 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
         if context.version >= _FIRST_WITH_ERROR:
             return ElectLeadersResponse(error_code=error.code, replica_election_results=[])
         if not everything:  # as in Kafka: each partition that the request names has the error
-            await slicer.enqueue(_answer_others(answers, asked, error.code), context.peer)
-    await slicer.enqueue(_audit(context, kind, answers), context.peer)
-    response = await slicer.enqueue(_elected(answers), context.peer)
-    await slicer.enqueue(release(asked), context.peer)
+            await context.sliced(_answer_others(answers, asked, error.code))
+    await context.sliced(_audit(context, kind, answers))
+    response = await context.sliced(_elected(answers))
+    await context.sliced(release(asked))
     return response
 
 
@@ -84,13 +84,12 @@ async def _not_elected(
     context: RequestContext, request: ElectLeadersRequest, error: KafkaError
 ) -> ElectLeadersResponse:
     """The response with an error for all, and for each partition that the request names."""
-    slicer = context.services.slicer
-    asked = await slicer.enqueue(_partitions(request.topic_partitions or ()), context.peer)
+    asked = await context.sliced(_partitions(request.topic_partitions or ()))
     answers: dict[tuple[str, int], ErrorCode] = {}
-    await slicer.enqueue(_answer_others(answers, asked, error.code), context.peer)
-    response = await slicer.enqueue(_elected(answers), context.peer)
+    await context.sliced(_answer_others(answers, asked, error.code))
+    response = await context.sliced(_elected(answers))
     response.error_code = error.code if context.version >= _FIRST_WITH_ERROR else ErrorCode.NONE
-    await slicer.enqueue(release(asked), context.peer)
+    await context.sliced(release(asked))
     return response
 
 
@@ -166,7 +165,7 @@ async def handle_alter_partition_reassignments(
     try:
         context.require_on_cluster(acls.ALTER)
     except KafkaError as error:
-        refused = await context.services.slicer.enqueue(_not_reassigned(request, error), context.peer)
+        refused = await context.sliced(_not_reassigned(request, error))
         return AlterPartitionReassignmentsResponse(
             error_code=error.code, error_message=error.message, responses=refused
         )

@@ -120,7 +120,7 @@ async def _create_and_answer(
 ) -> MetadataResponse:
     failed = await create_automatically(context, missing)
     codes = {**refused, **{name: error.code for name, error in failed.items()}}
-    return await context.services.slicer.enqueue(_answer(context, request, codes), context.peer)
+    return await context.sliced(_answer(context, request, codes))
 
 
 def _answer(
@@ -322,12 +322,11 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     """Answer FindCoordinator; the internal topics are created on first use, as in Kafka."""
     batched = context.version >= 4
     keys = request.coordinator_keys if batched else [request.key]
-    slicer = context.services.slicer
-    refused, code = await slicer.enqueue(_refusals(context, request.key_type, keys), context.peer)
+    refused, code = await context.sliced(_refusals(context, request.key_type, keys))
     if any(key not in refused for key in keys):
         await _prepare(context, _NEEDED.get(request.key_type, ()))
     steps = each(keys, partial(_coordinator, context, request.key_type, refused, code))
-    found = await slicer.enqueue(steps, context.peer)
+    found = await context.sliced(steps)
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found

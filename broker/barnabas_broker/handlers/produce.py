@@ -325,7 +325,7 @@ async def _verify_and_append(
         if code in _FINAL:
             each.producers.not_verified(each.producer_id, each.verification)
     steps = _append_all(context, request, None, refused, verified)
-    return await context.services.slicer.enqueue(steps, context.peer)
+    return await context.sliced(steps)
 
 
 def _verification_error(code: ErrorCode, version: int) -> KafkaError:

@@ -157,10 +157,9 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Answer DeleteAcls: the bindings that each filter finds are deleted. All filters see the same bindings."""
-    slicer = context.services.slicer
     refusal = _refusal(context, acls.ALTER)
     present = list(context.services.cluster.image.acls)
-    results, found = await slicer.enqueue(_found(request.filters, present, refusal), context.peer)
+    results, found = await context.sliced(_found(request.filters, present, refusal))
     errors: dict[AclBinding, KafkaError] = {}
     for bindings in _batches(found):
 
@@ -176,7 +175,7 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
             for event in deleted:
                 context.changed(Change.ACL_DELETED, acl=str(event.binding))
         await asyncio.sleep(0)
-    answers = await slicer.enqueue(_filter_results(results, errors, context.version), context.peer)
+    answers = await context.sliced(_filter_results(results, errors, context.version))
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=answers)
 
 

@@ -62,11 +62,10 @@ async def handle_describe_share_group_offsets(
     context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     """Answer DescribeShareGroupOffsets, one group after the other."""
-    slicer, peer = context.services.slicer, context.peer
     ids = [group.group_id for group in request.groups]
-    refused = await slicer.enqueue(split(context, ids, acls.DESCRIBE, acls.GROUP), peer)
+    refused = await context.sliced(split(context, ids, acls.DESCRIBE, acls.GROUP))
     response = DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=[])
-    asked, _ = await slicer.enqueue(by_key(request.groups, lambda group: group.group_id), peer)
+    asked, _ = await context.sliced(by_key(request.groups, lambda group: group.group_id))
     for count, group in enumerate(asked.values(), 1):
         if not count % _PER_TURN:
             await asyncio.sleep(0)
@@ -103,7 +102,7 @@ async def _described_offsets(
                 await asyncio.sleep(0)
     audit = asked.topics is not None
     steps = split(context, wanted, acls.DESCRIBE, audit=audit)
-    refused = await context.services.slicer.enqueue(steps, context.peer)
+    refused = await context.sliced(steps)
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
     count = 0
     for name, numbers in wanted.items():
@@ -179,12 +178,11 @@ async def handle_alter_share_group_offsets(
     response = AlterShareGroupOffsetsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=[]
     )
-    slicer, peer = context.services.slicer, context.peer
     if not context.allows(acls.READ, acls.GROUP, request.group_id):
         response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return response
     names = [topic.topic_name for topic in request.topics]
-    refused = await slicer.enqueue(split(context, names, acls.READ), peer)
+    refused = await context.sliced(split(context, names, acls.READ))
     image = context.services.cluster.image
     offsets: dict[ShareKey, int] = {}
     answers: list[tuple[AlterShareGroupOffsetsRequestTopic, bytes, ErrorCode]] = []
@@ -265,7 +263,6 @@ async def handle_delete_share_group_offsets(
     response = DeleteShareGroupOffsetsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=[]
     )
-    slicer, peer = context.services.slicer, context.peer
     if not context.allows(acls.DELETE, acls.GROUP, request.group_id):
         response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return response
@@ -275,7 +272,7 @@ async def handle_delete_share_group_offsets(
         if not count % _PER_TURN:
             await asyncio.sleep(0)
     names = list(named)
-    refused = await slicer.enqueue(split(context, names, acls.READ), peer)
+    refused = await context.sliced(split(context, names, acls.READ))
     image = context.services.cluster.image
     ids: dict[str, bytes] = {}
     for count, name in enumerate(names, 1):

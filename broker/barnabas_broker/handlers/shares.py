@@ -191,7 +191,7 @@ async def _responded(
     """The response, when all share partitions are answered."""
     for answer in waiting:
         await answer
-    return await context.services.slicer.enqueue(_response(api, given), context.peer)
+    return await context.sliced(_response(api, given))
 
 
 def _response(api: _Api, given: list[tuple[bytes, list[tuple[int, _Given]]]]) -> Steps[Response]:

@@ -385,11 +385,10 @@ def _automatic_topic(config: Config, image: Image, name: str, taken: controller.
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Answer CreateTopics, each topic on its own."""
     services = context.services
-    slicer = services.slicer
     quota = context.mutation_quota(_STRICT_CREATE)
-    asked, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
+    asked, repeated = await context.sliced(by_key(request.topics, lambda topic: topic.name))
     once = (None if name in repeated else name for name in asked)
-    refused = await slicer.enqueue(split(context, once, acls.CREATE, unless=acls.CREATE), context.peer)
+    refused = await context.sliced(split(context, once, acls.CREATE, unless=acls.CREATE))
     shown = _ShownConfigs(services.config)
     results: dict[str, CreatableTopicResult] = {}
     wanted: dict[str, _Create] = {}
@@ -427,7 +426,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     await create()
     return CreateTopicsResponse(
         throttle_time_ms=quota.throttle_ms(services.now()),
-        topics=await slicer.enqueue(each(asked, results.pop), context.peer),
+        topics=await context.sliced(each(asked, results.pop)),
     )
 
 
@@ -542,15 +541,14 @@ def _config_row(config: TopicConfig, name: str) -> CreatableTopicConfigs:
 
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Answer DeleteTopics, each topic on its own."""
-    slicer = context.services.slicer
     given: Iterable[DeleteTopicState] = request.topics
     if context.version < 6:
         given = (DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
     responses: dict[_Named, DeletableTopicResult] = {}
     wanted: dict[_Named, DeleteTopicState] = {}
     quota = context.mutation_quota(_STRICT_DELETE)
-    asked, repeated = await slicer.enqueue(by_key(given, lambda one: (one.name, one.topic_id)), context.peer)
-    hidden, kept = await slicer.enqueue(_may_not_delete(context, asked, repeated), context.peer)
+    asked, repeated = await context.sliced(by_key(given, lambda one: (one.name, one.topic_id)))
+    hidden, kept = await context.sliced(_may_not_delete(context, asked, repeated))
 
     def partitions(named: _Named) -> int:
         name, topic_id = named
@@ -579,8 +577,8 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
             await delete()
         await asyncio.sleep(0)
     await delete()
-    done = await slicer.enqueue(each(asked, responses.pop), context.peer)
-    await slicer.enqueue(release(asked), context.peer)
+    done = await context.sliced(each(asked, responses.pop))
+    await context.sliced(release(asked))
     return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms(context.services.now()), responses=done)
 
 
@@ -696,13 +694,10 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Answer CreatePartitions, each topic on its own."""
-    slicer = context.services.slicer
     results: list[CreatePartitionsTopicResult] = []
     quota = context.mutation_quota(_STRICT_GROW)
-    topics, repeated = await slicer.enqueue(by_key(request.topics, lambda topic: topic.name), context.peer)
-    refused = await slicer.enqueue(
-        split(context, (None if name in repeated else name for name in topics), acls.ALTER), context.peer
-    )
+    topics, repeated = await context.sliced(by_key(request.topics, lambda topic: topic.name))
+    refused = await context.sliced(split(context, (None if name in repeated else name for name in topics), acls.ALTER))
     for topic in topics.values():
         code, message = ErrorCode.NONE, None
         try:

@@ -26,7 +26,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClusterMetadata]:
 
 
 def setting(name: str) -> tuple[Sequence[Event], str]:
-    return [BrokerConfigured(name, {})], name
+    return [BrokerConfigured(name, {"log.retention.ms": "7"})], name
 
 
 async def test_listeners_are_called_after_a_change_is_stored(cluster: ClusterMetadata) -> None:
@@ -147,9 +147,9 @@ async def test_a_batch_that_cannot_be_applied_is_not_skipped(
 
         broken.setattr(Image, "apply_all", fail)
         with pytest.raises(ZeroDivisionError):
-            cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
+            cluster._apply(EventBatch(2, [BrokerConfigured("b", {"log.retention.ms": "7"})]))
         assert (cluster.image, cluster.sequence) == before
-    cluster._apply(EventBatch(2, [BrokerConfigured("b", {})]))
+    cluster._apply(EventBatch(2, [BrokerConfigured("b", {"log.retention.ms": "7"})]))
     assert cluster.image.broker_configs.keys() == {"a", "b"}
 
 
