@@ -39,23 +39,17 @@ class _Api(NamedTuple):
 
     Attributes:
         ask: asks the coordinator about one share partition of the request.
-        answered: makes the answer of one share partition.
-        topic: makes the answers of a topic's share partitions.
-        response: makes the response.
+        partition: the answer of one share partition.
+        topic: the answers of a topic's share partitions.
+        response: the response.
+        fields: what the answer of one share partition has beside its error.
     """
 
     ask: Callable[[ShareCoordinator, ShareKey, Any], _Given]
-    answered: Callable[[int, Answer], Struct]
+    partition: Callable[..., Struct]
     topic: Callable[..., Struct]
     response: Callable[..., Response]
-
-
-def _initialize(coordinator: ShareCoordinator, key: ShareKey, asked: initialize.InitializeStatePartitionData) -> _Given:
-    return coordinator.initialize(key, asked.state_epoch, asked.start_offset)
-
-
-def _read(coordinator: ShareCoordinator, key: ShareKey, asked: read.ReadStatePartitionData) -> _Given:
-    return coordinator.read(key, asked.leader_epoch)
+    fields: Callable[[Answer], dict[str, Any]] = lambda answer: {}
 
 
 def _write(coordinator: ShareCoordinator, key: ShareKey, asked: write.WriteStatePartitionData) -> _Given:
@@ -74,75 +68,62 @@ def _write(coordinator: ShareCoordinator, key: ShareKey, asked: write.WriteState
     )
 
 
-def _delete(coordinator: ShareCoordinator, key: ShareKey, asked: delete.DeleteStatePartitionData) -> _Given:
-    return coordinator.delete(key)
-
-
-def _summary(coordinator: ShareCoordinator, key: ShareKey, asked: summary.ReadStateSummaryPartitionData) -> _Given:
-    return coordinator.summary(key)
-
-
-def _was_initialized(partition: int, answer: Answer) -> Struct:
-    return initialize.InitializeStatePartitionResult(
-        partition=partition, error_code=answer.error, error_message=_message(answer)
-    )
-
-
-def _was_read(partition: int, answer: Answer) -> Struct:
+def _state(answer: Answer) -> dict[str, Any]:
     state = answer.state
-    return read.ReadStatePartitionResult(
-        partition=partition,
-        error_code=answer.error,
-        error_message=_message(answer),
-        state_epoch=0 if state is None else state.state_epoch,
-        start_offset=0 if state is None else state.start_offset,
-        state_batches=[
+    batches = () if state is None else state.batches
+    return {
+        "state_epoch": 0 if state is None else state.state_epoch,
+        "start_offset": 0 if state is None else state.start_offset,
+        "state_batches": [
             read.ReadStateBatch(
                 first_offset=each.first_offset,
                 last_offset=each.last_offset,
                 delivery_state=each.state,
                 delivery_count=each.delivery_count,
             )
-            for each in (() if state is None else state.batches)
+            for each in batches
         ],
-    )
+    }
 
 
-def _was_written(partition: int, answer: Answer) -> Struct:
-    return write.WriteStatePartitionResult(partition=partition, error_code=answer.error, error_message=_message(answer))
-
-
-def _was_deleted(partition: int, answer: Answer) -> Struct:
-    return delete.DeleteStatePartitionResult(
-        partition=partition, error_code=answer.error, error_message=_message(answer)
-    )
-
-
-def _was_summed_up(partition: int, answer: Answer) -> Struct:
+def _state_summary(answer: Answer) -> dict[str, Any]:
     state = answer.state
-    return summary.ReadStateSummaryPartitionResult(
-        partition=partition,
-        error_code=answer.error,
-        error_message=_message(answer),
-        state_epoch=0 if state is None else state.state_epoch,
-        leader_epoch=answer.leader_epoch,
-        start_offset=0 if state is None else state.start_offset,
-        delivery_complete_count=-1 if state is None else state.delivery_complete_count,
-    )
-
-
-def _message(answer: Answer) -> str | None:
-    return None if answer.error is ErrorCode.NONE else answer.message or answer.error.name
+    return {
+        "state_epoch": 0 if state is None else state.state_epoch,
+        "leader_epoch": answer.leader_epoch,
+        "start_offset": 0 if state is None else state.start_offset,
+        "delivery_complete_count": -1 if state is None else state.delivery_complete_count,
+    }
 
 
 _INITIALIZE: Final = _Api(
-    _initialize, _was_initialized, initialize.InitializeStateResult, initialize.InitializeShareGroupStateResponse
+    lambda coordinator, key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
+    initialize.InitializeStatePartitionResult,
+    initialize.InitializeStateResult,
+    initialize.InitializeShareGroupStateResponse,
 )
-_READ: Final = _Api(_read, _was_read, read.ReadStateResult, read.ReadShareGroupStateResponse)
-_WRITE: Final = _Api(_write, _was_written, write.WriteStateResult, write.WriteShareGroupStateResponse)
-_DELETE: Final = _Api(_delete, _was_deleted, delete.DeleteStateResult, delete.DeleteShareGroupStateResponse)
+_READ: Final = _Api(
+    lambda coordinator, key, asked: coordinator.read(key, asked.leader_epoch),
+    read.ReadStatePartitionResult,
+    read.ReadStateResult,
+    read.ReadShareGroupStateResponse,
+    _state,
+)
+_WRITE: Final = _Api(
+    _write, write.WriteStatePartitionResult, write.WriteStateResult, write.WriteShareGroupStateResponse
+)
+_DELETE: Final = _Api(
+    lambda coordinator, key, asked: coordinator.delete(key),
+    delete.DeleteStatePartitionResult,
+    delete.DeleteStateResult,
+    delete.DeleteShareGroupStateResponse,
+)
 _SUMMARY: Final = _Api(
-    _summary, _was_summed_up, summary.ReadStateSummaryResult, summary.ReadShareGroupStateSummaryResponse
+    lambda coordinator, key, asked: coordinator.summary(key),
+    summary.ReadStateSummaryPartitionResult,
+    summary.ReadStateSummaryResult,
+    summary.ReadShareGroupStateSummaryResponse,
+    _state_summary,
 )
 
 
@@ -200,7 +181,11 @@ def _response(api: _Api, given: list[tuple[bytes, list[tuple[int, _Given]]]]) ->
     for topic_id, of_topic in consumed(given):
         partitions = []
         for partition, answer in consumed(of_topic):
-            partitions.append(api.answered(partition, answer if isinstance(answer, Answer) else answer.result()))
+            one = answer if isinstance(answer, Answer) else answer.result()
+            message = None if one.error is ErrorCode.NONE else one.message or one.error.name
+            partitions.append(
+                api.partition(partition=partition, error_code=one.error, error_message=message, **api.fields(one))
+            )
             yield
         results.append(api.topic(topic_id=topic_id, partitions=partitions))
         yield
