@@ -93,8 +93,8 @@ class Journal:
         self._loop = loop
         self._storms = StormDetector()
         self._waiting: deque[GroupEvent] = deque()
-        self._recent: OrderedDict[str, deque[GroupEvent]] = OrderedDict()
-        self._scores: OrderedDict[str, StormScore] = OrderedDict()
+        #: The last events of each group, and its storm score; the group whose newest event is the oldest comes first.
+        self._groups: OrderedDict[str, tuple[deque[GroupEvent], StormScore]] = OrderedDict()
         self._scheduled = False
         self._storm_lines = FoldedLines(now, "group")
 
@@ -125,7 +125,7 @@ class Journal:
     @property
     def groups(self) -> list[str]:
         """The groups with events in memory, those that were removed included."""
-        return list(dict.fromkeys([*self._recent, *(event.group for event in self._waiting)]))
+        return list(dict.fromkeys([*self._groups, *(event.group for event in self._waiting)]))
 
     def recent(self, group_id: str) -> list[GroupEvent]:
         """The last events of a group, oldest first, as far as they are in memory; ``__group_events`` has all of them.
@@ -134,7 +134,8 @@ class Journal:
         """
         waiting = (event for event in reversed(self._waiting) if event.group == group_id)
         newest = [event.decoded() for event in islice(waiting, _MAX_EVENTS)]
-        return [*self._recent.get(group_id, ()), *reversed(newest)][-_MAX_EVENTS:]
+        written, _ = self._groups.get(group_id, ((), None))
+        return [*written, *reversed(newest)][-_MAX_EVENTS:]
 
     def is_flapping(self, group_id: str) -> bool:
         """Whether the group is in a rebalance storm now."""
@@ -142,7 +143,8 @@ class Journal:
 
     def storm_score(self, group_id: str) -> Score:
         """The storm score of a group now, from its events since this broker coordinates it."""
-        return (self._scores.get(group_id) or StormScore()).at(self._wall_ms())
+        _, score = self._groups.get(group_id, ((), StormScore()))
+        return score.at(self._wall_ms())
 
     def flush(self) -> None:
         """Write all events that wait."""
@@ -199,20 +201,13 @@ class Journal:
             log.exception("group events cannot be written", partition=partition, events=len(records))
 
     def _remember(self, event: GroupEvent) -> None:
-        group_id = event.group
-        recent = self._recent.get(group_id)
-        if recent is None:
-            recent = self._recent[group_id] = deque(maxlen=_MAX_EVENTS)
-            if len(self._recent) > _MAX_GROUPS:
-                self._recent.popitem(last=False)
+        known = self._groups.get(event.group)
+        if known is None:
+            known = self._groups[event.group] = deque(maxlen=_MAX_EVENTS), StormScore()
+            if len(self._groups) > _MAX_GROUPS:
+                self._groups.popitem(last=False)
         else:
-            self._recent.move_to_end(group_id)
+            self._groups.move_to_end(event.group)
+        recent, score = known
         recent.append(event)
-        score = self._scores.get(group_id)
-        if score is None:
-            score = self._scores[group_id] = StormScore()
-            if len(self._scores) > _MAX_GROUPS:
-                self._scores.popitem(last=False)
-        else:
-            self._scores.move_to_end(group_id)
         score.add(event)
