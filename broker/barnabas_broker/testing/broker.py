@@ -473,7 +473,7 @@ class Broker(Managed):
         Raises:
             ValueError: there is no such member, or several; or it waits for a rebalance.
         """
-        return str(self.call({"do": "expire_member", "group": group, "member": member}))
+        return str(self.call({"do": "expire_member", "group_id": group, "name": member}))
 
     def set_group_config(self, group: str, config: Mapping[str, object]) -> None:
         """Set configuration keys of a group, which need not exist yet.

@@ -5,8 +5,8 @@ It runs brokers one after another, on a thread or in a process of its own.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +46,14 @@ _MOST_EVENTS: Final = 200
 _GROUP, _SET = 32, 0
 
 
+#: Commands that methods of the running broker carry out.
+_OF_BROKER: Final = frozenset(
+    ("clear_registry", "disconnect", "expire_member", "load_groups", "move_leader", "process_ended", "topics")
+)
+
+
 class BrokerHost:
-    """Carries out commands."""
+    """Carries out commands: each is a public method of the same name, of this object or of the running broker."""
 
     def __init__(self) -> None:
         self._broker: WatchedBroker | None = None
@@ -63,44 +69,12 @@ class BrokerHost:
         self._rules = Rules(time.time_ns())
         self._past: dict[str, list[EventRecord]] = {}
         self._warming: asyncio.Task[None] | None = None
-        self._commands: dict[str, Callable[..., Awaitable[Any]]] = {
-            "start": self.start,
-            "restart": self.restart,
-            "stop": self.stop,
-            "fault": self.fault,
-            "end_fault": self.end_fault,
-            "fired": self.fired,
-            "wait_fired": self.wait_fired,
-            "clear_faults": self.clear_faults,
-            "disconnect": self.disconnect,
-            "requests": self.requests,
-            "wait_request": self.wait_request,
-            "history": self.history,
-            "create_topic": self.create_topic,
-            "set_group_config": self.set_group_config,
-            "delete_topic": self.delete_topic,
-            "append": self.append,
-            "records": self.records,
-            "topics": self.topics,
-            "sequence": self.sequence,
-            "reached": self.reached,
-            "advance": self.advance,
-            "expire_member": self.expire_member,
-            "serve_registry": self.serve_registry,
-            "clear_registry": self.clear_registry,
-            "load_groups": self.load_groups,
-            "members": self.members,
-            "process_ended": self.process_ended,
-            "leader": self.leader,
-            "move_leader": self.move_leader,
-            "in_sync": self.in_sync,
-        }
 
     async def handle(self, command: Command) -> Reply:
         """Carry out a command; always returns a reply."""
         arguments = {name: value for name, value in command.items() if name not in ("do", "id")}
         try:
-            return {"ok": await self._commands[command["do"]](**arguments)}
+            return {"ok": await self._carry_out(command["do"], arguments)}
         except BrokerError as error:
             return {"failed": str(error), "kind": "broker"}
         except ValueError as error:
@@ -109,6 +83,12 @@ class BrokerHost:
             return {"failed": str(error), "kind": "timeout"}
         except Exception as error:
             return {"failed": f"{command['do']}: {type(error).__name__}: {error}", "kind": "broker"}
+
+    async def _carry_out(self, name: str, arguments: dict[str, Any]) -> Any:
+        if name not in _OF_BROKER:
+            return await getattr(self, name)(**arguments)
+        result = getattr(self._running, name)(**arguments)
+        return await result if isawaitable(result) else result
 
     async def start(
         self,
@@ -225,10 +205,6 @@ class BrokerHost:
             await self._log.wait(lambda: rule.fired >= times, timeout)
         except TimeoutError:
             raise TimeoutError(f"within {timeout:g} s {rule.fired} requests met {rule}, not {times}") from None
-
-    async def disconnect(self, client_id: str | None) -> int:
-        """Close connections; the number of them."""
-        return self._running.disconnect(client_id)
 
     # Requests and group events
 
@@ -353,10 +329,6 @@ class BrokerHost:
         self._registry = await self._running.serve_registry(self._registry or 0)
         return self._registry
 
-    async def clear_registry(self) -> None:
-        """Remove what is in the schema registry."""
-        await self._running.clear_registry()
-
     # Time
 
     async def advance(self, seconds: float) -> float:
@@ -364,23 +336,7 @@ class BrokerHost:
         self._ahead = self._running.advance(seconds)
         return self._ahead
 
-    async def expire_member(self, group: str, member: str) -> str:
-        """End the session of a member; its member id.
-
-        Raises:
-            ValueError: there is no such member, or several, or it waits for a rebalance.
-        """
-        return self._running.expire_member(group, member)
-
     # As one of a cluster
-
-    async def load_groups(self) -> None:
-        """Wait until the coordinator of groups is there, and has loaded if it is this broker."""
-        await self._running.load_groups()
-
-    async def topics(self) -> list[str]:
-        """All topics except Kafka's own."""
-        return self._running.topics()
 
     async def sequence(self) -> int:
         """The number of the last change of the metadata that this broker knows."""
@@ -406,10 +362,6 @@ class BrokerHost:
             timeout,
         )
 
-    async def process_ended(self, node_id: int) -> None:
-        """Fence a broker whose process has ended."""
-        await self._running.process_ended(node_id)
-
     async def leader(self, topic: str, partition: int, timeout: float) -> int:
         """Wait until a partition has a leader; its node id.
 
@@ -421,14 +373,6 @@ class BrokerHost:
             return None if leader_of(image, topic, partition) is not None else f"{topic}-{partition} has no leader"
 
         return leader_of(await self._running.wait(waits, timeout), topic, partition) or 0
-
-    async def move_leader(self, topic: str, partition: int, to: int | None) -> int:
-        """Elect another leader; its node id.
-
-        Raises:
-            ValueError: there is none.
-        """
-        return await self._running.move_leader(topic, partition, to)
 
     async def in_sync(self, topic: str | None, timeout: float) -> None:
         """Wait until all replicas of a topic, or of all topics, are in sync.
