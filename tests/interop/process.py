@@ -3,11 +3,14 @@
 import atexit
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 # Runs in a session of its own and reads which processes and folders the tests start and end. When the test run is
@@ -67,6 +70,18 @@ HEAR_CTRL_C: Final = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL
 
 OURS: Final = Watchdog()
 atexit.register(OURS.close)
+
+
+@contextlib.contextmanager
+def owned_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is removed at the end. `TMPDIR` selects the disk."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    OURS.owns("folder", folder)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        OURS.disowns("folder", folder)
 
 
 def spawn(

@@ -3,11 +3,9 @@
 import asyncio
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -25,7 +23,7 @@ from tests.bench.wire import Link, create_topic
 from tests.cluster.harness import Brokers, Etcd, Node, new_prefix
 from tests.interop import process
 from tests.interop.barnabas_server import BarnabasBroker
-from tests.interop.process import OURS
+from tests.interop.process import owned_folder
 
 TITLE: Final = "A cluster"
 ABOUT: Final = (
@@ -84,7 +82,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
 @asynccontextmanager
 async def _cluster(lease: int | None, *settings: str) -> AsyncIterator[Brokers]:
     """Run a cluster of three brokers. A lease of None is the broker's default."""
-    with _folder() as folder:
+    with owned_folder("barnabas-bench-") as folder:
         etcd = Etcd(folder)
         brokers = Brokers(f"etcd://127.0.0.1:{etcd.port}/{new_prefix()}", folder)
         brokers.settings = [*settings, *([] if lease is None else [f"broker.session.timeout.ms={lease}"])]
@@ -96,17 +94,6 @@ async def _cluster(lease: int | None, *settings: str) -> AsyncIterator[Brokers]:
         finally:
             brokers.close()
             etcd.kill()
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = tempfile.mkdtemp(prefix="barnabas-bench-")
-    OURS.owns("folder", folder)
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        OURS.disowns("folder", folder)
 
 
 def _addresses(brokers: Brokers) -> str:
@@ -337,7 +324,7 @@ async def _topics(table: Table, topics: int) -> None:
 
 def _cores(table: Table, records: int) -> None:
     """Measure `--cores 2` and one broker, in turn."""
-    with _folder() as folder, _supervised(folder) as address:
+    with owned_folder("barnabas-bench-") as folder, _supervised(folder) as address:
         _throughput(table, THREE, address, records)
     with BarnabasBroker() as server:
         _throughput(table, ONE, server.bootstrap_servers, records)

@@ -1,10 +1,7 @@
 """Compares our source for Spark with Spark's own Kafka connector, on one broker."""
 
-import shutil
-import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +9,7 @@ from tests.bench.results import Table, count, mebibytes, seconds
 from tests.bench.targets import Target, load
 from tests.bench.wire import create_topic, delete_topic
 from tests.interop.kafka_server import KafkaUnavailable, jars
-from tests.interop.process import OURS
+from tests.interop.process import owned_folder
 
 TITLE: Final = "Spark"
 ABOUT: Final = (
@@ -48,7 +45,7 @@ def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
         bulk, warm = _filled(address, records), _filled(address, min(WARM, records))
         for _ in range(rounds):
             for column, (source, jars_) in sources.items():
-                with _folder() as folder:
+                with owned_folder("barnabas-bench-") as folder:
                     done = load("spark", source, jars_, address, "bulk", bulk, records, warm, str(folder))
                 _add(table, column, records, done)
             for column, (source, jars_) in sources.items():
@@ -66,7 +63,7 @@ def _live(address: str, source: str, jars_: str, quick: bool, what: str) -> dict
     topic = f"bench-{uuid.uuid4().hex}"
     create_topic(address, topic, PARTITIONS)
     lasting = SECONDS / 5 if quick else SECONDS
-    with _folder() as folder:
+    with owned_folder("barnabas-bench-") as folder:
         done = load("spark", source, jars_, address, what, topic, RATE, lasting, str(folder))
     delete_topic(address, topic)
     return done
@@ -101,15 +98,3 @@ def _filled(address: str, records: int) -> str:
     create_topic(address, topic, PARTITIONS)
     load("produce", address, topic, records, SIZE, PARTITIONS)
     return topic
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """Create a folder for the output of one program."""
-    folder = tempfile.mkdtemp(prefix="barnabas-bench-")
-    OURS.owns("folder", folder)
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        OURS.disowns("folder", folder)

@@ -3,14 +3,12 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.bench.results import Table, count, megabytes, seconds
 from tests.bench.targets import Target, load
-from tests.interop.process import OURS
+from tests.interop.process import owned_folder
 
 TITLE: Final = "The log"
 ABOUT: Final = (
@@ -79,7 +77,7 @@ def _recovery(table: Table, quick: bool) -> None:
         sizes.append(20_000)
     for size in sizes:
         label = f"{size / 1000:g} GB"
-        with _folder() as folder:
+        with owned_folder("barnabas-bench-") as folder:
             load("storage", "fill", str(folder), size)
             scanned = load("storage", "recover", str(folder), 1)
             flushed = load("storage", "recover", str(folder), 0)
@@ -95,17 +93,5 @@ def _recovery(table: Table, quick: bool) -> None:
 
 
 def _job(job: str, *numbers: int) -> dict[str, Any]:
-    with _folder() as folder:
+    with owned_folder("barnabas-bench-") as folder:
         return load("storage", job, str(folder), *numbers)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """Create a folder for one job's data. `TMPDIR` selects the disk."""
-    folder = tempfile.mkdtemp(prefix="barnabas-bench-")
-    OURS.owns("folder", folder)
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        OURS.disowns("folder", folder)

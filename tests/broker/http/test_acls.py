@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http import acls as module
+from barnabas_broker.http import cluster as module
 from barnabas_client import Admin
 from barnabas_client.admin.acls import AclBinding
 from barnabas_protocol.acls import AclOperation, AclResourceType

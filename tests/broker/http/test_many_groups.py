@@ -7,7 +7,7 @@ from typing import Any, cast
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.offsets.offsets import GroupOffsets
-from barnabas_broker.http import families
+from barnabas_broker.http import metrics
 from barnabas_broker.http.diagnoses import Diagnoses
 from barnabas_broker.http.groups import all_groups
 from barnabas_broker.http.samples import Samples
@@ -77,11 +77,11 @@ def test_the_list_of_groups_is_made_in_turns() -> None:
 
 def test_the_metrics_of_groups_are_made_in_turns_and_freed_in_turns() -> None:
     view = view_of(many(used=True))
-    lines: Iterator[str] = families._groups(view, view.cluster.image)
+    lines: Iterator[str] = metrics._groups(view, view.cluster.image)
     pieces = list(lines)
     assert all(piece.count("\n") <= PIECE + 2 for piece in pieces)
     assert sum(piece.count("kafka_consumergroup_lag{") for piece in pieces) == COUNT
-    samples = families._GroupSamples()
+    samples = metrics._GroupSamples()
     for hosted in (each for each in view.known_groups() if each is not None):
         samples.add_members(hosted, "g", 0.0)
     assert len(samples.members) == COUNT

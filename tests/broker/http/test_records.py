@@ -13,7 +13,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import PartitionInfo, TopicInfo
 from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http import rows as module
+from barnabas_broker.http import json_rows as module
 from barnabas_broker.http.cluster import one_broker
 from barnabas_broker.http.json_rows import MOST_RECORDS, rows_of
 from barnabas_broker.http.text import PIECE

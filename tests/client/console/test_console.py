@@ -13,7 +13,7 @@ import pytest
 from barnabas.console.command import _login
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.http import rates, rows
+from barnabas_broker.http import json_rows, rates
 from barnabas_client import Admin, NewTopic, Producer
 from barnabas_client.admin.acls import AclBinding
 from barnabas_client.cli.failures import CommandError
@@ -316,7 +316,7 @@ async def test_a_batch_that_cannot_be_read_is_a_row_with_its_error(
 ) -> None:
     wire = await connect()
     await make_topic(wire, "t")
-    monkeypatch.setattr(rows, "_MOST_DECOMPRESSED", 10_000)
+    monkeypatch.setattr(json_rows, "_MOST_DECOMPRESSED", 10_000)
     bomb = build_batch([(None, b"x" * 100_000, (), 0)], compression="gzip")
     data = [PartitionProduceData(index=0, records=bomb)]
     request = ProduceRequest(acks=-1, timeout_ms=9000, topic_data=[TopicProduceData(name="t", partition_data=data)])
