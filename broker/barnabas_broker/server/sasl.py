@@ -377,14 +377,12 @@ class SaslGate:
         login: how clients log in.
         connection: the connection.
         dispatch: answers ApiVersions, and all requests afterwards.
-        seconds: for the authentication.
     """
 
-    def __init__(self, login: SaslLogin, connection: Gated, dispatch: Dispatcher, seconds: float = SECONDS) -> None:
+    def __init__(self, login: SaslLogin, connection: Gated, dispatch: Dispatcher) -> None:
         self._login = login
         self._connection = connection
         self._dispatch = dispatch
-        self._seconds = seconds
         self._mechanism = ""
         self._exchange: Exchange | None = None
         #: The messages of the exchange have no header.
@@ -398,7 +396,7 @@ class SaslGate:
         self._until = 0.0
         self._again_since = -math.inf
         self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.call_later(seconds, self._late)
+        self._deadline = self._loop.call_later(SECONDS, self._late)
 
     def close(self) -> None:
         """The connection is lost."""
@@ -442,7 +440,7 @@ class SaslGate:
         self._again_since = self._loop.time()
         self._before = peer.principal, self._mechanism
         self._open, self._left = False, REQUESTS
-        self._deadline = self._loop.call_later(self._seconds, self._late)
+        self._deadline = self._loop.call_later(SECONDS, self._late)
 
     def _handshake(self, peer: Peer, frame: Buffer) -> Answer | DeferredResponse:
         header = codec.decode_request_header(frame)
@@ -542,7 +540,7 @@ class SaslGate:
         return deferred
 
     def _late(self) -> None:
-        self._connection.refuse(f"it has not authenticated within {self._seconds:g} s")
+        self._connection.refuse(f"it has not authenticated within {SECONDS:g} s")
 
 
 def _encode(response: Response, version: int, correlation_id: int) -> Answer:

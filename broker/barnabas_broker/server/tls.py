@@ -150,7 +150,6 @@ class TlsListener:
         steps: the order of handshakes, the same for all listeners.
         failed: logs failed handshakes.
         protocol: what clients have to set as their ``security.protocol``.
-        seconds: from the connection to the end of its handshake.
 
     Attributes:
         pending: the connections whose handshake is not complete.
@@ -164,7 +163,6 @@ class TlsListener:
         steps: HandshakeSteps,
         failed: Folded,
         protocol: str,
-        seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self.pending: set[asyncio.Task[None]] = set()
         self._contexts = contexts
@@ -173,7 +171,6 @@ class TlsListener:
         self._steps = steps
         self._failed = failed
         self._protocol = protocol
-        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
 
     def begin(self, accepted: socket.socket, peer: str, place: ConnectionSlot) -> None:
@@ -195,7 +192,7 @@ class TlsListener:
     async def _begin(self, accepted: socket.socket, peer: str, place: ConnectionSlot) -> None:
         connection: Connection | None = None
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
                 first = await self._first(accepted)
                 if first == _HANDSHAKE:
                     async with self._steps.handshake():
@@ -206,7 +203,7 @@ class TlsListener:
                     accepted.recv(_LEFT)  # closing a socket with unread bytes would reset the connection
                     self._refuse(peer, f"it does not speak TLS: set security.protocol={self._protocol} in the client")
         except TimeoutError:
-            self._refuse(peer, f"it has not completed a TLS handshake within {self._seconds:g} s")
+            self._refuse(peer, f"it has not completed a TLS handshake within {HANDSHAKE_SECONDS:g} s")
         except _Silent:
             self._refuse(peer, f"it has sent nothing for {PATIENCE_SECONDS:g} s while other handshakes waited")
         except OSError as error:
@@ -285,7 +282,7 @@ class TlsListener:
             opening,
             self._contexts.server,
             server_side=True,
-            ssl_handshake_timeout=2 * self._seconds,  # the one of this listener comes first
+            ssl_handshake_timeout=2 * HANDSHAKE_SECONDS,  # the one of this listener comes first
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
         if transport is None or raw.is_closing():

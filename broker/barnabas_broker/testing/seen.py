@@ -20,12 +20,12 @@ Fits = Callable[[SeenRequest], bool]
 class RequestLog:
     """The last requests, in the order of their arrival.
 
-    Args:
-        count: the number of requests before this log.
+    Attributes:
+        count: the number of the last request.
     """
 
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
+    def __init__(self) -> None:
+        self.count = 0
         self._seen: deque[SeenRequest] = deque(maxlen=MOST_REQUESTS)
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 

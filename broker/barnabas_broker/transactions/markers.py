@@ -29,6 +29,8 @@ from barnabas_protocol.messages.write_txn_markers import (
 
 log = logger("transactions")
 
+#: Partitions that a log line names.
+_MOST_NAMES: Final = 10
 #: The version of WriteTxnMarkers between brokers.
 _VERSION: Final = 2
 #: Partitions in one request, about; a single transaction may have more.
@@ -288,7 +290,8 @@ def _name(code: int) -> str:
         return f"error {code}"
 
 
-def partition_names(partitions: Collection[TopicPartition], most: int = 10) -> str:
+def partition_names(partitions: Collection[TopicPartition]) -> str:
     """Partitions for a log line."""
-    shown = ",".join(map(str, sorted(partitions)[:most]))
-    return shown if len(partitions) <= most else f"{shown} and {len(partitions) - most} more"
+    shown = ",".join(map(str, sorted(partitions)[:_MOST_NAMES]))
+    more = len(partitions) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown

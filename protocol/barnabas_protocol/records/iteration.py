@@ -107,22 +107,15 @@ def decode_rows(
     return next(_chunks(header, data, header.count, topic, partition, kind), [])
 
 
-def iter_rows(
-    batch: Buffer,
-    topic: str,
-    partition: int,
-    kind: type[R],
-    *,
-    chunk: int = CHUNK,
-    max_bytes: int = MAX_DECOMPRESSED,
-) -> Iterator[list[R]]:
+def iter_rows(batch: Buffer, topic: str, partition: int, kind: type[R], *, chunk: int = CHUNK) -> Iterator[list[R]]:
     """As :func:`decode_rows`, but at most `chunk` records at a time; see :func:`iter_records`.
 
     Raises:
-        DecodeError: the batch is broken or larger than `max_bytes`. Records before the broken part were yielded.
+        DecodeError: the batch is broken or larger than :data:`MAX_DECOMPRESSED`. Records before the broken part were
+            yielded.
     """
     header = read_header(batch)
-    yield from _chunks(header, _records(header, batch, max_bytes), chunk, topic, partition, kind)
+    yield from _chunks(header, _records(header, batch, MAX_DECOMPRESSED), chunk, topic, partition, kind)
 
 
 def iter_records(batch: Buffer, *, max_bytes: int, chunk: int = CHUNK) -> Iterator[list[Record]]:
