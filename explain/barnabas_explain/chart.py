@@ -51,8 +51,8 @@ def chart(events: Sequence[GroupEvent]) -> dict[str, Any]:
         `cause_text`, `reason`, `members`, `moves`, `end` (the start of the next one), `around` (the time from and until
         which requests belong to it; the latter is null if it lasts) and `explanation`, which is an index into
         `explanations`: it has one of its own, also as part of a storm. A gap has its `text`. `pauses` are those of
-        :func:`.pauses_of`, each with the index of its `band`. `more` is whether something was left out because there is
-        too much.
+        :meth:`.Pauses.all_of`, each with the index of its `band`. `more` is whether something was left out because
+        there is too much.
     """
     drawn = timeline(events)
     made = drawn.as_data()

@@ -37,19 +37,6 @@ class Since(NamedTuple):
     latest: int
 
 
-def pauses_of(events: Iterable[GroupEvent]) -> list[dict[str, Any]]:
-    """The pauses of a group's partitions, oldest first.
-
-    Args:
-        events: of one group, oldest first.
-
-    Returns:
-        For each pause its `topic` and `partition`, `start` (at the earliest) and `end` in ms since 1970, `at_least_ms`
-        and `at_most_ms`. The `end` of a pause that lasts is None, and so are its durations.
-    """
-    return Pauses().all_of(events)
-
-
 class Pauses:
     """Concludes the pauses of a group from its events, one after the other.
 
@@ -65,7 +52,15 @@ class Pauses:
         self._started = 0
 
     def all_of(self, events: Iterable[GroupEvent]) -> list[dict[str, Any]]:
-        """The pauses of events, see :func:`pauses_of`."""
+        """The pauses of a group's partitions, oldest first.
+
+        Args:
+            events: of one group, oldest first.
+
+        Returns:
+            For each pause its `topic` and `partition`, `start` (at the earliest) and `end` in ms since 1970,
+            `at_least_ms` and `at_most_ms`. The `end` of a pause that lasts is None, and so are its durations.
+        """
         found: list[dict[str, Any]] = []
         for event in events:
             found += self.add(event)

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.init import InitError, apply_file, read
+from barnabas_broker.init import InitError, apply, read
 from tests.docs.reader import ROOT
 
 PAGE = (ROOT / "docs/init.md").read_text("utf-8")
@@ -32,7 +32,7 @@ async def test_the_example(tmp_path: Path, file: Path) -> None:
     config = Config(BROKER_KEYS, {"log.dirs": str(tmp_path / "data"), "offsets.topic.num.partitions": "1"})
     broker = await BrokerServer.start(config, port=0)
     try:
-        done = await apply_file(broker, file)
+        done = await apply(broker, read(file))
     finally:
         await broker.stop()
     assert "".join(f"init.yaml: {line}\n" for line in done) == block("text", "user ada added")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from barnabas_explain.records import EventRecord
-from barnabas_explain.unowned import pauses_of
+from barnabas_explain.unowned import Pauses
 from tests.explain.offsets_log import NOON, OffsetsLog, member
 from tests.explain.reading import read
 
@@ -28,7 +28,8 @@ def over(time: int, *moves: dict[str, Any], sync: int = 10, protocol: str = "ran
 
 
 def pauses(*events: EventRecord) -> list[tuple[int, int | None, int | None, int, int | None]]:
-    return [(p["partition"], p["at_least_ms"], p["at_most_ms"], p["start"], p["end"]) for p in pauses_of(read(events))]
+    found = Pauses().all_of(read(events))
+    return [(p["partition"], p["at_least_ms"], p["at_most_ms"], p["start"], p["end"]) for p in found]
 
 
 START = event("rebalance_started", 1_000, cause="member_joined", by=[])
@@ -96,7 +97,7 @@ def test_rebuilt_events_have_their_own_pauses() -> None:
     log = OffsetsLog()
     log.generation(10, 1, member("a", 0, 1), joined=0)
     log.generation(1_010, 2, member("a", 0), member("b", 1), joined=1_000)
-    found = pauses_of(log.events)
+    found = Pauses().all_of(log.events)
     assert {(each["partition"], each["at_most_ms"], each["end"] - NOON) for each in found} == {
         (each["partition"], each["at_most_ms"], each["end"] - NOON) for each in found if each["end"] == NOON + 1_010
     }
@@ -110,4 +111,5 @@ def test_a_partition_that_another_member_of_a_share_group_has_too_is_not_without
         event("target_assigned", 3_000, took_ms=0, moves=[move("b", [0])]),
         event("group_reconciled", 3_000, took_ms=0, members=1),
     ]
-    assert [(each["partition"], each["start"], each["end"]) for each in pauses_of(read(events))] == [(0, 2_000, 3_000)]
+    found = Pauses().all_of(read(events))
+    assert [(each["partition"], each["start"], each["end"]) for each in found] == [(0, 2_000, 3_000)]

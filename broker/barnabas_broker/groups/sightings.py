@@ -29,8 +29,6 @@ E = TypeVar("E", bound=MemberEvent)
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
-BY_CLIENT: Final = "client"
-BY_BROKER: Final = "broker"
 #: Members of one connection that are followed after they are gone, and reported when it is closed; and groups to which
 #: it has committed without being a member.
 _MOST_FOLLOWED: Final = 16

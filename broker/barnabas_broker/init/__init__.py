@@ -7,7 +7,7 @@ Imported by the programs and by the broker for tests; imports the broker. Nothin
 - :mod:`~.apply`: brings a running broker to what is declared, and says what it has done
 """
 
-from barnabas_broker.init.apply import apply, apply_file
+from barnabas_broker.init.apply import apply
 from barnabas_broker.init.document import Declared, InitError, read
 
-__all__ = ["Declared", "InitError", "apply", "apply_file", "read"]
+__all__ = ["Declared", "InitError", "apply", "read"]

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.broker import BrokerServer
@@ -23,7 +22,6 @@ from barnabas_broker.init.document import (
     DeclaredTopic,
     FileLine,
     InitError,
-    read,
 )
 from barnabas_broker.init.seeds import SeedRecord, records_of
 from barnabas_broker.quotas.entities import describe, entity_of
@@ -66,11 +64,6 @@ _SET: Final = 0
 _AT_ONCE: Final = 500
 #: Bytes of a batch, beyond which another one begins.
 _BATCH_BYTES: Final = 256 * 1024
-
-
-async def apply_file(broker: BrokerServer, file: Path) -> list[str]:
-    """Read a file, and bring a broker to what it declares; see :func:`apply`."""
-    return await apply(broker, read(file))
 
 
 async def apply(broker: BrokerServer, declared: Declared) -> list[str]:

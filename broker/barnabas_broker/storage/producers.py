@@ -30,7 +30,6 @@ from barnabas_protocol.wire import Buffer
 
 #: Batches that are kept for a producer: the most that a client may have in flight.
 REMEMBERED: Final = 5
-NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 #: A limit that no producer id reaches.

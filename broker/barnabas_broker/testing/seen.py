@@ -14,8 +14,6 @@ from barnabas_protocol.schema import Struct
 #: Requests that are kept.
 MOST_REQUESTS: Final = 2_000
 
-Fits = Callable[[SeenRequest], bool]
-
 
 class RequestLog:
     """The last requests, in the order of their arrival.

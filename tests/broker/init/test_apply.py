@@ -13,7 +13,7 @@ import pytest
 from barnabas import Producer
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.init import InitError, apply_file
+from barnabas_broker.init import InitError, apply, read
 from barnabas_broker.testing import Broker, BrokerError
 
 DOCUMENT = """
@@ -62,7 +62,7 @@ def file(tmp_path: Path) -> Path:
 
 async def test_everything_is_there_and_again_nothing_changes(tmp_path: Path, file: Path) -> None:
     async with running(tmp_path) as broker:
-        assert await apply_file(broker, file) == [
+        assert await apply(broker, read(file)) == [
             "user ada added",
             "2 ACLs added",
             "quotas set for {user=ada}",
@@ -72,9 +72,9 @@ async def test_everything_is_there_and_again_nothing_changes(tmp_path: Path, fil
             "group billing begins in topic orders at 0: 0, 1: 0",
             "group late begins in topic orders at 1: 1",
         ]
-        assert await apply_file(broker, file) == []
+        assert await apply(broker, read(file)) == []
     async with running(tmp_path) as broker:
-        assert await apply_file(broker, file) == []
+        assert await apply(broker, read(file)) == []
         image = broker.services.cluster.image
         assert image.topics["orders"].configs["retention.ms"] == "604800000"
         assert {user for user, _ in image.users.credentials} == {"ada"}
@@ -84,10 +84,10 @@ async def test_everything_is_there_and_again_nothing_changes(tmp_path: Path, fil
 
 async def test_what_has_changed_is_brought_up(tmp_path: Path, file: Path) -> None:
     async with running(tmp_path) as broker:
-        await apply_file(broker, file)
+        await apply(broker, read(file))
         text = DOCUMENT.replace("partitions: 2", "partitions: 4").replace("604800000", "1000")
         write(file, text.replace("1000000}", "5}").replace("{1: 1}", "latest"))
-        assert await apply_file(broker, file) == [
+        assert await apply(broker, read(file)) == [
             "quotas set for {user=ada}",
             "topic orders grown to 4 partitions",
             "topic orders: retention.ms set",
@@ -118,7 +118,7 @@ async def test_what_cannot_be_had_is_found_before_anything_changes(
     write(file, DOCUMENT.replace(old, new))
     async with running(tmp_path) as broker:
         with pytest.raises(InitError) as raised:
-            await apply_file(broker, file)
+            await apply(broker, read(file))
         assert f"{file}:{error}" in str(raised.value)
         image = broker.services.cluster.image
         assert not image.topics
@@ -128,19 +128,19 @@ async def test_what_cannot_be_had_is_found_before_anything_changes(
 
 async def test_partitions_cannot_become_fewer(tmp_path: Path, file: Path) -> None:
     async with running(tmp_path) as broker:
-        await apply_file(broker, file)
+        await apply(broker, read(file))
         write(file, DOCUMENT.replace("partitions: 2", "partitions: 1").replace(", partition: 0", ""))
         with pytest.raises(
             InitError, match=r"3: topic orders has 2 partitions, which cannot become 1. To do: declare 2"
         ):
-            await apply_file(broker, file)
+            await apply(broker, read(file))
 
 
 async def test_acls_that_nothing_checks(tmp_path: Path, file: Path) -> None:
     keys = {"authorizer.class.name": ""}
     async with running(tmp_path, **keys) as broker:
         with pytest.raises(InitError, match=r"14: ACLs are declared, and nothing checks them. To do: set authorizer"):
-            await apply_file(broker, file)
+            await apply(broker, read(file))
 
 
 async def test_what_was_done_before_a_failure_is_listed(tmp_path: Path, file: Path) -> None:
@@ -149,7 +149,7 @@ async def test_what_was_done_before_a_failure_is_listed(tmp_path: Path, file: Pa
     write(tmp_path / "large.jsonl", f'"small"\n"{"x" * 1000}"\n')
     async with running(tmp_path) as broker:
         with pytest.raises(InitError) as raised:
-            await apply_file(broker, file)
+            await apply(broker, read(file))
     assert re.search(
         r"large.jsonl:1: records cannot be written to small-0: .* Done before it: topic small created with 1 "
         r"partition; topic other created with 1 partition. To do: repair it, and start again",

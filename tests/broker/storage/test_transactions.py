@@ -24,7 +24,7 @@ from barnabas_broker.storage.compaction import CleanedTransactions
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import DAMAGED
-from barnabas_broker.storage.producers import NO_PRODUCER_ID, Producers, ProducerState
+from barnabas_broker.storage.producers import Producers, ProducerState
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.transaction_index import InOffsetOrder, TransactionIndex
@@ -121,9 +121,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             known = state.transaction_start if state is not None else -1
             if known == next((each.first for each in own if each.next > self.start), -1):
                 lost = {each.first for each in own if each.next <= self.start}
-                self.batches = [
-                    each._replace(producer_id=NO_PRODUCER_ID) if each.first in lost else each for each in self.batches
-                ]
+                self.batches = [each._replace(producer_id=-1) if each.first in lost else each for each in self.batches]
 
     def last_stable_offset(self) -> int:
         is_open, ended = self.transactions()
