@@ -33,6 +33,7 @@ class RegexSearch:
     Args:
         compiling: compiles, so that a heartbeat gets its error soon; by default at once.
         matching: matches; RE2 releases Python's global lock there. The expressions of several clients take turns.
+        limit: seconds that one expression gets for all names.
         clock: a monotonic clock in seconds, for these threads.
     """
 
@@ -40,10 +41,11 @@ class RegexSearch:
         self,
         compiling: Offload = at_once,
         matching: Offload = at_once,
+        limit: float = TIME_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._compiling = Turns(compiling, clock, TIME_LIMIT)
-        self._matching = Turns(matching, clock, TIME_LIMIT)
+        self._compiling = Turns(compiling, clock, limit)
+        self._matching = Turns(matching, clock, limit)
         self._matched: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
         self._names = 0
         self._not_matched = Folded(

@@ -225,7 +225,7 @@ async def test_requests_before_are_few_and_small(start_sasl: StartSasl, caplog: 
 async def test_the_exchange_has_a_deadline(
     start_sasl: StartSasl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(SaslGate.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr("barnabas_broker.server.sasl.SECONDS", 0.05)
     broker = await start_sasl()
     async with await Wire.connect(broker.port) as wire:
         assert await wire.closed()

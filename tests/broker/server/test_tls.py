@@ -25,7 +25,7 @@ from barnabas_broker.replication.connection import BrokerConnection, BrokerSecur
 from barnabas_broker.security.tls import _Connection
 from barnabas_broker.server import server, tls
 from barnabas_broker.server.connection import Connection, Peer
-from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps, TlsListener
+from barnabas_broker.server.tls import AT_ONCE, HandshakeSteps
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_protocol.messages.describe_configs import (
@@ -289,7 +289,7 @@ async def test_a_connection_that_says_nothing_is_not_logged(
 async def test_a_handshake_has_a_deadline(
     start_tls: StartTls, said: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(TlsListener.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.05)
     broker = await start_tls()
     async with await Wire.connect(port(broker)) as wire:
         wire.writer.write(said)
