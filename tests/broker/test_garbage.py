@@ -12,6 +12,7 @@ import pytest
 from barnabas_broker import folded
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.groups import sightings
 from barnabas_broker.security import audit
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -55,6 +56,13 @@ ODD: dict[str, Callable[[int], bytes]] = {
 }
 
 StartBroker = Callable[..., Awaitable[BrokerServer]]
+
+
+@pytest.fixture(autouse=True)
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times in which lines are counted do not end within a test, however slow the machine."""
+    monkeypatch.setattr(folded, "WINDOW", 3_600.0)
+    monkeypatch.setattr(sightings, "_BACK_SECONDS", 3_600.0)
 
 
 @pytest.fixture
