@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-all times test-compiled again again-cluster test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
+.PHONY: help install run demo demo-pipeline cluster cluster-demo check unit test test-slow test-all times test-compiled again again-cluster test-cluster test-compose test-compose-spark test-browser screenshots interop lint types arch format pages bench bench-kafka bench-cluster fuzz sim clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -82,7 +82,10 @@ unit: install ## the unit tests: those that start no program and finish quickly
 test: install ## all tests except those of test-all, test-cluster and interop: four to six minutes on two cores
 	$(PYTEST) -m "not kafka and not cluster and not compose and not slow"
 
-test-all: install ## the tests of `make test`, and the slow ones: all scenarios, more kills, more simulated seeds
+test-slow: install ## what `make test` leaves out of the long series: all scenarios, more kills, more simulated seeds
+	$(PYTEST) -m "slow and not kafka and not cluster and not compose"
+
+test-all: install ## the tests of `make test` and of `make test-slow`
 	$(PYTEST) -m "not kafka and not cluster and not compose"
 
 # What `make times` runs, for example TESTS="tests/broker -k handlers".
