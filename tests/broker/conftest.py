@@ -1,6 +1,7 @@
 """A broker in the test's own event loop, with a data directory of its own."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,21 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.clock import Clock
+from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
 from tests.broker.command import StartCommand, start
 from tests.wire import Wire
 
 StartBroker = Callable[..., Awaitable[BrokerServer]]
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[None]:
+    """Bound the garbage collector as the program does, and leave out what the tests have made: for tests that measure
+    how long the loop is held."""
+    gc.collect()
+    with bounded():
+        yield
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """A fetch that overlaps very many aborted transactions: it does not hold the event loop, and its list is compact."""
 
-import gc
 import random
 import tracemalloc
-from collections.abc import AsyncIterator
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import bounded
 from barnabas_broker.storage import AbortedTransaction
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.hot import decode_fetch_response
@@ -19,7 +16,7 @@ from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, held_by
 from tests.sampling import slow_except
 from tests.wire import Wire
 
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.broad, pytest.mark.usefixtures("collector")]
 
 MANY = 100_000
 #: What a fetch of ``fetch.max.bytes`` overlaps, if each transaction has one small record.
@@ -28,14 +25,6 @@ ZERO = bytes(16)
 #: Bytes of memory for each transaction while the list is made: what is found, its encoding, and the response with the
 #: records, once in the broker and once in the client of the test.
 EACH = 100
-
-
-@pytest.fixture(autouse=True)
-async def collector() -> AsyncIterator[None]:
-    """Bound the garbage collector as the program does, and leave out what the tests have made."""
-    gc.collect()
-    with bounded():
-        yield
 
 
 @pytest.fixture(

@@ -6,7 +6,6 @@ Each array of each API gets many elements, all different or all the same, from t
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import bounded
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
 from barnabas_broker.handlers.table import join
 from barnabas_broker.security.bindings import AclBinding
@@ -63,7 +61,7 @@ from tests.sampling import slow
 from tests.turns import watched
 from tests.wire import PATIENCE, Wire
 
-pytestmark = [pytest.mark.broad, pytest.mark.timeout(20 * PATIENCE)]
+pytestmark = [pytest.mark.broad, pytest.mark.timeout(20 * PATIENCE), pytest.mark.usefixtures("collector")]
 
 #: Elements of an array; at most 100,000 are accepted.
 MANY = 98_000
@@ -131,14 +129,6 @@ async def prepared(broker: BrokerServer) -> bytes:
         await wire.ask(add, 3, AddPartitionsToTxnResponse)
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=NAME)])
         return bytes((await wire.ask(asked, 12, MetadataResponse)).topics[0].topic_id)
-
-
-@pytest.fixture(autouse=True)
-async def collector() -> AsyncIterator[None]:
-    """Bound the garbage collector as the program does, and leave out what the tests have made."""
-    gc.collect()
-    with bounded():
-        yield
 
 
 def resident(what: str) -> int:

@@ -25,14 +25,12 @@ from barnabas_protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.schema import Request
 from tests.broker.conftest import StartBroker
-from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD, collector
+from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD
 from tests.sampling import slow_except
 from tests.turns import watched
 from tests.wire import Wire
 
-__all__ = ["collector"]
-
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.broad, pytest.mark.usefixtures("collector")]
 
 PARTITIONS = 500
 #: Requests that all connections together send at once, and one connection alone.

@@ -1,13 +1,11 @@
 """No request holds the event loop: each API at a large size, watched by the processor time of the loop's thread."""
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import bounded
 from barnabas_broker.handlers.table import join
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.add_partitions_to_txn import (
@@ -168,7 +166,7 @@ from tests.sampling import slow_but_each
 from tests.turns import watched
 from tests.wire import Wire
 
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.broad, pytest.mark.usefixtures("collector")]
 
 #: Elements of a request. At most 100,000 are accepted, MAX_REQUEST_ELEMENTS.
 MANY = 20_000
@@ -613,14 +611,6 @@ SMALL = {
 
 def test_every_api_is_measured() -> None:
     assert {ApiKey(make().API_KEY) for make in REQUESTS.values()} | SMALL == set(join())
-
-
-@pytest.fixture(autouse=True)
-async def collector() -> AsyncIterator[None]:
-    """Bound the garbage collector as the program does, and leave out what the tests have made."""
-    gc.collect()
-    with bounded():
-        yield
 
 
 @pytest.mark.parametrize("name", slow_but_each(3, REQUESTS))

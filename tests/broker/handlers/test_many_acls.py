@@ -13,7 +13,7 @@ from tests.broker.handlers.test_large_requests import ATTEMPTS, HELD
 from tests.turns import watched
 from tests.wire import Wire
 
-pytestmark = [pytest.mark.broad, pytest.mark.timeout(2 * LONGEST)]
+pytestmark = [pytest.mark.broad, pytest.mark.timeout(2 * LONGEST), pytest.mark.usefixtures("collector")]
 
 #: ACLs of the broker.
 MANY = 80_000
