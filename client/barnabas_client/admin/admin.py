@@ -25,7 +25,7 @@ from barnabas_client.admin.quotas import (
     describe_quotas_request,
     described_quotas,
 )
-from barnabas_client.admin.refusals import not_mentioned, raise_first, refusal
+from barnabas_client.admin.refusals import checked, not_mentioned, raise_first, refusal, results_of
 from barnabas_client.admin.types import (
     AlterConfigOp,
     BrokerConditions,
@@ -121,8 +121,6 @@ __all__ = ["Admin"]
 
 #: The first version of ListOffsets with the newest timestamp (KIP-734).
 _MAX_TIMESTAMP_VERSION: Final = 7
-#: A broker gets so many milliseconds less than the call has, so that its response still arrives in time.
-_MARGIN_MS: Final = 1_000
 
 
 class Admin(AsyncOnly):
@@ -176,7 +174,6 @@ class Admin(AsyncOnly):
         self._config = ClientConfig(servers=parse_servers(bootstrap_servers), client_id=client_id, **settings)
         self._life = Life("admin client")
         self._network = Network(self._config)
-        self._driver = Driver(self._network)
 
     # Start and end.
 
@@ -237,17 +234,12 @@ class Admin(AsyncOnly):
             KafkaTimeoutError: the controller was not found or did not answer.
             KafkaError: the controller refused it for another reason.
         """
-        milliseconds = self._milliseconds(timeout_ms)
-        response = await self._running().ask_controller(
-            messages.create_topics_request(new_topics, _for_broker(milliseconds), validate_only=validate_only),
+        driver = self._running(timeout_ms)
+        response = await driver.ask_controller(
+            messages.create_topics_request(new_topics, driver.broker_ms, validate_only=validate_only),
             CreateTopicsResponse,
-            lambda response: [one.error_code for one in response.topics],
-            milliseconds,
         )
-        results = messages.created_topics(response)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(messages.created_topics(response), raise_errors)
 
     async def delete_topics(
         self, topics: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -267,18 +259,12 @@ class Admin(AsyncOnly):
             KafkaTimeoutError: the controller was not found or did not answer.
             KafkaError: the controller refused it for another reason.
         """
-        milliseconds = self._milliseconds(timeout_ms)
+        driver = self._running(timeout_ms)
         names = _names("delete_topics", topics)
-        response = await self._running().ask_controller(
-            messages.delete_topics_request(names, _for_broker(milliseconds)),
-            DeleteTopicsResponse,
-            lambda response: [one.error_code for one in response.responses],
-            milliseconds,
+        response = await driver.ask_controller(
+            messages.delete_topics_request(names, driver.broker_ms), DeleteTopicsResponse
         )
-        results = messages.deleted_topics(response, names)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(messages.deleted_topics(response, names), raise_errors)
 
     async def create_partitions(
         self,
@@ -301,19 +287,12 @@ class Admin(AsyncOnly):
             KafkaTimeoutError: the controller was not found or did not answer.
             KafkaError: the controller refused it for another reason, such as that the topic has as many already.
         """
-        milliseconds = self._milliseconds(timeout_ms)
-        response = await self._running().ask_controller(
-            messages.create_partitions_request(
-                topic_partitions, _for_broker(milliseconds), validate_only=validate_only
-            ),
+        driver = self._running(timeout_ms)
+        response = await driver.ask_controller(
+            messages.create_partitions_request(topic_partitions, driver.broker_ms, validate_only=validate_only),
             CreatePartitionsResponse,
-            lambda response: [one.error_code for one in response.results],
-            milliseconds,
         )
-        results = messages.created_partitions(response, topic_partitions)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(messages.created_partitions(response, topic_partitions), raise_errors)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics that this client may see, ascending.
@@ -373,19 +352,19 @@ class Admin(AsyncOnly):
             OffsetOutOfRangeError: the partition does not have that offset.
             KafkaError: the leader refused it for another reason.
         """
-        driver, milliseconds = self._running(), self._milliseconds(timeout_ms)
+        driver = self._running(timeout_ms)
 
         async def ask(
             cluster: Cluster, leader: int, partitions: list[TopicPartition]
         ) -> dict[TopicPartition, DeletedRecords | KafkaError]:
-            request = messages.delete_records_request(partitions, records_to_delete, _for_broker(milliseconds))
+            request = messages.delete_records_request(partitions, records_to_delete, driver.broker_ms)
             return messages.deleted_records(await self._network.ask(leader, request, DeleteRecordsResponse))
 
-        found = await driver.ask_leaders("delete records of", list(records_to_delete), ask, milliseconds)
-        results = {tp: DeletedRecords(error=one) if isinstance(one, KafkaError) else one for tp, one in found.items()}
-        if raise_errors:
-            raise_first(results.values())
-        return results
+        found = await driver.ask_leaders("delete records of", list(records_to_delete), ask)
+        return checked(
+            {tp: DeletedRecords(error=one) if isinstance(one, KafkaError) else one for tp, one in found.items()},
+            raise_errors,
+        )
 
     async def list_offsets(
         self,
@@ -408,7 +387,7 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a partition does not exist.
             KafkaError: an offset cannot be looked up for another reason.
         """
-        driver, milliseconds = self._running(), self._milliseconds(timeout_ms)
+        driver = self._running(timeout_ms)
 
         async def ask(
             cluster: Cluster, leader: int, partitions: list[TopicPartition]
@@ -418,14 +397,14 @@ class Admin(AsyncOnly):
                     leader, ApiKey.LIST_OFFSETS, _MAX_TIMESTAMP_VERSION, "the newest timestamp"
                 )
             times = {tp: specs[tp] for tp in partitions}
-            request = messages.list_offsets_request(cluster, times, milliseconds, read_committed=read_committed)
+            request = messages.list_offsets_request(cluster, times, driver.milliseconds, read_committed=read_committed)
             return messages.listed_offsets(await self._network.ask(leader, request, ListOffsetsResponse))
 
-        listed = await driver.ask_leaders("list offsets of", list(specs), ask, milliseconds)
-        results = {tp: ListedOffset(error=one) if isinstance(one, KafkaError) else one for tp, one in listed.items()}
-        if raise_errors:
-            raise_first(results.values())
-        return results
+        listed = await driver.ask_leaders("list offsets of", list(specs), ask)
+        return checked(
+            {tp: ListedOffset(error=one) if isinstance(one, KafkaError) else one for tp, one in listed.items()},
+            raise_errors,
+        )
 
     # Configurations.
 
@@ -453,7 +432,7 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a topic does not exist.
             KafkaError: a configuration cannot be described for another reason.
         """
-        driver, what = self._running(), "describe the configuration of"
+        driver, what = self._running(timeout_ms), "describe the configuration of"
         wanted = None if keys is None else list(keys)
 
         async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
@@ -462,7 +441,7 @@ class Admin(AsyncOnly):
             )
             return messages.described_configs(await driver.ask_node(node, request, DescribeConfigsResponse), what)
 
-        found = await driver.ask_owners(what, resources, messages.config_owner, ask, self._milliseconds(timeout_ms))
+        found = await driver.ask_owners(what, resources, messages.config_owner, ask)
         return _config_results(found, raise_errors)
 
     async def incremental_alter_configs(
@@ -485,14 +464,14 @@ class Admin(AsyncOnly):
             UnknownTopicOrPartitionError: a topic does not exist.
             KafkaError: a key or value was refused; the configuration of that resource is unchanged.
         """
-        driver, what = self._running(), "change the configuration of"
+        driver, what = self._running(timeout_ms), "change the configuration of"
         ops = {resource: list(those) for resource, those in changes.items()}
 
         async def ask(node: int | None, those: list[ConfigResource]) -> dict[ConfigResource, ConfigResult | KafkaError]:
             request = messages.alter_configs_request(those, ops, validate_only=validate_only)
             return messages.altered_configs(await driver.ask_node(node, request, IncrementalAlterConfigsResponse), what)
 
-        found = await driver.ask_owners(what, ops, messages.config_owner, ask, self._milliseconds(timeout_ms))
+        found = await driver.ask_owners(what, ops, messages.config_owner, ask)
         return _config_results(found, raise_errors)
 
     # Groups.
@@ -516,7 +495,7 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running()
+        driver = self._running(timeout_ms)
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
         async def ask(node: int) -> list[GroupListing] | KafkaError:
@@ -528,11 +507,11 @@ class Admin(AsyncOnly):
                 for one in response.groups
             ]
 
-        found = await driver.ask_brokers("list the groups of broker", ask, self._milliseconds(timeout_ms))
+        found = await driver.ask_brokers("list the groups of broker", ask)
         groups = {one.group_id: one for those in found.values() if not isinstance(those, KafkaError) for one in those}
         errors = [one for one in found.values() if isinstance(one, KafkaError)]
         if raise_errors:
-            raise_first(GroupResult("", error) for error in errors)
+            raise_first(errors)
         return GroupListings((groups[name] for name in sorted(groups)), errors)
 
     async def describe_consumer_groups(
@@ -549,7 +528,7 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or cannot be described.
         """
-        driver, network = self._running(), self._network
+        driver, network = self._running(timeout_ms), self._network
 
         async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
             response = await network.ask(node, DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
@@ -563,12 +542,9 @@ class Admin(AsyncOnly):
                     found |= messages.described_consumer_groups(described, coordinator)
             return found
 
-        milliseconds, names = self._milliseconds(timeout_ms), _names("describe_consumer_groups", group_ids)
-        found = await driver.ask_coordinators("describe group", names, ask, milliseconds)
-        results = [GroupDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
-        if raise_errors:
-            raise_first(results)
-        return results
+        names = _names("describe_consumer_groups", group_ids)
+        found = await driver.ask_coordinators("describe group", names, ask)
+        return checked(results_of(found, GroupDescription), raise_errors)
 
     async def delete_consumer_groups(
         self, group_ids: Iterable[str], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -583,18 +559,15 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a group does not exist (GROUP_ID_NOT_FOUND), or has members (NON_EMPTY_GROUP).
         """
-        driver = self._running()
+        driver = self._running(timeout_ms)
 
         async def ask(node: int, names: list[str]) -> dict[str, GroupResult | KafkaError]:
             request = DeleteGroupsRequest(groups_names=names)
             return messages.deleted_groups(await self._network.ask(node, request, DeleteGroupsResponse))
 
-        milliseconds, names = self._milliseconds(timeout_ms), _names("delete_consumer_groups", group_ids)
-        found = await driver.ask_coordinators("delete group", names, ask, milliseconds)
-        results = [GroupResult(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
-        if raise_errors:
-            raise_first(results)
-        return results
+        names = _names("delete_consumer_groups", group_ids)
+        found = await driver.ask_coordinators("delete group", names, ask)
+        return checked(results_of(found, GroupResult), raise_errors)
 
     # Committed offsets.
 
@@ -619,7 +592,7 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the coordinator could not be asked, or refused.
         """
-        driver, what = self._running(), "read the offsets of group"
+        driver, what = self._running(timeout_ms), "read the offsets of group"
         request = messages.offset_fetch_request(group_id, partitions, require_stable=require_stable)
 
         async def ask(node: int) -> Offsets | KafkaError:
@@ -627,11 +600,8 @@ class Admin(AsyncOnly):
             label = f"{what} {group_id!r}"
             return messages.fetched_offsets(response, label).get(group_id, not_mentioned(label))
 
-        offsets = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
-        results = {tp: offsets[tp] for tp in sorted(offsets)}
-        if raise_errors:
-            raise_first(results.values())
-        return results
+        offsets = await driver.ask_coordinator(what, group_id, ask)
+        return checked({tp: offsets[tp] for tp in sorted(offsets)}, raise_errors)
 
     async def alter_consumer_group_offsets(
         self,
@@ -653,7 +623,7 @@ class Admin(AsyncOnly):
             KafkaError: the group has members (UNKNOWN_MEMBER_ID), or the coordinator refused it for another reason.
             TypeError, ValueError: an offset is not valid.
         """
-        driver, what = self._running(), "set the offsets of group"
+        driver, what = self._running(timeout_ms), "set the offsets of group"
         given = offsets_of("alter_consumer_group_offsets", offsets)
         request = messages.offset_commit_request(group_id, given)
 
@@ -661,7 +631,7 @@ class Admin(AsyncOnly):
             response = await self._network.ask(node, request, OffsetCommitResponse, at_most=OFFSETS_BY_NAME)
             return messages.committed_offsets(response, f"{what} {group_id!r}")
 
-        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        changed = await driver.ask_coordinator(what, group_id, ask)
         return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
 
     async def delete_consumer_group_offsets(
@@ -684,7 +654,7 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist (GROUP_ID_NOT_FOUND), subscribes to the topic
                 (GROUP_SUBSCRIBED_TO_TOPIC), or the coordinator refused it for another reason.
         """
-        driver, what = self._running(), "delete offsets of group"
+        driver, what = self._running(timeout_ms), "delete offsets of group"
         given = list(partitions)
         request = messages.offset_delete_request(group_id, given)
 
@@ -692,7 +662,7 @@ class Admin(AsyncOnly):
             response = await self._network.ask(node, request, OffsetDeleteResponse)
             return messages.deleted_offsets(response, f"{what} {group_id!r}")
 
-        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        changed = await driver.ask_coordinator(what, group_id, ask)
         return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
 
     # Share groups.
@@ -711,19 +681,16 @@ class Admin(AsyncOnly):
             UnsupportedVersionError: the broker has no share groups.
             KafkaError: a group does not exist, or has another type (GROUP_ID_NOT_FOUND), or cannot be described.
         """
-        driver, network = self._running(), self._network
+        driver, network = self._running(timeout_ms), self._network
 
         async def ask(node: int, names: list[str]) -> dict[str, GroupDescription | KafkaError]:
             request = ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
             response = await network.ask(node, request, ShareGroupDescribeResponse)
             return shares.described_share_groups(response, network.cluster.brokers.get(node))
 
-        milliseconds, names = self._milliseconds(timeout_ms), _names("describe_share_groups", group_ids)
-        found = await driver.ask_coordinators("describe share group", names, ask, milliseconds)
-        results = [GroupDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()]
-        if raise_errors:
-            raise_first(results)
-        return results
+        names = _names("describe_share_groups", group_ids)
+        found = await driver.ask_coordinators("describe share group", names, ask)
+        return checked(results_of(found, GroupDescription), raise_errors)
 
     async def list_share_group_offsets(
         self,
@@ -745,7 +712,7 @@ class Admin(AsyncOnly):
             KafkaError: the group does not exist, or has another type (GROUP_ID_NOT_FOUND), or the coordinator could
                 not be asked.
         """
-        driver, what = self._running(), "read the offsets of share group"
+        driver, what = self._running(timeout_ms), "read the offsets of share group"
         request = shares.describe_offsets_request(group_id, partitions)
 
         async def ask(node: int) -> dict[TopicPartition, ShareGroupOffset] | KafkaError:
@@ -753,11 +720,8 @@ class Admin(AsyncOnly):
             label = f"{what} {group_id!r}"
             return shares.described_offsets(response, label).get(group_id, not_mentioned(label))
 
-        offsets = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
-        results = {tp: offsets[tp] for tp in sorted(offsets)}
-        if raise_errors:
-            raise_first(results.values())
-        return results
+        offsets = await driver.ask_coordinator(what, group_id, ask)
+        return checked({tp: offsets[tp] for tp in sorted(offsets)}, raise_errors)
 
     async def alter_share_group_offsets(
         self,
@@ -781,7 +745,7 @@ class Admin(AsyncOnly):
                 refused it for another reason.
             TypeError, ValueError: an offset is not valid.
         """
-        driver, what = self._running(), "set the offsets of share group"
+        driver, what = self._running(timeout_ms), "set the offsets of share group"
         given = {tp: one.offset for tp, one in offsets_of("alter_share_group_offsets", offsets).items()}
         request = shares.alter_offsets_request(group_id, given)
 
@@ -789,7 +753,7 @@ class Admin(AsyncOnly):
             response = await self._network.ask(node, request, AlterShareGroupOffsetsResponse)
             return shares.altered_offsets(response, f"{what} {group_id!r}")
 
-        changed = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
+        changed = await driver.ask_coordinator(what, group_id, ask)
         return _partition_results(f"{what} {group_id!r}", given, changed, raise_errors)
 
     async def delete_share_group_offsets(
@@ -807,7 +771,7 @@ class Admin(AsyncOnly):
             KafkaError: the group has members (NON_EMPTY_GROUP), does not exist (GROUP_ID_NOT_FOUND), or the coordinator
                 refused it for another reason.
         """
-        driver, what = self._running(), "delete offsets of share group"
+        driver, what = self._running(timeout_ms), "delete offsets of share group"
         names = _names("delete_share_group_offsets", topics)
         request = shares.delete_offsets_request(group_id, names)
 
@@ -815,14 +779,14 @@ class Admin(AsyncOnly):
             response = await self._network.ask(node, request, DeleteShareGroupOffsetsResponse)
             return shares.deleted_offsets(response, f"{what} {group_id!r}")
 
-        found = await driver.ask_coordinator(what, group_id, ask, self._milliseconds(timeout_ms))
-        results = [
-            found.get(name) or TopicResult(name, not_mentioned(f"{what} {group_id!r} for topic {name!r}"))
-            for name in dict.fromkeys(names)
-        ]
-        if raise_errors:
-            raise_first(results)
-        return results
+        found = await driver.ask_coordinator(what, group_id, ask)
+        return checked(
+            [
+                found.get(name) or TopicResult(name, not_mentioned(f"{what} {group_id!r} for topic {name!r}"))
+                for name in dict.fromkeys(names)
+            ],
+            raise_errors,
+        )
 
     # The cluster.
 
@@ -863,19 +827,14 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver, what = self._running(), "describe the log directories of broker"
+        driver, what = self._running(timeout_ms), "describe the log directories of broker"
         request = DescribeLogDirsRequest(topics=None)
 
         async def ask(node: int) -> BrokerLogDirs | KafkaError:
             return messages.described_log_dirs(node, await self._network.ask(node, request, DescribeLogDirsResponse))
 
-        found = await driver.ask_brokers(what, ask, self._milliseconds(timeout_ms), broker_ids)
-        results = [
-            BrokerLogDirs(node, one) if isinstance(one, KafkaError) else one for node, one in sorted(found.items())
-        ]
-        if raise_errors:
-            raise_first(results)
-        return results
+        found = await driver.ask_brokers(what, ask, broker_ids)
+        return checked(results_of(dict(sorted(found.items())), BrokerLogDirs), raise_errors)
 
     async def describe_conditions(
         self, broker_ids: Iterable[int] | None = None, timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -890,7 +849,7 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running()
+        driver = self._running(timeout_ms)
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
         async def ask(node: int) -> BrokerConditions | KafkaError:
@@ -901,13 +860,8 @@ class Admin(AsyncOnly):
             return messages.described_conditions(node, response)
 
         what = "describe the conditions of broker"
-        found = await driver.ask_brokers(what, ask, self._milliseconds(timeout_ms), broker_ids)
-        results = [
-            BrokerConditions(node, one) if isinstance(one, KafkaError) else one for node, one in sorted(found.items())
-        ]
-        if raise_errors:
-            raise_first(results)
-        return results
+        found = await driver.ask_brokers(what, ask, broker_ids)
+        return checked(results_of(dict(sorted(found.items())), BrokerConditions), raise_errors)
 
     # Transactions.
 
@@ -934,7 +888,7 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a broker could not be asked.
         """
-        driver = self._running()
+        driver = self._running(timeout_ms)
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -945,11 +899,11 @@ class Admin(AsyncOnly):
         async def ask(node: int) -> list[TransactionListing] | KafkaError:
             return transactions.listed(node, await self._network.ask(node, request, ListTransactionsResponse))
 
-        found = await driver.ask_brokers("list the transactions of broker", ask, self._milliseconds(timeout_ms))
+        found = await driver.ask_brokers("list the transactions of broker", ask)
         listings = [one for those in found.values() if not isinstance(those, KafkaError) for one in those]
         errors = [one for one in found.values() if isinstance(one, KafkaError)]
         if raise_errors:
-            raise_first(GroupResult("", error) for error in errors)
+            raise_first(errors)
         return TransactionListings(sorted(listings, key=lambda one: one.transactional_id), errors)
 
     async def describe_transactions(
@@ -970,19 +924,13 @@ class Admin(AsyncOnly):
             request = DescribeTransactionsRequest(transactional_ids=names)
             return transactions.described(node, await self._network.ask(node, request, DescribeTransactionsResponse))
 
-        found = await self._running().ask_coordinators(
+        found = await self._running(timeout_ms).ask_coordinators(
             "describe transaction",
             transactional_ids,
             ask,
-            self._milliseconds(timeout_ms),
             of=CoordinatorType.TRANSACTION,
         )
-        results = [
-            TransactionDescription(name, one) if isinstance(one, KafkaError) else one for name, one in found.items()
-        ]
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(results_of(found, TransactionDescription), raise_errors)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, raise_errors: bool = True
@@ -1005,18 +953,16 @@ class Admin(AsyncOnly):
             request = transactions.describe_producers_request(those)
             return transactions.producers(await self._network.ask(leader, request, DescribeProducersResponse))
 
-        found = await self._running().ask_leaders(
-            "describe the producers of", list(partitions), ask, self._milliseconds(timeout_ms)
+        found = await self._running(timeout_ms).ask_leaders("describe the producers of", list(partitions), ask)
+        return checked(
+            {
+                tp: PartitionProducers(error=one)
+                if isinstance(one, KafkaError)
+                else PartitionProducers(tuple(sorted(one, key=lambda known: known.producer_id)))
+                for tp, one in found.items()
+            },
+            raise_errors,
         )
-        results = {
-            tp: PartitionProducers(error=one)
-            if isinstance(one, KafkaError)
-            else PartitionProducers(tuple(sorted(one, key=lambda known: known.producer_id)))
-            for tp, one in found.items()
-        }
-        if raise_errors:
-            raise_first(results.values())
-        return results
 
     async def abort_transaction(
         self,
@@ -1046,9 +992,7 @@ class Admin(AsyncOnly):
             request = transactions.abort_request(partition, producer_id, producer_epoch, coordinator_epoch)
             return transactions.aborted(await self._network.ask(leader, request, WriteTxnMarkersResponse))
 
-        found = await self._running().ask_leaders(
-            "abort the transaction in", [partition], ask, self._milliseconds(timeout_ms)
-        )
+        found = await self._running(timeout_ms).ask_leaders("abort the transaction in", [partition], ask)
         outcome = found[partition]
         if isinstance(outcome, KafkaError):
             raise outcome
@@ -1086,11 +1030,10 @@ class Admin(AsyncOnly):
             return {name: await end(node, name) for name in names}
 
         verb = "commit" if committed else "abort"
-        found = await self._running().ask_coordinators(
+        found = await self._running(timeout_ms).ask_coordinators(
             f"{verb} the prepared transaction of",
             by_name,
             ask,
-            self._milliseconds(timeout_ms),
             of=CoordinatorType.TRANSACTION,
         )
         return {by_name[name]: one if isinstance(one, KafkaError) else None for name, one in found.items()}
@@ -1116,19 +1059,13 @@ class Admin(AsyncOnly):
         async def ask(node: int, names: list[str]) -> dict[str, FencedProducer | KafkaError]:
             return {name: await fence(node, name) for name in names}
 
-        found = await self._running().ask_coordinators(
+        found = await self._running(timeout_ms).ask_coordinators(
             "fence the producer of",
             transactional_ids,
             ask,
-            self._milliseconds(timeout_ms),
             of=CoordinatorType.TRANSACTION,
         )
-        results = [
-            FencedProducer(name, error=one) if isinstance(one, KafkaError) else one for name, one in found.items()
-        ]
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(results_of(found, lambda name, error: FencedProducer(name, error=error)), raise_errors)
 
     # Users.
 
@@ -1146,16 +1083,10 @@ class Admin(AsyncOnly):
             KafkaError: a user does not exist (RESOURCE_NOT_FOUND) or is named twice, or the broker refused it.
         """
         names = None if users is None else _names("describe_user_scram_credentials", users)
-        response = await self._running().ask_controller(
-            describe_users_request(names),
-            DescribeUserScramCredentialsResponse,
-            lambda response: (response.error_code,),
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            describe_users_request(names), DescribeUserScramCredentialsResponse
         )
-        found = described_users(response)
-        if raise_errors:
-            raise_first(found)
-        return found
+        return checked(described_users(response), raise_errors)
 
     async def alter_user_scram_credentials(
         self,
@@ -1175,23 +1106,15 @@ class Admin(AsyncOnly):
             KafkaError: a credential to delete does not exist (RESOURCE_NOT_FOUND), a user is there twice
                 (DUPLICATE_RESOURCE), or the broker refused it.
         """
-        driver, wanted = self._running(), list(alterations)
+        driver, wanted = self._running(timeout_ms), list(alterations)
         # In a thread: the hash function runs thousands of times for each user.
         request = await asyncio.to_thread(
             alter_users_request,
             [one for one in wanted if isinstance(one, UserScramCredentialDeletion)],
             [one for one in wanted if isinstance(one, UserScramCredentialUpsertion)],
         )
-        response = await driver.ask_controller(
-            request,
-            AlterUserScramCredentialsResponse,
-            lambda response: (one.error_code for one in response.results),
-            self._milliseconds(timeout_ms),
-        )
-        results = altered_users(response)
-        if raise_errors:
-            raise_first(results)
-        return results
+        response = await driver.ask_controller(request, AlterUserScramCredentialsResponse)
+        return checked(altered_users(response), raise_errors)
 
     # Quotas.
 
@@ -1215,11 +1138,8 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the broker refused it.
         """
-        response = await self._running().ask_controller(
-            describe_quotas_request(entity or {}, any_of, strict=strict),
-            DescribeClientQuotasResponse,
-            lambda response: (response.error_code,),
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            describe_quotas_request(entity or {}, any_of, strict=strict), DescribeClientQuotasResponse
         )
         return described_quotas(response)
 
@@ -1242,16 +1162,10 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a quota is not valid (INVALID_REQUEST), or the broker refused it.
         """
-        response = await self._running().ask_controller(
-            alter_quotas_request(list(alterations), validate_only=validate_only),
-            AlterClientQuotasResponse,
-            lambda response: (one.error_code for one in response.entries),
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            alter_quotas_request(list(alterations), validate_only=validate_only), AlterClientQuotasResponse
         )
-        results = altered_quotas(response)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(altered_quotas(response), raise_errors)
 
     # Replicas and leaders.
 
@@ -1275,12 +1189,9 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: a partition does not exist, is not being reassigned, or cannot have these replicas.
         """
-        milliseconds = self._milliseconds(timeout_ms)
-        response = await self._running().ask_controller(
-            messages.reassignments_request(reassignments, _for_broker(milliseconds)),
-            AlterPartitionReassignmentsResponse,
-            lambda response: (response.error_code,),
-            milliseconds,
+        driver = self._running(timeout_ms)
+        response = await driver.ask_controller(
+            messages.reassignments_request(reassignments, driver.broker_ms), AlterPartitionReassignmentsResponse
         )
         found = messages.altered_reassignments(response)
         if isinstance(found, KafkaError):
@@ -1299,12 +1210,9 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the controller could not be asked.
         """
-        milliseconds = self._milliseconds(timeout_ms)
-        response = await self._running().ask_controller(
-            messages.list_reassignments_request(partitions, _for_broker(milliseconds)),
-            ListPartitionReassignmentsResponse,
-            lambda response: (response.error_code,),
-            milliseconds,
+        driver = self._running(timeout_ms)
+        response = await driver.ask_controller(
+            messages.list_reassignments_request(partitions, driver.broker_ms), ListPartitionReassignmentsResponse
         )
         found = messages.listed_reassignments(response)
         if isinstance(found, KafkaError):
@@ -1325,16 +1233,10 @@ class Admin(AsyncOnly):
             KafkaError: the cluster has no authorizer, this client may not change ACLs, or an ACL is not valid.
         """
         wanted = list(acls)
-        response = await self._running().ask_controller(
-            acl_messages.create_acls_request(wanted),
-            CreateAclsResponse,
-            lambda response: [one.error_code for one in response.results],
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            acl_messages.create_acls_request(wanted), CreateAclsResponse
         )
-        results = acl_messages.created_acls(response, wanted)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(acl_messages.created_acls(response, wanted), raise_errors)
 
     async def describe_acls(
         self, acl_filter: AclBindingFilter | None = None, timeout_ms: int | None = None
@@ -1348,11 +1250,8 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the cluster has no authorizer, or this client may not see ACLs.
         """
-        response = await self._running().ask_controller(
-            acl_messages.describe_acls_request(acl_filter or AclBindingFilter()),
-            DescribeAclsResponse,
-            lambda response: (response.error_code,),
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            acl_messages.describe_acls_request(acl_filter or AclBindingFilter()), DescribeAclsResponse
         )
         return acl_messages.described_acls(response)
 
@@ -1372,16 +1271,10 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the cluster has no authorizer, or this client may not change ACLs.
         """
-        response = await self._running().ask_controller(
-            acl_messages.delete_acls_request(acl_filters),
-            DeleteAclsResponse,
-            lambda response: [one.error_code for one in response.filter_results],
-            self._milliseconds(timeout_ms),
+        response = await self._running(timeout_ms).ask_controller(
+            acl_messages.delete_acls_request(acl_filters), DeleteAclsResponse
         )
-        results = acl_messages.deleted_acls(response)
-        if raise_errors:
-            raise_first(results)
-        return results
+        return checked(acl_messages.deleted_acls(response), raise_errors)
 
     async def describe_eligible_leaders(
         self, topics: Iterable[str], timeout_ms: int | None = None
@@ -1395,11 +1288,9 @@ class Admin(AsyncOnly):
         Raises:
             KafkaError: the broker is too old to know them, or does not answer.
         """
-        response = await self._running().ask_controller(
+        response = await self._running(timeout_ms).ask_controller(
             messages.eligible_leaders_request(_names("describe_eligible_leaders", topics)),
             DescribeTopicPartitionsResponse,
-            lambda response: (),
-            self._milliseconds(timeout_ms),
         )
         return messages.eligible_leaders(response)
 
@@ -1424,13 +1315,10 @@ class Admin(AsyncOnly):
                 (PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE), or the controller refused it for
                 another reason.
         """
-        milliseconds = self._milliseconds(timeout_ms)
+        driver = self._running(timeout_ms)
         asked = None if partitions is None else list(partitions)
-        response = await self._running().ask_controller(
-            messages.elect_leaders_request(ElectionType(election_type), asked, _for_broker(milliseconds)),
-            ElectLeadersResponse,
-            lambda response: (response.error_code,),
-            milliseconds,
+        response = await driver.ask_controller(
+            messages.elect_leaders_request(ElectionType(election_type), asked, driver.broker_ms), ElectLeadersResponse
         )
         found = messages.elected_leaders(response)
         if isinstance(found, KafkaError):
@@ -1439,26 +1327,18 @@ class Admin(AsyncOnly):
 
     # Inside.
 
-    def _running(self) -> Driver:
-        """The driver.
+    def _running(self, timeout_ms: int | None = None) -> Driver:
+        """Sends the requests of a call that may take `timeout_ms`, or `request_timeout_ms` if None.
 
         Raises:
             IllegalStateError: this client is not started, or closed.
+            ValueError: no time is left.
         """
         self._life.check_running()
-        return self._driver
-
-    def _milliseconds(self, timeout_ms: int | None) -> int:
-        if timeout_ms is None:
-            return self._config.request_timeout_ms
-        if timeout_ms < 1:
+        milliseconds = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
+        if milliseconds < 1:
             raise ValueError(f"timeout_ms is {timeout_ms}: give milliseconds, at least 1")
-        return timeout_ms
-
-
-def _for_broker(milliseconds: int) -> int:
-    """The timeout in a request, for a call that may take `milliseconds`."""
-    return max(milliseconds - _MARGIN_MS, milliseconds // 2, 1)
+        return Driver(self._network, milliseconds)
 
 
 def _names(what: str, names: Iterable[str]) -> list[str]:
@@ -1478,17 +1358,14 @@ def _names(what: str, names: Iterable[str]) -> list[str]:
 def _config_results(
     found: Mapping[ConfigResource, ConfigResult | KafkaError], raise_errors: bool
 ) -> list[ConfigResult]:
-    results = [ConfigResult(resource, one) if isinstance(one, KafkaError) else one for resource, one in found.items()]
-    if raise_errors:
-        raise_first(results)
-    return results
+    return checked(results_of(found, ConfigResult), raise_errors)
 
 
 def _partition_results(
     what: str, partitions: Iterable[TopicPartition], found: PartitionResults, raise_errors: bool
 ) -> PartitionResults:
     """A result for each of `partitions`, ascending."""
-    results = {tp: found.get(tp) or PartitionResult(not_mentioned(f"{what} for {tp}")) for tp in sorted(partitions)}
-    if raise_errors:
-        raise_first(results.values())
-    return results
+    return checked(
+        {tp: found.get(tp) or PartitionResult(not_mentioned(f"{what} for {tp}")) for tp in sorted(partitions)},
+        raise_errors,
+    )

@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas_client.admin.refusals import COORDINATOR_MOVED, not_mentioned, refusal
 from barnabas_client.errors import KafkaConnectionError, KafkaTimeoutError, UnsupportedVersionError, error_for
@@ -63,19 +63,27 @@ class Round(NamedTuple, Generic[K, V]):
             into[item] = error
 
 
+#: A broker gets so many milliseconds less than the call has, so that its response still arrives in time.
+_MARGIN_MS: Final = 1_000
+
+
 class Driver:
-    """Sends admin requests to the right brokers, and again where they moved.
+    """Sends the requests of a call to the right brokers, and again where they moved.
 
     Args:
         network: the cluster.
+        milliseconds: the time for all attempts of the call.
+
+    Attributes:
+        broker_ms: the timeout in a request.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, milliseconds: int) -> None:
         self._network = network
+        self.milliseconds = milliseconds
+        self.broker_ms = max(milliseconds - _MARGIN_MS, milliseconds // 2, 1)
 
-    async def ask_controller(
-        self, request: Request, answer: type[R], codes: Callable[[R], Iterable[int]], milliseconds: int
-    ) -> R:
+    async def ask_controller(self, request: Request, answer: type[R]) -> R:
         """Send a request to the controller; again, while the controller is not known or has moved.
 
         A request that got no response is not sent again, because the controller may have carried it out.
@@ -83,8 +91,6 @@ class Driver:
         Args:
             request: what to send.
             answer: the class of the response.
-            codes: the error codes in a response.
-            milliseconds: the time for all attempts.
 
         Raises:
             KafkaTimeoutError: the time is over.
@@ -93,20 +99,20 @@ class Driver:
         network = self._network
         backoff = retry_backoff(network.config)
         try:
-            async with asyncio.timeout(milliseconds / 1000):
+            async with asyncio.timeout(self.milliseconds / 1000):
                 while True:
                     controller = network.cluster.controller_id
                     if network.ready(controller):
                         response = await network.ask(controller, request, answer)
-                        if ErrorCode.NOT_CONTROLLER not in codes(response):
+                        if not _is_from_another(response):
                             return response
                     await asyncio.sleep(backoff.failed())
                     await network.refresh()
         except TimeoutError as error:
             name = type(request).__name__.removesuffix("Request")
             raise KafkaTimeoutError(
-                f"{name}: the controller was not found, or did not answer, within {milliseconds} ms. To do: check the "
-                "brokers, or raise timeout_ms"
+                f"{name}: the controller was not found, or did not answer, within {self.milliseconds} ms. To do: "
+                "check the brokers, or raise timeout_ms"
             ) from error
 
     async def ask_node(self, node: int | None, request: Request, answer: type[R]) -> R:
@@ -127,7 +133,6 @@ class Driver:
         self,
         what: str,
         ask: Callable[[int], Awaitable[V | KafkaError]],
-        milliseconds: int,
         nodes: Iterable[int] | None = None,
     ) -> dict[int, V | KafkaError]:
         """Ask every broker of the cluster.
@@ -135,7 +140,6 @@ class Driver:
         Args:
             what: as for :meth:`settle`.
             ask: asks a broker, by node id.
-            milliseconds: the time for all attempts.
             nodes: only these brokers.
         """
 
@@ -157,14 +161,13 @@ class Driver:
             return outcome
 
         known = (await self._network.refresh()).brokers
-        return await self.settle(what, known if nodes is None else nodes, round_of, milliseconds)
+        return await self.settle(what, known if nodes is None else nodes, round_of)
 
     async def ask_coordinators(
         self,
         what: str,
         groups: Iterable[str],
         ask: Callable[[int, list[str]], Awaitable[Mapping[str, V | KafkaError]]],
-        milliseconds: int,
         *,
         of: CoordinatorType = CoordinatorType.GROUP,
     ) -> dict[str, V | KafkaError]:
@@ -174,7 +177,6 @@ class Driver:
             what: as for :meth:`settle`.
             groups: their ids.
             ask: asks a broker, by node id, about the groups that it coordinates.
-            milliseconds: the time for all attempts.
             of: what the ids are.
         """
 
@@ -200,14 +202,13 @@ class Driver:
             await asyncio.gather(*(one(node, names) for node, names in by_node.items()))
             return outcome
 
-        return await self.settle(what, groups, round_of, milliseconds)
+        return await self.settle(what, groups, round_of)
 
     async def ask_coordinator(
         self,
         what: str,
         group: str,
         ask: Callable[[int], Awaitable[V | KafkaError]],
-        milliseconds: int,
     ) -> V:
         """Ask the coordinator of one group.
 
@@ -215,7 +216,6 @@ class Driver:
             what: as for :meth:`settle`.
             group: its id.
             ask: asks a broker, by node id.
-            milliseconds: the time for all attempts.
 
         Raises:
             KafkaError: the request failed, or was refused.
@@ -224,7 +224,7 @@ class Driver:
         async def ask_about(node: int, groups: list[str]) -> dict[str, V | KafkaError]:
             return {group: await ask(node)}
 
-        answer = (await self.ask_coordinators(what, [group], ask_about, milliseconds))[group]
+        answer = (await self.ask_coordinators(what, [group], ask_about))[group]
         if isinstance(answer, KafkaError):
             raise answer
         return answer
@@ -234,7 +234,6 @@ class Driver:
         what: str,
         partitions: Collection[TopicPartition],
         ask: Callable[[Cluster, int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, V | KafkaError]]],
-        milliseconds: int,
     ) -> dict[TopicPartition, V | KafkaError]:
         """Ask the leader of each partition.
 
@@ -242,7 +241,6 @@ class Driver:
             what: as for :meth:`settle`.
             partitions: which.
             ask: asks a broker, by node id, about the partitions that it leads in the given cluster.
-            milliseconds: the time for all attempts.
         """
         network = self._network
 
@@ -281,7 +279,7 @@ class Driver:
             await asyncio.gather(*(one(leader, those) for leader, those in by_leader.items()))
             return outcome
 
-        return await self.settle(what, partitions, round_of, milliseconds)
+        return await self.settle(what, partitions, round_of)
 
     async def ask_owners(
         self,
@@ -289,7 +287,6 @@ class Driver:
         items: Iterable[K],
         owner: Callable[[K], int | None],
         ask: Callable[[int | None, list[K]], Awaitable[Mapping[K, V | KafkaError]]],
-        milliseconds: int,
     ) -> dict[K, V | KafkaError]:
         """Ask about items that each belong to one broker or to none.
 
@@ -298,7 +295,6 @@ class Driver:
             items: what to ask about.
             owner: the node id of the broker that alone can answer for an item; None if any broker can.
             ask: asks a broker, see :meth:`ask_node`, about the items that it can answer for.
-            milliseconds: the time for all attempts.
         """
 
         async def round_of(left: list[K]) -> Round[K, V]:
@@ -326,14 +322,13 @@ class Driver:
             await asyncio.gather(*(one(node, those) for node, those in by_node.items()))
             return outcome
 
-        return await self.settle(what, items, round_of, milliseconds)
+        return await self.settle(what, items, round_of)
 
     async def settle(
         self,
         what: str,
         items: Iterable[K],
         ask: Callable[[list[K]], Awaitable[Round[K, V]]],
-        milliseconds: int,
     ) -> dict[K, V | KafkaError]:
         """Ask about `items`, in rounds with a pause between them, until each has its result or its error.
 
@@ -341,10 +336,9 @@ class Driver:
             what: what is done, for error messages, such as "describe group".
             items: what to ask about.
             ask: one round: asks about the items that have no result yet.
-            milliseconds: the time for all rounds; items without a result then get a `KafkaTimeoutError`.
 
         Returns:
-            A result or an error for each item, in the order of `items`.
+            A result or an error for each item, in the order of `items`: a `KafkaTimeoutError` if the time is over.
         """
         left = list(dict.fromkeys(items))
         settled: dict[K, V | KafkaError] = {}
@@ -352,7 +346,7 @@ class Driver:
         backoff = retry_backoff(self._network.config)
         reasons: dict[K, KafkaError] = {}
         try:
-            async with asyncio.timeout(milliseconds / 1000):
+            async with asyncio.timeout(self.milliseconds / 1000):
                 while left:
                     outcome = await ask(left)
                     settled |= outcome.done
@@ -363,7 +357,7 @@ class Driver:
         except TimeoutError:
             for item in left:
                 last = f"; the last attempt: {reasons[item]}" if item in reasons else ""
-                settled[item] = KafkaTimeoutError(f"{what} {item}: not within {milliseconds} ms{last}")
+                settled[item] = KafkaTimeoutError(f"{what} {item}: not within {self.milliseconds} ms{last}")
         return {item: settled[item] for item in order}
 
     async def require_version(self, node: int, key: ApiKey, version: int, what: str) -> None:
@@ -413,6 +407,13 @@ class Driver:
 
         await asyncio.gather(*(find(group) for group in groups))
         return by_node
+
+
+def _is_from_another(response: Response) -> bool:
+    """Whether a broker that is not the controller refused a request: as a whole, or each of its items."""
+    values = [getattr(response, one.name) for one in response.FIELDS]
+    items = [response, *(item for value in values if isinstance(value, list) for item in value)]
+    return any(getattr(item, "error_code", None) == ErrorCode.NOT_CONTROLLER for item in items)
 
 
 def _no_leader(cluster: Cluster, tp: TopicPartition, what: str) -> KafkaError:

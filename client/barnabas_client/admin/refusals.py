@@ -1,7 +1,7 @@
 """The errors that brokers answer to admin requests, with what to do about them. Pure."""
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from barnabas_client.errors import error_for
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -34,6 +34,11 @@ class HasError(Protocol):
     def error(self) -> KafkaError | None: ...
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+C = TypeVar("C", bound=Iterable[HasError] | Mapping[Any, HasError])
+
+
 def refusal(code: int, what: str, detail: str | None = None) -> KafkaError:
     """Create the exception for an error code of a broker.
 
@@ -57,10 +62,22 @@ def not_mentioned(what: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the broker's answer does not mention it")
 
 
-def raise_first(results: Iterable[HasError]) -> None:
-    """Raise the first error of `results`, if there is one, with the others as its notes."""
-    errors = [result.error for result in results if result.error is not None]
-    if errors:
-        for other in errors[1:]:
-            errors[0].add_note(f"and: {other}")
-        raise errors[0]
+def results_of(found: Mapping[K, V | KafkaError], failed: Callable[[K, KafkaError], V]) -> list[V]:
+    """The results of a call about several items; `failed` makes that of an item whose request failed."""
+    return [failed(item, one) if isinstance(one, KafkaError) else one for item, one in found.items()]
+
+
+def checked(results: C, raise_errors: bool) -> C:
+    """Return `results`, or with `raise_errors` raise the first error that one has, with the others as its notes."""
+    if raise_errors:
+        raise_first(one.error for one in (results.values() if isinstance(results, Mapping) else results))
+    return results
+
+
+def raise_first(errors: Iterable[KafkaError | None]) -> None:
+    """Raise the first of `errors`, if there is one, with the others as its notes."""
+    found = [error for error in errors if error is not None]
+    if found:
+        for other in found[1:]:
+            found[0].add_note(f"and: {other}")
+        raise found[0]

@@ -1,7 +1,7 @@
 """The thread of a group membership.
 
 It runs a :class:`~barnabas_client.membership.classic.ClassicMember`, or a
-:class:`~barnabas_client.membership.consumer.ConsumerMember`, on an event loop and with connections of its own,
+:class:`~barnabas_client.membership.consumer_protocol.ConsumerMember`, on an event loop and with connections of its own,
 so that a program that blocks its event loop stays a member (until `max_poll_interval_ms`).
 
 **Thread and program exchange messages and nothing else.** The program sends with :meth:`MemberThread.post`, the thread
@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 from barnabas_client.assignors import Assignor
 from barnabas_client.logs import logger
 from barnabas_client.membership.classic import ClassicMember
-from barnabas_client.membership.consumer import ConsumerMember
+from barnabas_client.membership.consumer_protocol import ConsumerMember
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,

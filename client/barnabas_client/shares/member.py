@@ -4,8 +4,8 @@ One request does everything: ShareGroupHeartbeat joins with member epoch 0, tell
 returns the partitions to fetch from, and leaves with epoch -1. Several members may have the same partition, so nothing
 is revoked: an assignment replaces the one before at once.
 
-The machine has the shape of :mod:`barnabas_client.membership.consumer`, and its effects: events come in with the time
-`now`. A member that is fenced or unknown joins again with epoch 0 and its old member id.
+The machine has the shape of :mod:`barnabas_client.membership.consumer_protocol`, and its effects: events come in with
+the time `now`. A member that is fenced or unknown joins again with epoch 0 and its old member id.
 
 Sources: ``ShareMembershipManager.java``, ``ShareHeartbeatRequestManager.java``; KIP-932.
 """
