@@ -130,7 +130,7 @@ def _callable_or_none(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: give a function")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ClientConfig:
     """The settings that consumer, producer and admin have in common. `servers` are addresses to start with."""
 
@@ -266,7 +266,7 @@ _CLIENT_INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ConsumerConfig:
     """The settings of a :class:`~barnabas_client.consumer.consumer.Consumer`, which describes them."""
 
@@ -362,7 +362,7 @@ class ConsumerConfig:
         return self.isolation_level == "read_committed"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShareConsumerConfig:
     """The settings of a :class:`~barnabas_client.shares.consumer.ShareConsumer`, which describes them."""
 
@@ -525,7 +525,7 @@ _CONSUMER_INTEGERS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ProducerConfig:
     """The settings of a :class:`~barnabas_client.producer.producer.Producer`, which describes them."""
 

@@ -16,6 +16,7 @@ class TopicPartition(Struct):
 class ConsumerProtocolSubscription(Data, versions="0-3"):
     """The metadata of a member: the topics it subscribes to, and the partitions it owns."""
 
+    SMALL = True
     topics: list[str] = field(array(STRING))
     user_data: Buffer | None = field(BYTES, nullable="0+", default=None)
     owned_partitions: list[TopicPartition] = field(array(TopicPartition), "1+", default=[], ignorable=True)
@@ -31,6 +32,7 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 class ConsumerProtocolAssignment(Data, versions="0-3"):
     """The partitions that the leader assigns to a member."""
 
+    SMALL = True
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(
         array(ConsumerProtocolAssignmentTopicPartition)
     )

@@ -283,11 +283,13 @@ class Message(Struct):
         VERSIONS: the versions that are declared.
         FLEXIBLE: those with compact types and tagged fields (KIP-482).
         MAX_ELEMENTS: array elements that are decoded at most, in all.
+        SMALL: whether it is usually small, so that writing it the first times is not worth a compilation.
     """
 
     VERSIONS: ClassVar[Versions]
     FLEXIBLE: ClassVar[Versions]
     MAX_ELEMENTS: ClassVar[int] = MAX_ELEMENTS
+    SMALL: ClassVar[bool] = False
 
     def __init_subclass__(cls, versions: str = "none", flexible: str = "none", **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -307,6 +309,7 @@ class Request(_ApiMessage):
     """The body of a request."""
 
     MAX_ELEMENTS = MAX_REQUEST_ELEMENTS
+    SMALL = True
 
 
 class Response(_ApiMessage):

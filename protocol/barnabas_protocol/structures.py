@@ -14,7 +14,7 @@ from construct import Construct, FormatField
 
 from barnabas_protocol import wire
 from barnabas_protocol.codegen import Source, compile_builder, compile_parser
-from barnabas_protocol.schema import Field, Message, Request, Struct, Versions, WireType
+from barnabas_protocol.schema import Field, Message, Struct, Versions, WireType
 from barnabas_protocol.wire import Reader, WireError, least_size
 
 
@@ -300,10 +300,8 @@ class MessageCodec:
         self._name = f"{cls.__name__} v{version}"
         self._uses = 0
         self.parsefunc: Callable[[Reader, None], Any] = self._parse
-        # A response is compiled at once, because its size is not known before it is written. Requests are small.
-        self.buildfunc: Callable[[Any, io.BytesIO, None], Any] = (
-            self._build if issubclass(cls, Request) else self._build_compiled
-        )
+        # A response is compiled at once, because its size is not known before it is written.
+        self.buildfunc: Callable[[Any, io.BytesIO, None], Any] = self._build if cls.SMALL else self._build_compiled
 
     # Two threads that compile at the same time do the same work twice.
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from barnabas_protocol import codec, structures
+from barnabas_protocol.consumer_protocol import ConsumerProtocolSubscription
 from barnabas_protocol.errors import EncodeError
 from barnabas_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse, ResponseCursor
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -79,6 +80,14 @@ def test_a_response_is_compiled_when_it_is_first_built() -> None:
     made.buildfunc(HeartbeatResponse(error_code=3), out, None)
     assert out.getvalue() == slow_encode(HeartbeatResponse(error_code=3), 4)
     assert writes_compiled(made)
+
+
+def test_what_a_member_writes_once_is_not_compiled_for_that() -> None:
+    subscription = ConsumerProtocolSubscription(topics=["t"])
+    made, out = MessageCodec(ConsumerProtocolSubscription, 3), io.BytesIO()
+    made.buildfunc(subscription, out, None)
+    assert out.getvalue() == slow_encode(subscription, 3)
+    assert not writes_compiled(made)
 
 
 def test_broken_bytes_are_refused_before_and_after_compiling() -> None:

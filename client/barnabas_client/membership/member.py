@@ -13,7 +13,7 @@ from barnabas_protocol.errors import KafkaError
 NO_GENERATION: Final = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MemberConfig:
     """Names, and times in seconds; see :class:`~barnabas_client.config.ConsumerConfig` for what they mean."""
 
