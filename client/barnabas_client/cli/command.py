@@ -57,6 +57,23 @@ def add_pairs(parser: ArgumentParser, *names: str, dest: str, help: str) -> None
     parser.add_argument(*names, dest=dest, action="append", default=[], type=convert, metavar="NAME=VALUE", help=help)
 
 
+def add_topic_specs(parser: ArgumentParser, help: str) -> None:
+    """Add the option that names topics, or partitions of them."""
+    convert = checked(values.topic_spec)
+    parser.add_argument("-t", "--topic", dest="topics", action="append", type=convert, metavar="T[:P,P]", help=help)
+
+
+def add_partitions(parser: ArgumentParser) -> None:
+    """Add the option that names partitions of the command's topic."""
+    text = "only this partition; repeatable"
+    parser.add_argument("-p", "--partition", dest="partitions", type=int, action="append", metavar="N", help=text)
+
+
+def add_since(parser: argparse._ActionsContainer, help: str) -> None:
+    """Add the option that says from when on: a time, or a duration ago."""
+    parser.add_argument("--since", type=checked(values.since), metavar="TIME", help=help)
+
+
 def add_isolation_level(parser: ArgumentParser) -> None:
     """Add the options of commands that read records."""
     parser.add_argument(

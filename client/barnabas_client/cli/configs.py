@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, ConfigSource, ResourceType
 from barnabas_client.cli.failures import CommandError
+from barnabas_client.cli.output import Output
 from barnabas_protocol.suggestions import did_you_mean
 
 #: The source of a value that a resource has of its own.
@@ -34,3 +35,25 @@ def shown_change(change: AlterConfigOp) -> str:
         return f"{change.name} unset"
     sign = {ConfigOp.SET: "=", ConfigOp.APPEND: "+=", ConfigOp.SUBTRACT: "-="}[change.op]
     return f"{change.name}{sign}{change.value}"
+
+
+def print_changes(
+    output: Output, kind: str, name: str, done: Sequence[str], unchanged: Sequence[str], *, dry_run: bool
+) -> None:
+    """Print what was changed of a topic or a group, or could be changed.
+
+    Args:
+        output: prints.
+        kind: "topic" or "group", the name's key in JSON.
+        name: of the topic or the group.
+        done: the changes.
+        unchanged: keys that were to be reset and are not set.
+        dry_run: whether nothing was changed.
+    """
+    if output.json:
+        output.data({kind: name, "changes": done, "executed": not dry_run})
+        return
+    if done:
+        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
+    if unchanged:
+        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")

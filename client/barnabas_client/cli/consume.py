@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import OffsetSpec
 from barnabas_client.cli import clients, values
-from barnabas_client.cli.command import Command, add_isolation_level, checked
+from barnabas_client.cli.command import Command, add_isolation_level, add_partitions, add_since, checked
 from barnabas_client.cli.failures import DONE, UsageError
 from barnabas_client.cli.formats import Printer, compile_format, json_line, value_line
 from barnabas_client.cli.output import Output
@@ -166,18 +166,8 @@ def _arguments(parser: ArgumentParser) -> None:
         metavar="OFFSET",
         help="where to start: an offset, beginning, end, or -N for the last N records",
     )
-    start.add_argument(
-        "--since", type=checked(values.since), metavar="TIME", help="start at a time, or at a duration ago, such as 10m"
-    )
-    parser.add_argument(
-        "-p",
-        "--partition",
-        dest="partitions",
-        type=int,
-        action="append",
-        metavar="N",
-        help="only this partition; repeatable",
-    )
+    add_since(start, "start at a time, or at a duration ago, such as 10m")
+    add_partitions(parser)
     parser.add_argument("-n", "--max", type=checked(values.positive), metavar="N", help="stop after N records")
     parser.add_argument("-e", "--exit", action="store_true", help="stop at the end instead of waiting for more records")
     parser.add_argument(

@@ -7,9 +7,9 @@ from typing import Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, OffsetSpec
-from barnabas_client.cli import clients, values
+from barnabas_client.cli import clients
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command import Command, add_since
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.cli.view import GroupView, Waiting, look, waiting
@@ -132,12 +132,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("group", nargs="?", metavar="GROUP", help="default: all groups")
-    parser.add_argument(
-        "--since",
-        type=checked(values.since),
-        metavar="TIME",
-        help="what happened since a time, or since a duration ago, such as 10m (default: 1h)",
-    )
+    add_since(parser, "what happened since a time, or since a duration ago, such as 10m (default: 1h)")
 
 
 COMMAND: Final = Command(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
-from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command import Command, add_since, checked
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -163,12 +163,7 @@ def _identity(event: dict[str, Any]) -> str:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP")
-    parser.add_argument(
-        "--since",
-        type=checked(values.since),
-        metavar="TIME",
-        help="only events since a time, or since a duration ago, such as 1h",
-    )
+    add_since(parser, "only events since a time, or since a duration ago, such as 1h")
     parser.add_argument("--generation", type=int, metavar="N", help="only the events that led to this generation")
     parser.add_argument("-f", "--follow", action="store_true", help="wait for more events at the end")
     parser.add_argument(

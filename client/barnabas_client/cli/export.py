@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from barnabas_client.cli import clients, values
-from barnabas_client.cli.command import Command, add_isolation_level, checked
+from barnabas_client.cli.command import Command, add_isolation_level, add_partitions, add_since, checked
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.formats import json_line, json_text, shown
 from barnabas_client.cli.optional import optional
@@ -162,18 +162,8 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
     parser.add_argument("-f", "--format", choices=tuple(FORMATS), help="default: what the name of the file ends with")
-    parser.add_argument(
-        "-p",
-        "--partition",
-        dest="partitions",
-        type=int,
-        action="append",
-        metavar="N",
-        help="only this partition; repeatable",
-    )
-    parser.add_argument(
-        "--since", type=checked(values.since), metavar="TIME", help="start at a time, or at a duration ago, such as 10m"
-    )
+    add_partitions(parser)
+    add_since(parser, "start at a time, or at a duration ago, such as 10m")
     parser.add_argument(
         "--until", type=checked(values.since), metavar="TIME", help="end at a time (default: the end of the topic now)"
     )

@@ -12,8 +12,8 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, GroupDescription
 from barnabas_client.cli import clients, share_view, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, add_pairs, checked
-from barnabas_client.cli.configs import not_set, shown_change
+from barnabas_client.cli.command import Command, add_pairs, add_topic_specs, checked
+from barnabas_client.cli.configs import not_set, print_changes, shown_change
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
@@ -312,13 +312,7 @@ async def alter_group(arguments: Namespace, output: Output) -> int:
             if result.error is not None:
                 raise CommandError(for_command_line(result.error))
     done = [shown_change(change) for change in changes]
-    if output.json:
-        output.data({"group": name, "changes": done, "executed": not dry_run})
-        return DONE
-    if done:
-        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
-    if unchanged:
-        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
+    print_changes(output, "group", name, done, unchanged, dry_run=dry_run)
     return DONE
 
 
@@ -421,15 +415,7 @@ def _alter_arguments(parser: ArgumentParser) -> None:
 
 def _delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP")
-    parser.add_argument(
-        "-t",
-        "--topic",
-        dest="topics",
-        action="append",
-        type=checked(values.topic_spec),
-        metavar="T[:P,P]",
-        help="delete only the committed offsets of this topic, or of these partitions of it; repeatable",
-    )
+    add_topic_specs(parser, "delete only the committed offsets of this topic, or of these partitions of it; repeatable")
 
 
 LIST: Final = Command(

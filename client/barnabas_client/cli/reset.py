@@ -18,7 +18,7 @@ from barnabas_client.admin.messages import PartitionResults
 from barnabas_client.admin.types import GroupDescription, OffsetSpec
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command import Command, add_topic_specs, checked
 from barnabas_client.cli.failures import DONE, FAILED, CommandError
 from barnabas_client.cli.groups import selected_partitions
 from barnabas_client.cli.output import Column, Output
@@ -263,14 +263,8 @@ def _offsets(name: str, lines: Iterable[str]) -> Offsets:
 def _arguments(parser: ArgumentParser, of: GroupType) -> None:
     offset = "committed offset" if of is CONSUMER_GROUPS else "start offset"
     parser.add_argument("group", metavar="GROUP")
-    parser.add_argument(
-        "-t",
-        "--topic",
-        dest="topics",
-        action="append",
-        type=checked(values.topic_spec),
-        metavar="T[:P,P]",
-        help=f"only this topic, or these partitions of it; repeatable (default: all partitions with a {offset})",
+    add_topic_specs(
+        parser, f"only this topic, or these partitions of it; repeatable (default: all partitions with a {offset})"
     )
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record")

@@ -19,7 +19,7 @@ from barnabas_client.admin.types import (
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
-from barnabas_client.cli.configs import not_set, shown_change
+from barnabas_client.cli.configs import not_set, print_changes, shown_change
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
@@ -156,13 +156,7 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
                     for_command_line(result.error) + await _suggestions(admin, name, [result.error], keys)
                 )
             done += (shown_change(change) for change in changes)
-    if output.json:
-        output.data({"topic": name, "changes": done, "executed": not dry_run})
-        return DONE
-    if done:
-        output.line(f"{name}: {'could be changed' if dry_run else 'changed'}: {', '.join(done)}")
-    if unchanged:
-        output.line(f"{name}: unchanged, not set: {', '.join(unchanged)}")
+    print_changes(output, "topic", name, done, unchanged, dry_run=dry_run)
     return DONE
 
 

@@ -9,7 +9,7 @@ from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import PartitionProducer, TransactionDescription
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
-from barnabas_client.cli.command import Command, checked
+from barnabas_client.cli.command import Command, add_since, add_topic_specs, checked
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Column, Output, Style
@@ -368,24 +368,11 @@ def _abort_arguments(parser: ArgumentParser) -> None:
 
 def _explain_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="TRANSACTIONAL-ID", help="only these (default: all)")
-    parser.add_argument(
-        "--since",
-        type=checked(values.since),
-        metavar="TIME",
-        help="only what happened since a time, or since a duration ago, such as 1h",
-    )
+    add_since(parser, "only what happened since a time, or since a duration ago, such as 1h")
 
 
 def _hanging_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "-t",
-        "--topic",
-        dest="topics",
-        action="append",
-        type=checked(values.topic_spec),
-        metavar="T[:P,P]",
-        help="only this topic, or these partitions of it; repeatable (default: all topics)",
-    )
+    add_topic_specs(parser, "only this topic, or these partitions of it; repeatable (default: all topics)")
     parser.add_argument(
         "--max-transaction-timeout",
         type=checked(values.duration),
