@@ -1642,36 +1642,41 @@ class OffsetsAltered(ByClient):
 
     def _remedy(self) -> str | None:
         """How to take back what it did; None if no member reads other records because of it."""
-        back = [each for each in self.changes or () if each.before is not None and each.before != each.after]
+        back = [
+            (Position(topic, partition, before), after)
+            for topic, partition, before, after in self.changes or ()
+            if before is not None and before != after
+        ]
         if not back:
             return None
-        _, _, before, after = back[0]
+        (_, _, before), after = back[0]
         if after is None:
             start = "Members that get these partitions start at their auto.offset.reset."
-        elif before is not None and after < before:
+        elif after < before:
             start = "Members that get these partitions read again what they have read."
         else:
             start = "Members that get these partitions do not read what is in between."
         how = f"{start} If this was not meant: stop the members, and set the offsets back, with"
-        how += f" `{self._restore(back)}`."
+        how += f" `{_reset(self.group, [position for position, _ in back])}`."
         if self.offsets > len(self.changes or ()):
             how += f" It has the first {len(back)}: the offsets before of the others were not recorded."
         return how
-
-    def _restore(self, changes: Sequence[OffsetChange]) -> str:
-        """The command that sets offsets to those before: of partitions with the same one together."""
-        command = f"barnabas groups reset-offsets {self.group}"
-        if len({each.before for each in changes}) > 1:
-            lines = "".join(f"{topic},{partition},{before}\\n" for topic, partition, before, _ in changes)
-            return f"printf '{lines}' | {command} --from-file - --execute"
-        topics = by_topic(each[:2] for each in changes)
-        places = " ".join(f"-t {topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items())
-        return f"{command} {places} --to-offset {changes[0].before} --execute"
 
     def line(self, reason: str) -> Line:
         pairs = {"client_id": self.client_id, "host": self.host, "principal": self.principal}
         first = ", ".join(map(_changed_offset, (self.changes or ())[:MAX_NAMED]))
         return self._line("info", "offsets altered by a client that is not a member", offsets=first, **pairs)
+
+
+def _reset(group: str, positions: Sequence[Position]) -> str:
+    """The command that sets the offsets of a group, which has no members; the same offset of partitions at once."""
+    command = f"barnabas groups reset-offsets {group}"
+    if len({each.offset for each in positions}) > 1:
+        lines = "".join(f"{topic},{partition},{offset}\\n" for topic, partition, offset in positions)
+        return f"printf '{lines}' | {command} --from-file - --execute"
+    topics = by_topic(each[:2] for each in positions)
+    places = " ".join(f"-t {topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items())
+    return f"{command} {places} --to-offset {positions[0].offset} --execute"
 
 
 def _changed_offset(change: OffsetChange) -> str:
@@ -1837,6 +1842,62 @@ class MemberRewound(MemberEvent):
         return self._line(
             "info", "a member went back to the beginning", **pairs, offset=self.log_start, committed=self.offset
         )
+
+
+@event("member_skipped")
+class MemberSkipped(MemberEvent):
+    """A member asked for the end of a partition and fetched from there, though the group had not read up to it."""
+
+    topic: str
+    partition: int
+    log_start: int
+    offset: int | None = None
+    position: int
+    #: The same of other partitions.
+    more: "tuple[MemberSkipped, ...] | None" = _not_recorded()
+
+    def with_later(self, later: "MemberSkipped") -> "MemberSkipped":
+        """This event, and a later one of the same member, as one: the newest of each partition."""
+        places = {(each.topic, each.partition): each for each in (self.changed(more=None), *(self.more or ()), later)}
+        first, *more = places.values()
+        return first.changed(time=self.time, more=tuple(more) or None)
+
+    @property
+    def first(self) -> int:
+        """The first offset that it does not read."""
+        return self.log_start if self.offset is None else max(self.offset, self.log_start)
+
+    def sentence(self) -> Told:
+        places = [self, *(self.more or ())]
+        named = [
+            f"{each.topic}-{each.partition} at {each.position}, so that it probably does not read {each.first} to"
+            f" {each.position - 1}"
+            for each in places[:MAX_NAMED]
+        ]
+        if len(places) > len(named):
+            named.append(words.count(len(places) - len(named), "more partition"))
+        one = len(places) == 1
+        text = f"{self.name} asked for the {'end' if one else 'ends'} of {'a partition' if one else 'partitions'} and"
+        text += f" fetched from there: {'; '.join(named)}."
+        back = _reset(self.group, [Position(each.topic, each.partition, each.first) for each in places])
+        how = f" To read the records: stop the members, then `{back}`."
+        if self.offset is None:
+            return Told(
+                f"{text} {'The partition was' if one else 'The partitions were'} added to the topic, and the group had"
+                " no committed offset there: auto.offset.reset=latest probably applied.",
+                "Records are written to a new partition before members hear of it: set auto.offset.reset=earliest. It"
+                f" applies only where nothing is committed.{how}",
+            )
+        committed = f"The committed offset was {self.offset}" if one else "The committed offsets were lower"
+        return Told(
+            f"{text} {committed}, and it had just joined: it probably seeks to the end when it gets partitions.",
+            "A member goes on at its committed offsets by itself. If it is to read all records, do not seek to the end"
+            f" in its rebalance listener or at its start.{how}",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"partition": f"{self.topic}-{self.partition}", "offset": self.offset, "position": self.position}
+        return self._line("info", "a member begins at the end of a partition", member=self.name, **pairs)
 
 
 @event("fetch_out_of_range")

@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     HistoryGap,
     MemberReplaced,
     MemberRewound,
+    MemberSkipped,
     NothingCommitted,
     OffsetsAltered,
     OffsetsStuck,
@@ -97,6 +98,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type,), _of_one_action, adjacent=True)
         case MemberRewound():
             yield _Fold((event.type, *event.member[1:]), _with_later)
+        case MemberSkipped():
+            yield _Fold((event.type, event.member, event.offset is None), _with_later_soon)
         case FetchOutOfRange():
             yield _Fold((event.type, event.member, event.topic), _with_later_soon)
         case CommitsWentBack():

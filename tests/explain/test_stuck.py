@@ -8,6 +8,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsWentBack,
     MemberRewound,
+    MemberSkipped,
     NothingCommitted,
     OffsetsAltered,
     OffsetsStuck,
@@ -241,6 +242,34 @@ def test_commits_after_a_rewind_do_not_come_out_of_order() -> None:
     back = event(CommitsWentBack, 101_000, client="c1", changes=changes)
     said = explain(read([over(99_000), rewound(100_000), back]))[-1]
     assert said.text == "c1 (h) committed t-0 back from 10 to 3: it had gone back to the beginning."
+
+
+def test_a_member_that_begins_at_the_end() -> None:
+    skipped = [
+        event(MemberSkipped, 100_000 + partition, topic="t", partition=partition, log_start=0, offset=5, position=20)
+        for partition in (0, 1)
+    ]
+    (told,) = explain(read(skipped[:1]))
+    assert told.text == (
+        "c (h) asked for the end of a partition and fetched from there: t-0 at 20, so that it probably does not read 5"
+        " to 19. The committed offset was 5, and it had just joined: it probably seeks to the end when it gets"
+        " partitions."
+    )
+    assert "`barnabas groups reset-offsets g -t t:0 --to-offset 5 --execute`" in str(told.remedy)
+    (both,) = explain(read(skipped))
+    assert "t-0 at 20, so that it probably does not read 5 to 19; t-1 at 20" in both.text
+    assert "`barnabas groups reset-offsets g -t t:0,1 --to-offset 5 --execute`" in str(both.remedy)
+
+
+def test_a_new_partition_that_is_read_from_its_end_on() -> None:
+    skipped = event(MemberSkipped, 100_000, topic="t", partition=2, log_start=0, position=7)
+    (told,) = explain(read([skipped]))
+    assert told.text == (
+        "c (h) asked for the end of a partition and fetched from there: t-2 at 7, so that it probably does not read 0"
+        " to 6. The partition was added to the topic, and the group had no committed offset there:"
+        " auto.offset.reset=latest probably applied."
+    )
+    assert "set auto.offset.reset=earliest" in str(told.remedy)
 
 
 def test_an_offset_that_is_one_too_small() -> None:

@@ -7,6 +7,7 @@ connection is open, which program it is. It goes into the events about the membe
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -58,9 +59,23 @@ class SeenClient:
         watched: what is counted of its Fetches, by topic and partition; None if no partition is watched.
         rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
             time.
+        joined_at: when a member of it joined last; None for never.
+        ends: the ends of partitions that it has asked for and not fetched since then, 64 at a time.
+        begun: the partitions that were added to their topics and of which it has asked for an end since it joined, the
+            first 64.
     """
 
-    __slots__ = ("__weakref__", "connections", "fetched_at", "lost", "rewinds", "watched")
+    __slots__ = (
+        "__weakref__",
+        "begun",
+        "connections",
+        "ends",
+        "fetched_at",
+        "joined_at",
+        "lost",
+        "rewinds",
+        "watched",
+    )
 
     def __init__(self) -> None:
         self.fetched_at: float | None = None
@@ -68,6 +83,32 @@ class SeenClient:
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
         self.rewinds: dict[Partition, float] = {}
+        self.joined_at: float | None = None
+        self.ends: dict[Partition, int] = {}
+        self.begun: set[Partition] = set()
+
+    def joins(self, now: float) -> None:
+        """A member of it joins."""
+        self.joined_at = now
+        self.ends.clear()
+        self.begun.clear()
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether it has fetched since it joined; so if that is not known."""
+        return self.joined_at is None or (self.fetched_at is not None and self.fetched_at >= self.joined_at)
+
+    def ends_at(self, place: Partition, offset: int) -> None:
+        """It was told the end of a partition."""
+        if len(self.ends) < _MOST_LOST or place in self.ends:
+            self.ends[place] = offset
+
+    def begins(self, place: Partition) -> bool:
+        """It asks for the beginning or the end of a new partition; returns whether it does so for the first time."""
+        if place in self.begun or len(self.begun) >= _MOST_LOST:
+            return False
+        self.begun.add(place)
+        return True
 
     def may_rewind(self, place: Partition, now: float) -> bool:
         """Whether a Fetch from the beginning of a partition may be reported: each partition once in a while, and not if
@@ -119,17 +160,31 @@ class Clients:
         """The client with this id and host, if it has a connection with a member."""
         return self._clients.get((client_id, host))
 
-    def fetched(self, client_id: str, host: str, now: float) -> WatchedFetch | None:
+    def fetched(
+        self,
+        client_id: str,
+        host: str,
+        now: float,
+        begins_at_end: Callable[[str, str, SeenClient, Partition, int], None],
+    ) -> WatchedFetch | None:
         """A client has sent a Fetch; nothing is kept of one without a member.
 
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            now: the time.
+            begins_at_end: called with the client and a partition that it reads from an end on for which it has asked.
+
         Returns:
-            The Fetch, if partitions of the client are watched.
+            The Fetch, if partitions of the client are watched, or if it has asked for the ends of some.
         """
         client = self._clients.get((client_id, host))
         if client is None:
             return None
         client.fetched_at = now
-        return WatchedFetch(client.watched, now) if client.watched else None
+        if not client.watched and not client.ends:
+            return None
+        return WatchedFetch(client.watched or {}, now, client.ends, partial(begins_at_end, client_id, host, client))
 
 
 class Gone:
@@ -385,6 +440,7 @@ class Sightings:
         sight.session_ms, sight.rebalance_timeout_ms = event.session_ms, event.rebalance_timeout_ms
         if connection is not None:
             connection.use(self._group_id, member_id)
+            connection.client.joins(now)
 
     def _with_connection(self, event: MemberJoined, connection: MemberConnection | None, now: float) -> MemberJoined:
         self._joined(event, connection, now)

@@ -6,7 +6,7 @@ only of partitions whose committed offset has stood still between two looks: abo
 :data:`MOST` at a time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_explain.members import Member, Partition
@@ -60,13 +60,24 @@ class Watch:
 
 
 class WatchedFetch(NamedTuple):
-    """A Fetch of a client that has watched partitions, and its time, in seconds on the coordinator's clock."""
+    """A Fetch of a client that has watched partitions, or that has asked for the ends of partitions.
+
+    Attributes:
+        watches: what is counted of its Fetches.
+        time: in seconds on the coordinator's clock.
+        ends: the ends that it was told.
+        begins_at_end: called with a partition that it reads from that end on.
+    """
 
     watches: Mapping[Partition, Watch]
     time: float
+    ends: dict[Partition, int]
+    begins_at_end: Callable[[Partition, int], None]
 
     def asks(self, place: Partition, offset: int) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition."""
+        if self.ends and self.ends.pop(place, None) == offset:
+            self.begins_at_end(place, offset)
         watch = self.watches.get(place)
         if watch is not None:
             watch.asked(offset, self.time)

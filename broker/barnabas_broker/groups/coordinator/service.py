@@ -103,6 +103,7 @@ from barnabas_explain.catalog import (
     GroupDeleted,
     GroupEvent,
     MemberRewound,
+    MemberSkipped,
     SessionRefused,
     SubscriptionChanged,
     TopicChanged,
@@ -271,6 +272,9 @@ class GroupCoordinator:
         self._topics: dict[str, int] = {}
         #: When topics were created, the newest ones, in seconds on the coordinator's clock.
         self._created: dict[str, float] = {}
+        #: The number of partitions that topics had before they have grown last, and when that was, the newest ones.
+        self._grown: dict[str, tuple[int, float]] = {}
+        self._logs = logs
         #: When a session timeout was last refused, by group.
         self._sessions_refused: dict[str, float] = {}
         self._clients = Clients()
@@ -294,7 +298,37 @@ class GroupCoordinator:
         Returns:
             The Fetch, if partitions of the client are watched.
         """
-        return self._clients.fetched(client_id, host, self._hosted_groups.now())
+        return self._clients.fetched(client_id, host, self._hosted_groups.now(), self._begins_at_end)
+
+    def _begins_at_end(self, client_id: str, host: str, client: SeenClient, place: Partition, end: int) -> None:
+        """A client reads a partition from its end on, for which it has asked: its group may go on before it."""
+        reader = self._reader(client, client_id, host, place[0])
+        readable = None if self._logs is None else self._logs.readable(*place)
+        if reader is None or readable is None:
+            return
+        hosted, member = reader
+        committed = hosted.offsets.find(*place)
+        first = readable[0] if committed is None else committed.offset
+        if first >= end or hosted.offsets.is_pending(*place):
+            return
+        if committed is None and not self._was_added(place, hosted, member):
+            return  # It begins there by its own wish.
+        event = MemberSkipped(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=readable[0],
+            offset=None if committed is None else committed.offset,
+            position=end,
+        )
+        self._hosted_groups.publish(hosted.name, event)
+
+    def _was_added(self, place: Partition, hosted: HostedGroup, member: Member) -> bool:
+        """Whether a partition was added to its topic while a member of a group was one."""
+        before, at = self._grown.get(place[0], (inf, inf))
+        sight = hosted.sightings.get(member.member_id or "")
+        return place[1] >= before and sight is not None and sight.joined_at is not None and sight.joined_at < at
 
     def fetch_out_of_range(
         self, client_id: str, host: str, place: Partition, offset: int, log: tuple[int, int]
@@ -337,8 +371,17 @@ class GroupCoordinator:
             latest: whether it has asked for the end.
         """
         client = self._clients.find(client_id, host)
-        known = None if client is None else client.lost.get(place)
-        if client is None or known is None or known[2].position is not None:
+        if client is None:
+            return
+        known = client.lost.get(place)
+        if known is None:
+            if not is_default(client_id) and len(client.connections) == 1:
+                is_new = place[1] >= self._grown.get(place[0], (inf, inf))[0]
+                begins = client.begins(place) if is_new else not client.has_fetched
+                if begins and latest:
+                    client.ends_at(place, offset)
+            return
+        if known[2].position is not None:
             return
         at, group_id, lost = known
         event = lost.changed(position=offset, reset="latest" if latest else "earliest")
@@ -1086,6 +1129,10 @@ class GroupCoordinator:
         for name in grown:
             if not before.get(name):
                 self._created[name] = now
+            else:
+                self._grown[name] = before[name], now
+        while len(self._grown) > _MOST_NEW:
+            del self._grown[next(iter(self._grown))]
         while len(self._created) > _MOST_NEW:
             del self._created[next(iter(self._created))]
         for group_id, hosted in self.groups.items():
@@ -1134,6 +1181,7 @@ class GroupCoordinator:
         deleted = set(names)
         for name in deleted:
             self._topics.pop(name, None)
+            self._grown.pop(name, None)
         self._catalog.update((), deleted)
         self.offsets.topics_deleted(deleted)
         self.share_groups.topics_deleted()

@@ -2,7 +2,14 @@
 
 import pytest
 
-from barnabas_explain.catalog import CommitsBeyondEnd, MemberLeft, MemberRewound, NothingCommitted, OffsetsStuck
+from barnabas_explain.catalog import (
+    CommitsBeyondEnd,
+    MemberLeft,
+    MemberRewound,
+    MemberSkipped,
+    NothingCommitted,
+    OffsetsStuck,
+)
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.coordinator.test_sightings import Program
 from tests.broker.groups.support import Service
@@ -337,3 +344,57 @@ async def test_a_member_that_had_to_go_to_the_beginning_has_another_explanation(
     member.service.groups.fetch_out_of_range("client", "/127.0.0.1", ("t", 0), 30, (0, 20))
     member.service.groups.fetched_from_start("client", "/127.0.0.1", ("t", 0), 0)
     assert not member.service.events_of(MemberRewound)
+
+
+@pytest.mark.parametrize(
+    ("end", "asks_at", "fetches_at", "reported"),
+    [(20, 0, 20, True), (20, 0, 5, False), (5, 0, 5, False), (20, 5, 20, False)],
+    ids=["a seek to the end", "an end that is only looked up", "no record is skipped", "a look-up while it reads"],
+)
+async def test_a_member_that_begins_at_the_end(end: int, asks_at: int, fetches_at: int, reported: bool) -> None:
+    member = await reader(Logs(end))
+    await member.commits(5)
+    member.leave()
+    await member.join()
+    if asks_at:
+        await member.goes_on(asks_at)
+    member.service.groups.looked_up("client", "/127.0.0.1", ("t", 0), end, latest=True)
+    await member.goes_on(fetches_at, fetches_at)
+    events = member.service.events_of(MemberSkipped)
+    assert [(each.offset, each.position, each.member.member_id) for each in events] == (
+        [(5, 20, member.member_id)] if reported else []
+    )
+
+
+@pytest.mark.parametrize("first", ["latest", "earliest"])
+async def test_a_new_partition_that_is_read_from_its_end_on(first: str) -> None:
+    member = await reader(Logs(7))
+    await member.commits(7)
+    await member.goes_on(7)
+    await member.service.after(1)
+    for partitions in (2, 3):  # the first time all topics are told
+        member.service.groups.topics_changed({"t": partitions})
+    new = ("t", 2)
+
+    async def fetch(offset: int) -> None:
+        found = member.service.groups.fetched("client", "/127.0.0.1")
+        if found is not None:
+            found.asks(new, offset)
+
+    if first == "earliest":
+        member.service.groups.looked_up("client", "/127.0.0.1", new, 0, latest=False)
+        await fetch(0)
+    for _ in range(2):  # the second one is to compute its lag
+        member.service.groups.looked_up("client", "/127.0.0.1", new, 7, latest=True)
+        await fetch(7)
+    events = member.service.events_of(MemberSkipped)
+    assert [(each.partition, each.offset, each.position) for each in events] == (
+        [(2, None, 7)] if first == "latest" else []
+    )
+
+
+async def test_a_new_group_begins_at_latest_by_its_own_wish() -> None:
+    member = await reader(Logs(7))
+    member.service.groups.looked_up("client", "/127.0.0.1", ("t", 0), 7, latest=True)
+    await member.goes_on(7)
+    assert not member.service.events_of(MemberSkipped)
