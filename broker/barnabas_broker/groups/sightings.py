@@ -165,7 +165,7 @@ class Clients:
         client_id: str,
         host: str,
         now: float,
-        begins_at_end: Callable[[str, str, SeenClient, Partition, int], None],
+        begins_at_end: Callable[[str, str, Partition, int], None],
     ) -> WatchedFetch | None:
         """A client has sent a Fetch; nothing is kept of one without a member.
 
@@ -184,7 +184,7 @@ class Clients:
         client.fetched_at = now
         if not client.watched and not client.ends:
             return None
-        return WatchedFetch(client.watched or {}, now, client.ends, partial(begins_at_end, client_id, host, client))
+        return WatchedFetch(client.watched or {}, now, client.ends, partial(begins_at_end, client_id, host))
 
 
 class Gone:

@@ -300,13 +300,13 @@ class GroupCoordinator:
         """
         return self._clients.fetched(client_id, host, self._hosted_groups.now(), self._begins_at_end)
 
-    def _begins_at_end(self, client_id: str, host: str, client: SeenClient, place: Partition, end: int) -> None:
+    def _begins_at_end(self, client_id: str, host: str, place: Partition, end: int) -> None:
         """A client reads a partition from its end on, for which it has asked: its group may go on before it."""
-        reader = self._reader(client, client_id, host, place[0])
+        reader = self._reader(client_id, host, place[0])
         readable = None if self._logs is None else self._logs.readable(*place)
         if reader is None or readable is None:
             return
-        hosted, member = reader
+        _, hosted, member = reader
         committed = hosted.offsets.find(*place)
         first = readable[0] if committed is None else committed.offset
         if first >= end or hosted.offsets.is_pending(*place):
