@@ -11,8 +11,8 @@ from barnabas_explain.catalog import (
     OffsetsStuck,
 )
 from barnabas_protocol.errors import ErrorCode
-from tests.broker.groups.coordinator.test_sightings import Program
 from tests.broker.groups.support import Service
+from tests.broker.groups.test_sightings import Program
 
 #: Longer than group.stuck.offset.ms and the rebalance timeout of a :class:`Program`, in seconds.
 LONG = 45
