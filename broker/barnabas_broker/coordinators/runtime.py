@@ -629,3 +629,9 @@ class Runtime(Generic[P, H, R]):
             self.unload(index)
         finish(self._refuse_waiting())
         self.timers.close()
+
+
+def answer_once(reply: "asyncio.Future[R]", answer: R) -> None:
+    """Answer a request, unless its client has given up."""
+    if not reply.done():
+        reply.set_result(answer)

@@ -126,12 +126,11 @@ def _hold_nothing(until: float) -> None:
     """Keep nothing: the use of all others together is never forgotten for another one."""
 
 
-class RateQuota:
-    """A quota of something per second.
+class _Quota(Generic[V]):
+    """A quota of something per second, and what each client has used of it.
 
     Args:
-        window: how the rate is measured.
-        longest: the longest wait, in seconds.
+        window: how it is measured.
 
     Attributes:
         limits: what is set.
@@ -139,16 +138,38 @@ class RateQuota:
         waited: the seconds of these waits together.
     """
 
-    def __init__(self, window: Window, longest: float = _LONGEST_WAIT) -> None:
+    def __init__(self, window: Window) -> None:
         self.limits = _Limits()
         self.throttled = 0
         self.waited = 0.0
         self._window = window
-        self._longest = longest
-        self._used: _Used[Rate] = _Used()
+        self._used: _Used[V] = _Used()
 
     def __len__(self) -> int:
         return len(self._used)
+
+    def count(self, wait: float) -> None:
+        """A client waits for `wait` seconds."""
+        self.throttled += 1
+        self.waited += wait
+
+    def _limit(self, user: str, client_id: str) -> tuple[_Who, float] | None:
+        """Whose limit applies, and the limit; None if there is none."""
+        found = self.limits.of(user, client_id) if self.limits else None
+        return None if found is None or found[1] == math.inf else found
+
+
+class RateQuota(_Quota[Rate]):
+    """A quota of something per second.
+
+    Args:
+        window: how the rate is measured.
+        longest: the longest wait, in seconds.
+    """
+
+    def __init__(self, window: Window, longest: float = _LONGEST_WAIT) -> None:
+        super().__init__(window)
+        self._longest = longest
 
     def record(self, user: str, client_id: str, value: float, now: float) -> float:
         """Count what a client uses; the seconds that it has to wait, 0 if it is within its quota."""
@@ -160,21 +181,16 @@ class RateQuota:
 
     def most(self, user: str, client_id: str) -> float:
         """The amount that a client may use at once without a wait, if it has used nothing before."""
-        found = self.limits.of(user, client_id) if self.limits else None
+        found = self._limit(user, client_id)
         return math.inf if found is None else found[1] * (self._window.samples - 1) * self._window.seconds
-
-    def count(self, wait: float) -> None:
-        """A client waits for `wait` seconds."""
-        self.throttled += 1
-        self.waited += wait
 
     def tick(self, now: float) -> None:
         """Forget what no longer counts. To be called about once a second."""
         self._used.forget(now, lambda rate: rate.idle(self._window, now))
 
     def _measure(self, user: str, client_id: str, value: float, now: float) -> float:
-        found = self.limits.of(user, client_id) if self.limits else None
-        if found is None or found[1] == math.inf:
+        found = self._limit(user, client_id)
+        if found is None:
             return 0.0
         who, limit = found
         rate, hold = self._used.use(who, user, now, Rate)
@@ -227,32 +243,16 @@ class _Bucket:
         self.limit = 0.0
 
 
-class MutationQuotas:
-    """Quotas of partitions that are created and deleted per second (KIP-599).
-
-    Attributes:
-        limits: what is set.
-        throttled: how often a client had to wait.
-        waited: the seconds of these waits together.
-    """
-
-    def __init__(self, window: Window) -> None:
-        self.limits = _Limits()
-        self.throttled = 0
-        self.waited = 0.0
-        self._window = window
-        self._used: _Used[_Bucket] = _Used()
-
-    def __len__(self) -> int:
-        return len(self._used)
+class MutationQuotas(_Quota[_Bucket]):
+    """Quotas of partitions that are created and deleted per second (KIP-599)."""
 
     def record(self, user: str, client_id: str, count: int, now: float, *, strict: bool) -> float:
         """Use tokens; the seconds that the client has to wait, 0 if it is within its quota.
 
         A strict client uses nothing if it has to wait.
         """
-        found = self.limits.of(user, client_id) if self.limits else None
-        if found is None or found[1] == math.inf:
+        found = self._limit(user, client_id)
+        if found is None:
             return 0.0
         who, limit = found
         used, hold = self._used.use(who, user, now, lambda: _Bucket(TokenBucket(self._window, limit, now)))
@@ -264,11 +264,6 @@ class MutationQuotas:
         if after > 0:
             hold(now + after)
         return min(before if strict else after, _LONGEST_WAIT)
-
-    def count(self, wait: float) -> None:
-        """A client waits for `wait` seconds."""
-        self.throttled += 1
-        self.waited += wait
 
     def tick(self, now: float) -> None:
         """Forget buckets that are full. To be called about once a second."""

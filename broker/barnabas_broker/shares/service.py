@@ -26,7 +26,7 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.replay import Report
-from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime
+from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime, answer_once
 from barnabas_broker.logs import logger
 from barnabas_broker.shares.ports import StateBatch
 from barnabas_broker.shares.records import ShareKey, ShareReplay, record_of
@@ -203,7 +203,7 @@ class ShareCoordinator:
         hosted = home.hosted.get(key.name) or HostedShare(home, key, self._new(), 0)
         if create:
             home.hosted.setdefault(key.name, hosted)
-        self.runtime.ask(hosted, step, partial(_answer, reply))
+        self.runtime.ask(hosted, step, partial(answer_once, reply))
         return reply
 
     def _check(self, key: ShareKey, *, of_deleted: bool = False) -> None:
@@ -300,8 +300,3 @@ class ShareCoordinator:
     async def close(self) -> None:
         """Append what was collected, answer all requests, and stop."""
         await self.runtime.close()
-
-
-def _answer(reply: Future[Answer], answer: Answer) -> None:
-    if not reply.done():
-        reply.set_result(answer)

@@ -26,7 +26,7 @@ from barnabas_broker.config.keys import (
 from barnabas_broker.coordinators.leader_requests import LeaderRequests
 from barnabas_broker.coordinators.ports import CoordinatorLog, Peers, Scheduler
 from barnabas_broker.coordinators.replay import Report
-from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime
+from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime, answer_once
 from barnabas_broker.folded import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
@@ -291,7 +291,7 @@ class TransactionCoordinator:
             home.hosted[transactional_id] = hosted
             fresh = NONE
         hosted.client = client
-        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(_answer, reply))
+        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(answer_once, reply))
 
     def add_partitions(
         self,
@@ -423,7 +423,7 @@ class TransactionCoordinator:
         if client:
             hosted.client = client
         again = partial(self._begin, transactional_id, client, decide, reply)
-        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(_answer, reply))
+        self.runtime.ask(hosted, self._step(decide, fresh, reply, again), partial(answer_once, reply))
 
     def _guard(self, reply: Future[TxnReply], begin: Callable[[int], None]) -> None:
         """Call `begin`; an error of finding the transactional id is the answer."""
@@ -747,14 +747,9 @@ _ABORTED: Final = {
 }
 
 
-def _answer(reply: Future[TxnReply], answer: TxnReply) -> None:
-    if not reply.done():
-        reply.set_result(answer)
-
-
 def _fail(reply: Future[TxnReply], error: ErrorCode) -> Future[TxnReply]:
     """Answer a request with an error."""
-    _answer(reply, TxnReply(error))
+    answer_once(reply, TxnReply(error))
     return reply
 
 

@@ -22,6 +22,7 @@ from barnabas_broker.config.keys import (
     SHARE_HEARTBEAT_INTERVAL_MS,
     SHARE_SESSION_TIMEOUT_MS,
 )
+from barnabas_broker.coordinators.runtime import answer_once
 from barnabas_broker.coordinators.writer import Waiter
 from barnabas_broker.groups.coordinator.hosting import HostedGroups, HostedShareGroup
 from barnabas_broker.groups.coordinator.inspection import describe_each, describe_share_group, failed_share_group
@@ -185,12 +186,7 @@ class ShareGroups:
     def _ask(self, hosted: HostedShareGroup, step: Callable[[HostedShareGroup], Decision]) -> Future[Any]:
         """Ask the machine of a group."""
         reply: Future[Any] = self._hosted_groups.loop.create_future()
-
-        def respond(answer: Any) -> None:
-            if not reply.done():
-                reply.set_result(answer)
-
-        self._runtime.ask(hosted, step, respond)
+        self._runtime.ask(hosted, step, partial(answer_once, reply))
         return reply
 
     def describe(
