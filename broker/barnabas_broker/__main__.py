@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 import uvloop
 
-from barnabas_broker import collector, heap, logs, streams
+from barnabas_broker import gc_tuning, logs, malloc, streams
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import (
     BROKER_KEYS,
@@ -360,7 +360,7 @@ async def _serve(
         streams.say(f"barnabas: listening on {listener.host}:{listener.port}")
     if broker.http_port is not None:
         streams.say(f"barnabas: http on {broker.http_host}:{broker.http_port}")
-    with collector.bounded(), heap.kept(broker.traffic):
+    with gc_tuning.bounded(), malloc.kept(broker.traffic):
         failed = loop.create_task(broker.failed.wait())
         ends: list[asyncio.Future[Any]] = [signalled, failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

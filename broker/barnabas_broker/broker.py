@@ -56,15 +56,15 @@ from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.preload import preload
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.replication.connection import BrokerSecurity
+from barnabas_broker.replication.fetch_sessions import FetchSessionCache
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.replication.start import start_replication
 from barnabas_broker.security.audit import Audit
-from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Dispatcher, Peer
 from barnabas_broker.server.limits import Limits, follow_limits
 from barnabas_broker.server.listeners import Listeners, bind_listeners
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.sasl import ScramDirectory
 from barnabas_broker.server.server import SocketServer

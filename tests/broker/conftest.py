@@ -10,8 +10,8 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.clock import Clock
-from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.gc_tuning import bounded
 from tests.broker.command import StartCommand, start
 from tests.wire import Wire
 

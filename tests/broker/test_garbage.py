@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker import folded
+from barnabas_broker import log_throttle
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.groups import sightings
@@ -61,7 +61,7 @@ StartBroker = Callable[..., Awaitable[BrokerServer]]
 @pytest.fixture(autouse=True)
 def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The times in which lines are counted do not end within a test, however slow the machine."""
-    monkeypatch.setattr(folded, "WINDOW", 3_600.0)
+    monkeypatch.setattr(log_throttle, "WINDOW", 3_600.0)
     monkeypatch.setattr(sightings, "_BACK_SECONDS", 3_600.0)
 
 
@@ -116,7 +116,7 @@ async def test_connections(
     caplog.set_level(logging.INFO)
     caplog.clear()
     await send(broker.listeners[0].port, garbage)
-    assert 1 <= lines(caplog) <= folded.MOST_OF_CLIENT
+    assert 1 <= lines(caplog) <= log_throttle.MOST_OF_CLIENT
 
 
 @pytest.mark.parametrize("garbage", ODD.values(), ids=ODD)
@@ -126,7 +126,7 @@ async def test_http(start: StartBroker, garbage: Callable[[int], bytes], caplog:
     caplog.clear()
     assert broker.http_port is not None
     await send(broker.http_port, garbage, 200)
-    assert lines(caplog) <= folded.MOST_OF_CLIENT
+    assert lines(caplog) <= log_throttle.MOST_OF_CLIENT
 
 
 async def test_https(start: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -137,7 +137,7 @@ async def test_https(start: StartBroker, tmp_path: Path, caplog: pytest.LogCaptu
     assert broker.http_port is not None
     for garbage in ODD.values():
         await send(broker.http_port, garbage, 100)
-    assert lines(caplog) <= folded.MOST_OF_CLIENT
+    assert lines(caplog) <= log_throttle.MOST_OF_CLIENT
 
 
 async def test_markers(start: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +152,7 @@ async def test_markers(start: StartBroker, caplog: pytest.LogCaptureFixture) -> 
         for _ in range(3):
             answer = await wire.ask(WriteTxnMarkersRequest(markers=[marker]), 1, WriteTxnMarkersResponse)
             assert len(answer.markers[0].topics[0].partitions) == TIMES
-    assert 1 <= lines(caplog) <= folded.MOST_OF_CLIENT
+    assert 1 <= lines(caplog) <= log_throttle.MOST_OF_CLIENT
 
 
 async def test_transactions(start: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -172,14 +172,14 @@ async def test_transactions(start: StartBroker, caplog: pytest.LogCaptureFixture
         )
         for _ in range(TIMES):
             assert (await wire.ask(end, 3, EndTxnResponse)).error_code
-    assert 1 <= lines(caplog) <= folded.MOST_OF_CLIENT
+    assert 1 <= lines(caplog) <= log_throttle.MOST_OF_CLIENT
 
 
 async def test_ever_new_groups_and_what_is_done_to_them(
     start: StartBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The events of the groups, and the audit log of offsets that are set and of groups that are deleted."""
-    monkeypatch.setattr(folded, "MOST_LINES", 50)
+    monkeypatch.setattr(log_throttle, "MOST_LINES", 50)
     monkeypatch.setattr(audit, "MOST_CHANGES", 50)
     broker = await start(offsets_topic_num_partitions="1")
     names = [f"g{number}" for number in range(TIMES)]
@@ -197,12 +197,12 @@ async def test_ever_new_groups_and_what_is_done_to_them(
         ]
         await wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7, CreateTopicsResponse)
     set_offsets = [line for line in audited(caplog) if line["event"] == "offsets set"]
-    assert 1 <= len(set_offsets) <= folded.MOST_OF_CLIENT
+    assert 1 <= len(set_offsets) <= log_throttle.MOST_OF_CLIENT
     assert 1 <= len(audited(caplog)) - len(set_offsets) <= 50
     # The topic is empty: these offsets are after its end.
     beyond = sum("after the ends of their logs" in record.getMessage() for record in caplog.records)
     assert 1 <= beyond <= 16
-    assert lines(caplog) - beyond <= folded.MOST_OF_CLIENT + 50 + 50
+    assert lines(caplog) - beyond <= log_throttle.MOST_OF_CLIENT + 50 + 50
     caplog.clear()
     broker.services.audit.close()
     (more,) = (line for line in audited(caplog) if line["event"] == "changes")

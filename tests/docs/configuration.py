@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from barnabas_broker.config import BROKER_KEYS, CLIENT_METRICS_KEYS, GROUP_KEYS, TOPIC_KEYS, Key, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS, INT_MAX, LONG_MAX
-from barnabas_broker.config.unserved import PREFIXES, REMOVED, UNSERVED
+from barnabas_broker.config.unsupported import PREFIXES, REMOVED, UNSERVED
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -3,7 +3,7 @@
 import re
 
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS
-from barnabas_broker.config.unserved import UNSERVED
+from barnabas_broker.config.unsupported import UNSERVED
 from tests.docs.configuration import PAGE, render
 
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 import uvloop
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.gc_tuning import bounded
 from barnabas_broker.http.process import resident_bytes
 from tests.fuzz.attack import AUTHORIZER, GARBAGE, TOPICS, Attack, stored
 

@@ -18,11 +18,11 @@ from heapq import heappush, heapreplace
 from typing import Final, NamedTuple
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import collect_all
 from barnabas_broker.config.keys import STANDARD_AUTHORIZER
+from barnabas_broker.gc_tuning import collect_all
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.slices import joined
+from barnabas_broker.storage.time_budget import Allowance
 from barnabas_protocol.apis import APIS
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.errors import DecodeError, EncodeError

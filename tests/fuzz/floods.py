@@ -17,8 +17,8 @@ from multiprocessing import get_context
 import uvloop
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.collector import bounded
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.gc_tuning import bounded
 from barnabas_protocol.codec import encode_request
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest

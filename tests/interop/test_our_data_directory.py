@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from barnabas_broker.storage import Inline, LogDirectory, names
 from barnabas_broker.storage import TopicPartition as Partition
-from barnabas_broker.storage.copies import copy_path
+from barnabas_broker.storage.checksummed_file import copy_path
 from tests.broker.storage.support import batch, broker_config, topic_config
 from tests.interop.kafka_server import ApacheKafka
 

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from barnabas_broker.security.names import subject
 from barnabas_broker.security.principals import PrincipalRules
 from barnabas_broker.security.sasl import PLAIN_MODULE
+from barnabas_broker.security.x509_names import subject
 from barnabas_client import Producer
 from barnabas_client.errors import AuthenticationFailedError
 from tests.certificates import Authority

@@ -22,13 +22,13 @@ from barnabas_broker.handlers.table import join
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.quotas.rates import Window
+from barnabas_broker.replication.alter_partition import AlterPartitionManager
+from barnabas_broker.replication.fetch_sessions import FetchSessionCache
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
-from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.retreat import Retreat
-from barnabas_broker.replication.sessions import FetchSessionCache
-from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import CloseConnection, DeferredResponse, Peer
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError, TopicPartition
 from barnabas_broker.storage.memory_files import MemoryFiles

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 from barnabas_broker.cluster import controller, etcd_store, kv, lifecycle
 from barnabas_broker.cluster.controller import IsrChange, isr, leaders, topics
-from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import BrokerInfo, Image, PartitionInfo
 from barnabas_broker.cluster.kv import Created, Holds, KeyChanges, TxnOutcome
+from barnabas_broker.cluster.lease_fence import Fence
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle
 from barnabas_broker.replication import fetcher
 from barnabas_broker.replication.following import PartitionFetchState

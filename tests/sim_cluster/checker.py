@@ -18,9 +18,9 @@ from barnabas_broker.cluster.event_json import event_from_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionChanged, PartitionInfo
 from barnabas_broker.cluster.kv import KeyChanges
 from barnabas_broker.handlers import dispatch
-from barnabas_broker.replication import isr, replica
+from barnabas_broker.replication import alter_partition, replica
 from barnabas_broker.storage import AppendInfo, Log, TopicPartition
-from barnabas_broker.storage.damage import DamagedLog
+from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records.batches import iter_batches
 from tests.sim_cluster.broker import CLUSTER_ID, PREFIX, Node, Running
@@ -259,7 +259,7 @@ class Checker:
                 ("_set_end", seen_end),
             ):
                 stack.enter_context(patch.object(Log, name, seen))
-            for module in (isr, replica):
+            for module in (alter_partition, replica):
                 stack.enter_context(patch.object(module, "set", _InOrder, create=True))
             for module in (member, dispatch):
                 stack.enter_context(patch.object(module, "log", _Loud(self.world, module.log)))

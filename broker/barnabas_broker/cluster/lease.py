@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from barnabas_broker.backoff import jittered
-from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.kv import KeyValueStore, KvError
+from barnabas_broker.cluster.lease_fence import MARGIN, Fence
 from barnabas_broker.logs import logger
 
 log = logger("cluster")

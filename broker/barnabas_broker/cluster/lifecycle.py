@@ -15,7 +15,6 @@ from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster import ClusterError, controller
 from barnabas_broker.cluster.controller import MinIsrRule, UncleanRule
 from barnabas_broker.cluster.etcd_store import EtcdStore
-from barnabas_broker.cluster.fence import Fence
 from barnabas_broker.cluster.image import NOT_INTACT, Event, Image
 from barnabas_broker.cluster.kv import (
     Created,
@@ -29,6 +28,7 @@ from barnabas_broker.cluster.kv import (
     prefix_end,
 )
 from barnabas_broker.cluster.lease import LeaseKeeper
+from barnabas_broker.cluster.lease_fence import Fence
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.registration import MOST_LOST, BrokerRegistration, LiveBrokers, read_registration
 from barnabas_broker.logs import logger
@@ -65,7 +65,7 @@ class BrokerLifecycle:
         prefix: of all keys, with a slash at both ends.
         me: the registration to write.
         session: the lease's time to live, in seconds.
-        now: see :func:`barnabas_broker.cluster.fence.clock`.
+        now: see :func:`barnabas_broker.cluster.lease_fence.clock`.
         before: the incarnations that have used this data directory before; None if that is not known, so that every
             registration with the id of this directory counts as an earlier one of this broker.
 

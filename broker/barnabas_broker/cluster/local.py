@@ -21,7 +21,7 @@ from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.image_file import replace_file, write_all
 from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
 from barnabas_broker.logs import logger
-from barnabas_broker.shortages import is_shortage
+from barnabas_broker.resource_errors import is_shortage
 
 NAME: Final = "metadata.journal"
 COPY: Final = "metadata.journal.copy"

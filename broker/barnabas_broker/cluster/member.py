@@ -14,7 +14,6 @@ from barnabas_broker.cluster.controller.leaders import STEP
 from barnabas_broker.cluster.controller_runner import ControllerRunner
 from barnabas_broker.cluster.etcd_restore import EPOCH_STEP
 from barnabas_broker.cluster.etcd_store import EtcdStore
-from barnabas_broker.cluster.fence import clock
 from barnabas_broker.cluster.image import (
     NOT_INTACT,
     BrokerFenced,
@@ -31,6 +30,7 @@ from barnabas_broker.cluster.image_file import NAME as IMAGE_FILE
 from barnabas_broker.cluster.image_file import ImageFileError, ImageKeeper, SavedImage, read_image
 from barnabas_broker.cluster.kv import KeyValueStore, KvError, KvUnavailable
 from barnabas_broker.cluster.kv_health import WatchedKv
+from barnabas_broker.cluster.lease_fence import clock
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.owner_file import take_over

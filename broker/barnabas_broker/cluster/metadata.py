@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from barnabas_broker.clock import wall_ms
 from barnabas_broker.cluster import controller, producer_ids
-from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.image import Event, Image, ProducerIdsAllocated
+from barnabas_broker.cluster.image_diff import difference
 from barnabas_broker.cluster.store import (
     EventBatch,
     LoadedMetadata,

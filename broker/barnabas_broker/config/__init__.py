@@ -3,7 +3,7 @@
 Imported by every other package of the broker; imports nothing of it.
 
 - :mod:`~barnabas_broker.config.keys`: every key that is served
-- :mod:`~barnabas_broker.config.unserved`: the other keys of Apache Kafka
+- :mod:`~barnabas_broker.config.unsupported`: the other keys of Apache Kafka
 - :mod:`~barnabas_broker.config.properties`: values and their sources
 - :mod:`~barnabas_broker.config.listeners`: what a listener is, and how it is written
 - :mod:`~barnabas_broker.config.checks`: what may not be given, has no effect, or depends on other keys

@@ -25,7 +25,7 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.config.listeners import PLAINTEXT, PREFIX, PROTOCOLS, Listener, prefix_of
 from barnabas_broker.config.properties import Config
-from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, PREFIXES, UNSERVED, DynamicKey, without_effect
+from barnabas_broker.config.unsupported import DYNAMIC_UNSERVED, PREFIXES, UNSERVED, DynamicKey, without_effect
 from barnabas_protocol.suggestions import did_you_mean, nearest
 
 _ANYWHERE: Final = ("0.0.0.0", "::", "")

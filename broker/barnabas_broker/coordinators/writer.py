@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.coordinators.ports import CoordinatorLog, Scheduler
 from barnabas_broker.coordinators.timers import Timers
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps, finish
 from barnabas_protocol.errors import ErrorCode

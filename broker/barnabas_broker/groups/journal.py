@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Final
 
 from barnabas_broker.coordinators.ports import Scheduler
-from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.ports import EventsLog
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_explain.catalog import GroupEvent, RebalanceOver, Started
 from barnabas_explain.records import encode_event

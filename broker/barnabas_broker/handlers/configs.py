@@ -40,7 +40,7 @@ from barnabas_broker.config.keys import (
     DYNAMIC_LISTENER_KEYS,
     LISTENERS,
 )
-from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, UNSERVED, DynamicKey, without_effect
+from barnabas_broker.config.unsupported import DYNAMIC_UNSERVED, UNSERVED, DynamicKey, without_effect
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.dispatch import Route

@@ -13,15 +13,15 @@ from barnabas_broker.groups.effects import Caller
 from barnabas_broker.handlers.partition_lists import PartitionLists
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
+from barnabas_broker.replication.fetch_sessions import FetchSessionCache
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.security.audit import Audit, Change
 from barnabas_broker.security.authorizer import Access, Authorizer
 from barnabas_broker.security.principals import ANONYMOUS, Principal
-from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.certificates import Certificates
 from barnabas_broker.server.connection import Peer
 from barnabas_broker.server.limits import Limits
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import Feature, Refusals
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.persister import SharePersister

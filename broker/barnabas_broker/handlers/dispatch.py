@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.handlers.charge import Charge
 from barnabas_broker.handlers.context import RequestContext, Services
 from barnabas_broker.handlers.stepwise import Handled
+from barnabas_broker.handlers.throttle import Charge
 from barnabas_broker.handlers.weight import elements, exceeds
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import ApiMetrics, RequestMetrics

@@ -22,11 +22,11 @@ from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import topic_name
 from barnabas_broker.quotas.clients import milliseconds
+from barnabas_broker.replication.fetch_sessions import CachedPartition, FetchContext, TopicKey
 from barnabas_broker.replication.replica import DelayedFetch, Replica
-from barnabas_broker.replication.sessions import CachedPartition, FetchContext, TopicKey
 from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
-from barnabas_broker.server.budget import Reserved
+from barnabas_broker.server.memory_pool import Reserved
 from barnabas_broker.slicer import Work
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage.checkpoints import new_id

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.config.keys import CLUSTER_URL, INTER_BROKER_LISTENER_NAME, REQUEST_TIMEOUT_MS
-from barnabas_broker.folded import Folded
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
 from barnabas_broker.handlers.stepwise import Handled, extended, stepwise
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import DelayedOperation
 from barnabas_broker.replication.manager import ReplicaManager
@@ -23,7 +23,7 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, distinct, each
-from barnabas_broker.storage.producers import ANY_PRODUCER_ID
+from barnabas_broker.storage.producer_state import ANY_PRODUCER_ID
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.write_txn_markers import (

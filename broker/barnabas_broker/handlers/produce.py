@@ -29,7 +29,7 @@ from barnabas_broker.server.connection import CloseConnection
 from barnabas_broker.server.refusals import OLD_MESSAGE_FORMATS
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import AppendInfo, InvalidRecords, Log, MalformedBatch, TopicPartition, takes_long
-from barnabas_broker.storage.producers import Producers, Verification
+from barnabas_broker.storage.producer_state import Producers, Verification
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.http.view import View
-from barnabas_broker.storage.damage import DamagedLog
+from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.slices import joined
 from barnabas_explain.catalog import GroupEvent, HistoryGap
 from barnabas_explain.records import decode_event, record_of

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from barnabas_broker.http.json_rows import CHUNK, MOST_BYTES, Row, by_time, rows_of
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.damage import DamagedLog
+from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import KafkaError
 

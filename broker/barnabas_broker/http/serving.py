@@ -19,13 +19,13 @@ from typing import Final, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
+from barnabas_broker.resource_errors import share_of_descriptors
 from barnabas_broker.server.acceptor import Acceptor, ConnectionSlot, Evictable, RefusedConnections
-from barnabas_broker.shortages import share_of_descriptors
 
 log = logger("http")
 

@@ -23,7 +23,7 @@ from barnabas_broker.server.server import SocketServer
 from barnabas_broker.share_partitions.service import SharePartitions
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.telemetry import TelemetryClients
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_explain.catalog import GroupEvent

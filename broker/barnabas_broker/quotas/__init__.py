@@ -10,7 +10,7 @@ clients without a quota. What a client has used is forgotten when it no longer c
 
 - :mod:`~.entities`: users, clients and addresses that quotas are for, and the keys of quotas
 - :mod:`~.rates`: rates over some seconds, and token buckets, as Kafka measures them
-- :mod:`~.kept`: what is measured of many, in bounded memory
+- :mod:`~.bounded_map`: what is measured of many, in bounded memory
 - :mod:`~.clients`: the quotas of users and clients: which one applies, and how long a client has to wait
 - :mod:`~.connections`: the limits of connections, by address and listener, and of their creation
 """

@@ -18,8 +18,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
+from barnabas_broker.quotas.bounded_map import Kept
 from barnabas_broker.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity, QuotaKey
-from barnabas_broker.quotas.kept import Kept
 from barnabas_broker.quotas.rates import Rate, TokenBucket, Window
 from barnabas_protocol.errors import ErrorCode, KafkaError
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
+from barnabas_broker.quotas.bounded_map import Kept
 from barnabas_broker.quotas.entities import IP, QuotaEntity, QuotaKey
-from barnabas_broker.quotas.kept import Kept
 from barnabas_broker.quotas.rates import Rate, Window
 
 #: No limit: Kafka's ``Integer.MAX_VALUE``.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes.regex import Regex

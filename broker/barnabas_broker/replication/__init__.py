@@ -5,10 +5,10 @@ endpoint and the composition root import it; groups do not: they append through 
 :mod:`~barnabas_broker.replication.coordinator_logs` implements.
 
 * :class:`~.manager.ReplicaManager` creates, leads, follows and deletes each :class:`~.replica.Replica`.
-* :class:`~.leadership.Leadership` (pure) is the leader's view of its followers; :class:`~.isr.AlterPartitionManager`
-  proposes the ISRs that it computes.
+* :class:`~.leadership.Leadership` (pure) is the leader's view of its followers;
+  :class:`~.alter_partition.AlterPartitionManager` proposes the ISRs that it computes.
 * :class:`~.fetcher.ReplicaFetcherManager` fetches from leaders; :mod:`~.following` (pure) decides what to ask, where to
   truncate, and whether the leader's process has ended.
 * :class:`~.durability.DelayedOperation` delays a response until records are synced, replicated or deleted everywhere.
-* :class:`~.sessions.FetchSessionCache` (pure) keeps the fetch sessions of clients and followers.
+* :class:`~.fetch_sessions.FetchSessionCache` (pure) keeps the fetch sessions of clients and followers.
 """

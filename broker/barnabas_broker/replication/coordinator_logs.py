@@ -12,14 +12,14 @@ from typing import Final
 
 from barnabas_broker.coordinators.leader_requests import append_at
 from barnabas_broker.coordinators.ports import Peers
-from barnabas_broker.folded import FoldedLines
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.storage.damage import DamagedLog
-from barnabas_broker.storage.producers import NO_SEQUENCE, Verification
+from barnabas_broker.storage.corruption import DamagedLog
+from barnabas_broker.storage.producer_state import NO_SEQUENCE, Verification
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC

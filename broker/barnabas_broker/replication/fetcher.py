@@ -40,7 +40,7 @@ from barnabas_broker.replication.following import (
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import TopicPartition
 from barnabas_broker.storage.checkpoints import id_bytes
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.epochs import UNDEFINED
 from barnabas_broker.storage.names import LOG
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError

@@ -27,12 +27,12 @@ from barnabas_broker.cluster.image import (
 )
 from barnabas_broker.conditions import Condition, ConditionName
 from barnabas_broker.config import TOPIC_KEYS, Config, ConfigError, TopicConfig
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.leadership import UNKNOWN
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory, TopicPartition
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
 

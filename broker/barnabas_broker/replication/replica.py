@@ -14,7 +14,7 @@ from barnabas_broker.config import TopicConfig
 from barnabas_broker.replication.leadership import UNKNOWN, Leadership
 from barnabas_broker.storage import AppendInfo, Log
 from barnabas_broker.storage.log import MARKER_SIZE
-from barnabas_broker.storage.producers import ANY_PRODUCER_ID, Verification
+from barnabas_broker.storage.producer_state import ANY_PRODUCER_ID, Verification
 from barnabas_broker.storage.waiters import OffsetWaiters
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer

@@ -19,9 +19,9 @@ from barnabas_broker.conditions import Conditions
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import INTER_BROKER_LISTENER_NAME
 from barnabas_broker.logs import logger
+from barnabas_broker.replication.alter_partition import AlterPartitionManager
 from barnabas_broker.replication.connection import BrokerSecurity
 from barnabas_broker.replication.fetcher import Registered, ReplicaFetcherManager
-from barnabas_broker.replication.isr import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.retreat import Retreat
 

@@ -8,7 +8,7 @@ from barnabas_broker.broker import BrokerServer
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.replication.contents import append_records, read_batches
 from barnabas_broker.schema_registry.records import TOPIC, SchemaChange, decode
-from barnabas_broker.storage.damage import DamagedLog
+from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_protocol.records import Record

@@ -15,7 +15,7 @@ How it stands:
 The modules:
 
 - :mod:`~barnabas_broker.security.principals`: principals, and the rules that make them of certificates (pure)
-- :mod:`~barnabas_broker.security.names`: the subject of a certificate as Java writes it (pure)
+- :mod:`~barnabas_broker.security.x509_names`: the subject of a certificate as Java writes it (pure)
 - :mod:`~barnabas_broker.security.pem`: certificates and keys as text (pure)
 - :mod:`~barnabas_broker.security.tls`: the TLS contexts of a listener, and their reload
 - :mod:`~barnabas_broker.security.sasl`: the exchange of PLAIN, and its users (pure)

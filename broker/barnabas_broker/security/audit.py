@@ -3,10 +3,10 @@
 Its lines come from the logger ``barnabas_broker.audit``. The row of an API names the changes (:class:`Change`) that it
 makes (``Route.changes``), and its handler writes each when it is made (``RequestContext.changed``).
 
-What a client may repeat without end is folded (:mod:`barnabas_broker.folded`): the first line of a kind is written at
-once, and how often it was repeated after a while. These are refusals, logins, wrong tokens over HTTP, and offsets that
-are set outside of a group's membership, which some consumers do with every commit. Each other change is a line, up to
-:data:`MOST_CHANGES` of a client within a minute; the others are counted.
+What a client may repeat without end is folded (:mod:`barnabas_broker.log_throttle`): the first line of a kind is
+written at once, and how often it was repeated after a while. These are refusals, logins, wrong tokens over HTTP, and
+offsets that are set outside of a group's membership, which some consumers do with every commit. Each other change is a
+line, up to :data:`MOST_CHANGES` of a client within a minute; the others are counted.
 
 No line has a password, a key or a token: the lines are made of the names below, and of configuration keys that have no
 secrets.
@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import chain, count
 from typing import Final, NamedTuple
 
-from barnabas_broker.folded import Repeated
+from barnabas_broker.log_throttle import Repeated
 from barnabas_broker.logs import logger
 from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import AclOperation, AclResourceType
@@ -25,7 +25,7 @@ from barnabas_protocol.printable import printable
 
 log = logger("audit")
 
-#: Changes of one client that are written within :data:`~barnabas_broker.folded.WINDOW`; the others are only counted.
+#: Changes of one client that are written within :data:`~barnabas_broker.log_throttle.WINDOW`; others are only counted.
 MOST_CHANGES: Final = 1_000
 #: Characters of a name that are written.
 LONGEST_NAME: Final = 249

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas_broker.errors import BrokerError
-from barnabas_broker.security.names import alternative_names, subject
 from barnabas_broker.security.pem import LARGEST, PemError, certificates, decode, first_certificate, private_key
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal, PrincipalRules
+from barnabas_broker.security.x509_names import alternative_names, subject
 from barnabas_protocol.printable import printable
 
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ALL, ConnectionQuotas, RefusedSocket

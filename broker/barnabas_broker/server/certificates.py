@@ -25,9 +25,9 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, prefix_of
 from barnabas_broker.logs import logger
-from barnabas_broker.security.names import hosts
 from barnabas_broker.security.principals import PrincipalRules
 from barnabas_broker.security.tls import Store, TlsContexts, TlsError, TlsSettings
+from barnabas_broker.security.x509_names import hosts
 from barnabas_protocol.printable import printable
 
 log = logger("server")

@@ -10,8 +10,8 @@ responses wait for a later turn, in which the connection that has used least com
 Backpressure: no further request is started while the transport's write buffer is over its mark, while
 :data:`MAX_IN_FLIGHT` requests wait for their responses, or while responses of many bytes wait for an earlier one; the
 socket is not read while requests at hand are not started, nor while there is no room for a large request: the bytes of
-all connections have a :class:`~barnabas_broker.server.budget.Budget`, and so have the responses. Nor is it read, or a
-request started, while the client has to wait because of a quota (:meth:`Peer.mute`).
+all connections have a :class:`~barnabas_broker.server.memory_pool.Budget`, and so have the responses. Nor is it read,
+or a request started, while the client has to wait because of a quota (:meth:`Peer.mute`).
 A frame over ``socket.request.max.bytes`` is refused before it is buffered. The parts of a response that are in files
 are read piece by piece, as the peer reads them.
 
@@ -32,12 +32,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 
 from barnabas_broker.config import PLAINTEXT
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.principals import ANONYMOUS, NoRuleApplies, Principal
 from barnabas_broker.server.acceptor import ConnectionSlot
-from barnabas_broker.server.budget import Budget
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_bytes
 from barnabas_broker.slicer import Slicer
 from barnabas_protocol.errors import DecodeError

@@ -16,7 +16,7 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.logs import logger
 from barnabas_broker.quotas.connections import ConnectionLimits, ListenerLimits, canonical
-from barnabas_broker.shortages import most_descriptors
+from barnabas_broker.resource_errors import most_descriptors
 
 log = logger("broker")
 

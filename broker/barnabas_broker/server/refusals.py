@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas_broker.folded import Repeated
+from barnabas_broker.log_throttle import Repeated
 from barnabas_broker.logs import logger
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
@@ -77,7 +77,7 @@ class Refusals:
     """Warns about what clients ask for in vain, once for each client and feature.
 
     Memory is bounded: after :data:`REMEMBERED` other warnings, one may be repeated. Of one host few are written in a
-    minute (:mod:`barnabas_broker.folded`), for clients invent their ids.
+    minute (:mod:`barnabas_broker.log_throttle`), for clients invent their ids.
 
     Args:
         now: a monotonic clock, in seconds.

@@ -16,18 +16,18 @@ from barnabas_broker.config.keys import (
     QUEUED_MAX_REQUEST_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
 )
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.logs import logger
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
+from barnabas_broker.resource_errors import share_of_descriptors
 from barnabas_broker.security.principals import ANONYMOUS, Principal
 from barnabas_broker.security.tls import TlsContexts
 from barnabas_broker.server.acceptor import Acceptor, ConnectionSlot, Evictable, RefusedConnections
-from barnabas_broker.server.budget import Budget, Waiter
 from barnabas_broker.server.connection import Connection, Dispatcher, Login, Peer
+from barnabas_broker.server.memory_pool import Budget, Waiter
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.tls import HandshakeSteps, TlsListener
-from barnabas_broker.shortages import share_of_descriptors
 from barnabas_broker.slicer import Slicer
 from barnabas_protocol.framing import ROOM
 

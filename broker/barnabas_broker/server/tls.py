@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from typing import Final, cast
 
-from barnabas_broker.folded import Folded
+from barnabas_broker.log_throttle import Folded
 from barnabas_broker.metrics import Traffic
 from barnabas_broker.security.tls import HandshakeFailed, TlsContexts
 from barnabas_broker.server.acceptor import ConnectionSlot

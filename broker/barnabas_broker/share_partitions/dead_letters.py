@@ -28,8 +28,8 @@ from barnabas_broker.config.keys import (
 )
 from barnabas_broker.coordinators.leader_requests import append_at
 from barnabas_broker.coordinators.ports import Peers
-from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import Reason, Undeliverable
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica

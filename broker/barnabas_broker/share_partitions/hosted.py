@@ -19,7 +19,6 @@ from uuid import UUID
 
 from barnabas_broker.backoff import jittered
 from barnabas_broker.clock import Clock, Handle
-from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import (
     Acknowledged,
     Acquired,
@@ -30,6 +29,7 @@ from barnabas_broker.groups.share.partition import (
     StateChange,
     Undeliverable,
 )
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.incidents import Incidents, Letters, Place

@@ -25,8 +25,8 @@ from barnabas_broker.config.keys import (
     SHARE_PARTITION_MAX_RECORD_LOCKS,
     SHARE_RECORD_LOCK_DURATION_MS,
 )
-from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.share.partition import Acknowledged, DeliveryLimits, SharePartition, State, Totals
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import DelayedFetch, Replica
 from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics

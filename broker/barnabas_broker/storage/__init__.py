@@ -5,7 +5,7 @@ log directory; the command line reads log files without a broker (:mod:`~.inspec
 
 * :class:`LogDirectory` owns the logs of a broker: opens, recovers, creates, deletes and maintains them.
 * :class:`Log` is one partition's log: append, read, truncation, retention, compaction's swap, durability. Its parts are
-  :class:`~.segments.Segments`, :class:`~.producers.Producers` (pure), :class:`~.epochs.LeaderEpochs` (pure) and a
+  :class:`~.segments.Segments`, :class:`~.producer_state.Producers` (pure), :class:`~.epochs.LeaderEpochs` (pure) and a
   :class:`~.flush.Flusher`. Producers also know the open transactions, whose oldest one bounds the last stable offset;
   each segment has the index of the aborted ones (:mod:`~.transaction_index`).
 * :mod:`~.recovery` loads a log at start; :mod:`~.cleaner` compacts logs; :mod:`~.compaction`, :mod:`~.retention` and

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_protocol.uuids import uuid_text
 

@@ -36,9 +36,9 @@ from barnabas_broker.storage.checkpoints import (
     parse_partition_metadata,
     parse_segments,
 )
+from barnabas_broker.storage.checksummed_file import read_with_copy, with_copy
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
-from barnabas_broker.storage.copies import read_with_copy, with_copy
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
 from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file, write_file
 from barnabas_broker.storage.flush import SyncFailed

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from barnabas_broker.logs import logger
-from barnabas_broker.shortages import is_shortage, lacks_descriptors, most_descriptors
-from barnabas_broker.storage.allowance import Allowance
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.resource_errors import is_shortage, lacks_descriptors, most_descriptors
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segment import Segment
+from barnabas_broker.storage.time_budget import Allowance
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 log = logger("storage")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
-from barnabas_broker.storage.copies import with_copy
+from barnabas_broker.storage.checksummed_file import with_copy
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, put_file

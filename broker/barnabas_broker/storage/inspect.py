@@ -16,10 +16,10 @@ from barnabas_broker.storage.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from barnabas_broker.storage.copies import copy_path, parse_copy, read_if_any
+from barnabas_broker.storage.checksummed_file import copy_path, parse_copy, read_if_any
 from barnabas_broker.storage.files import Files, RealFiles, read_all
 from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex, parse_checksums
-from barnabas_broker.storage.producers import CorruptSnapshot, read_snapshot
+from barnabas_broker.storage.producer_state import CorruptSnapshot, read_snapshot
 from barnabas_broker.storage.scan import LONG_MAX, BadBatch, find_sound, scan
 from barnabas_broker.storage.transaction_index import TransactionIndex
 from barnabas_protocol.errors import DecodeError

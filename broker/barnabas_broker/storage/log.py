@@ -19,13 +19,13 @@ from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_lost_records
-from barnabas_broker.storage.damage import Damage, DamagedLog
+from barnabas_broker.storage.corruption import Damage, DamagedLog
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import replace_file
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.storage.producers import ANY_PRODUCER_ID, Producers, Verification
+from barnabas_broker.storage.producer_state import ANY_PRODUCER_ID, Producers, Verification
 from barnabas_broker.storage.recovery import Recovered
 from barnabas_broker.storage.retention import expired
 from barnabas_broker.storage.segment import Segment

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_compacted, parse_epochs, parse_lost_records
-from barnabas_broker.storage.copies import read_if_any, read_with_copy
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.checksummed_file import read_if_any, read_with_copy
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.index import CorruptIndex
-from barnabas_broker.storage.producers import Producers
+from barnabas_broker.storage.producer_state import Producers
 from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.settings import LogSettings
@@ -56,8 +56,8 @@ class Recovered(NamedTuple):
 class Checkpointed(NamedTuple):
     """A log's entries in the checkpoint files; 0 where there is none. It is compacted up to `cleaned`.
 
-    Copies of its files count if `copied` is true (:mod:`.copies`). After a clean shutdown `segments` are the base
-    offsets and the sizes of its segments at that time; None if that is not known.
+    Copies of its files count if `copied` is true (:mod:`.checksummed_file`). After a clean shutdown `segments` are the
+    base offsets and the sizes of its segments at that time; None if that is not known.
     """
 
     recovery_point: int = 0

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from barnabas_broker.logs import logger
-from barnabas_broker.shortages import is_shortage
+from barnabas_broker.resource_errors import is_shortage
 from barnabas_broker.storage import names
-from barnabas_broker.storage.damage import Damage, DamagedLog
+from barnabas_broker.storage.corruption import Damage, DamagedLog
 from barnabas_broker.storage.files import Files, put_file, read_all
 from barnabas_broker.storage.index import (
     CHECKSUMS_SIZE,

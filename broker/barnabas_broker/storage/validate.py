@@ -1,7 +1,7 @@
 """Validates batches before an append (``LogValidator``, ``UnifiedLog.analyzeAndValidateRecords``). Pure.
 
 The header and the CRC of every batch are checked. What is inside is checked in bulk where records have one size, and in
-a share of the broker's time (:mod:`.allowance`) where they have not, or are compressed: see docs/storage.md.
+a share of the broker's time (:mod:`.time_budget`) where they have not, or are compressed: see docs/storage.md.
 """
 
 import struct
@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.time_budget import Allowance
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.records import (
     Record,

@@ -27,7 +27,7 @@ from barnabas_broker.coordinators.leader_requests import LeaderRequests
 from barnabas_broker.coordinators.ports import CoordinatorLog, Peers, Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime, answer_once
-from barnabas_broker.folded import Folded, FoldedLines
+from barnabas_broker.log_throttle import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.transactions.markers import Marker, MarkerSender, partition_names

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from barnabas_broker.cluster.acls import AclCreated, AclDeleted
 from barnabas_broker.cluster.controller import create_acls, delete_acls
-from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import (
     BrokerConfigured,
@@ -27,6 +26,7 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
     TopicDeleted,
 )
+from barnabas_broker.cluster.image_diff import difference
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.security.bindings import AclBinding
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import ElectionType, IsrChange, LogEnd
-from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import BrokerInfo, Event, Image, PartitionInfo
+from barnabas_broker.cluster.image_diff import difference
 from barnabas_protocol.errors import KafkaError
 from tests.broker.cluster.support import clean, one
 

@@ -14,11 +14,11 @@ import pytest
 from barnabas_broker.cluster import controller
 from barnabas_broker.cluster.controller import LogEnd
 from barnabas_broker.cluster.controller_runner import ControllerRunner
-from barnabas_broker.cluster.fence import MARGIN, Fence
 from barnabas_broker.cluster.image import Event, Image, PartitionInfo
 from barnabas_broker.cluster.image_file import ImageKeeper
 from barnabas_broker.cluster.kv import Lease
 from barnabas_broker.cluster.lease import interval
+from barnabas_broker.cluster.lease_fence import MARGIN, Fence
 from barnabas_broker.cluster.lifecycle import BrokerLifecycle, MembershipError
 from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata

@@ -10,7 +10,7 @@ from barnabas_broker.__main__ import read_config
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError, Listener, parse_properties
 from barnabas_broker.config.checks import broker_listeners, check_config
 from barnabas_broker.config.keys import ADVERTISED_LISTENERS, LISTENERS, LOG_DIRS, NODE_ID
-from barnabas_broker.config.unserved import UNSERVED
+from barnabas_broker.config.unsupported import UNSERVED
 from tests.broker.config.flags import flags
 from tests.lots import in_lots
 

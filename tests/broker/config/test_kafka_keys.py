@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_broker.config import BROKER_KEYS, show
 from barnabas_broker.config.keys import DYNAMIC_KEYS
-from barnabas_broker.config.unserved import DYNAMIC_UNSERVED, REMOVED, UNSERVED
+from barnabas_broker.config.unsupported import DYNAMIC_UNSERVED, REMOVED, UNSERVED
 from tests.interop.kafka_server import run_tool
 from tests.lots import in_lots
 

@@ -17,7 +17,7 @@ from barnabas_broker.http.text import PIECE
 from barnabas_broker.http.view import View
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory, TopicPartition
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.corruption import Damage
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import make_topic
 from tests.broker.http.test_metrics import at, scrape

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas_broker.replication.fetch_sessions import FetchSessionCache
 from barnabas_broker.replication.following import (
     FetchSessionHandler,
     PartitionFetchState,
     TopicIdPartition,
     truncation_offset,
 )
-from barnabas_broker.replication.sessions import FetchSessionCache
 from barnabas_broker.steps import finish
 from barnabas_broker.storage.epochs import LeaderEpochs
 from barnabas_protocol.errors import ErrorCode

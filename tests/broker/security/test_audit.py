@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.folded import WINDOW
+from barnabas_broker.log_throttle import WINDOW
 from barnabas_broker.security.audit import Audit
 from barnabas_broker.security.principals import Principal
 from barnabas_protocol.acls import AclOperation, AclResourceType

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker import folded
+from barnabas_broker import log_throttle
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.metrics import Traffic
@@ -319,9 +319,9 @@ def test_refused_connections_are_logged_once_and_counted(caplog: pytest.LogCaptu
     assert [line["event"] for line in refused(caplog)] == ["connection refused"]
     lines.tick()
     assert len(refused(caplog)) == 1
-    now = folded.WINDOW
+    now = log_throttle.WINDOW
     lines.tick()
     assert refused(caplog)[-1]["repeated"] == 999
-    for host in range(2 * folded.MOST_CLIENTS):
+    for host in range(2 * log_throttle.MOST_CLIENTS):
         lines.add(str(host), 1, "max.connections=1")
-    assert len(lines._lines) == folded.MOST_CLIENTS
+    assert len(lines._lines) == log_throttle.MOST_CLIENTS

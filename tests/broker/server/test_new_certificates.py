@@ -12,8 +12,8 @@ import pytest
 from cryptography import x509
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.security.names import alternative_names
 from barnabas_broker.security.pem import first_certificate
+from barnabas_broker.security.x509_names import alternative_names
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.api_versions import ApiVersionsResponse
 from barnabas_protocol.messages.describe_configs import (

@@ -17,7 +17,6 @@ from barnabas_broker.config.keys import QUEUED_MAX_RESPONSE_BYTES
 from barnabas_broker.quotas.connections import Admitted, ConnectionLimits, ConnectionQuotas, RefusedSocket
 from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server import limits
-from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import (
     CUT,
     FLUSH_BYTES,
@@ -29,6 +28,7 @@ from barnabas_broker.server.connection import (
     DeferredResponse,
     Peer,
 )
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.slicer import QUANTUM, SLICE, Slicer

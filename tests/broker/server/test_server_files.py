@@ -15,8 +15,8 @@ import pytest
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
-from barnabas_broker.server.budget import Budget
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
+from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.slicer import Slicer

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from barnabas_broker import folded
+from barnabas_broker import log_throttle
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config, ConfigError
 from barnabas_broker.replication.connection import BrokerConnection, BrokerSecurity
@@ -252,7 +252,7 @@ async def test_what_a_host_repeats_is_logged_once(
             wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert await wire.closed()
     reason = await failure(caplog)
-    monkeypatch.setattr(folded, "WINDOW", 0.0)
+    monkeypatch.setattr(log_throttle, "WINDOW", 0.0)
     broker.server.sweep()
     line = failures(caplog)[-1]
     assert (line["event"], line["reason"], line["repeated"]) == ("TLS handshakes failed", reason, 49)

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from barnabas_broker.storage import Inline, LogDirectory, TopicPartition, names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump
-from barnabas_broker.storage.producers import read_snapshot
+from barnabas_broker.storage.producer_state import read_snapshot
 from barnabas_protocol.records import ControlType, control_record_type
 from tests.broker.storage.support import TOPIC_ID, TP, at_once, batch, broker_config, read_records, topic_config
 from tests.interop.kafka_server import ApacheKafka, run_tool

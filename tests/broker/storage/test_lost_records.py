@@ -10,8 +10,8 @@ from barnabas_broker.storage.checkpoints import (
     parse_lost_records,
     parse_segments,
 )
-from barnabas_broker.storage.copies import copy_path
-from barnabas_broker.storage.damage import Damage
+from barnabas_broker.storage.checksummed_file import copy_path
+from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import (
     CLEAN_SHUTDOWN,

@@ -24,7 +24,7 @@ from barnabas_broker.storage.compaction import CleanedTransactions
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import DAMAGED
-from barnabas_broker.storage.producers import Producers, ProducerState
+from barnabas_broker.storage.producer_state import Producers, ProducerState
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.transaction_index import InOffsetOrder, TransactionIndex
@@ -302,7 +302,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.open()
         assert self.log.log_end_offset >= self.synced
         if self.log.damage:
-            # Pages reach the disk in any order; test_damage.py tests how such a log goes on.
+            # Pages reach the disk in any order; test_corruption.py tests how such a log goes on.
             self.directory.close(self.now)
             self.begin(int(self.overrides["segment.bytes"]), self.compact)
             return

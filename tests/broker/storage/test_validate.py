@@ -10,8 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from barnabas_broker.storage import LogDirectory
-from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.settings import LogSettings
+from barnabas_broker.storage.time_budget import Allowance
 from barnabas_broker.storage.validate import (
     MOST_DECOMPRESSED,
     MOST_ERRORS,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.storage.producers import ProducerState
+from barnabas_broker.storage.producer_state import ProducerState
 from barnabas_broker.transactions.records import TransactionReplay
 from barnabas_broker.transactions.service import TransactionCoordinator
 from barnabas_broker.transactions.transaction import NONE, SERVER_VERSION, Metadata, TxnReply

@@ -11,7 +11,7 @@ from barnabas_broker.coordinators.result import Result
 from barnabas_broker.coordinators.runtime import HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Writer
 from barnabas_broker.storage.names import TopicPartition
-from barnabas_broker.storage.producers import ProducerState
+from barnabas_broker.storage.producer_state import ProducerState
 from barnabas_broker.transactions.markers import Marker, MarkerSender
 from barnabas_broker.transactions.transaction import Decision, Transaction
 from barnabas_protocol.errors import ErrorCode

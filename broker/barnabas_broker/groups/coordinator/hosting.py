@@ -16,7 +16,6 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Hosted, HostedId, HostedPartition, Runtime
 from barnabas_broker.coordinators.writer import Waiter, make_batch
-from barnabas_broker.folded import FoldedLines
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
 from barnabas_broker.groups.consumer.assignment import Assign, Assignor, NewTargets
 from barnabas_broker.groups.consumer.group import ConsumerEffect, ConsumerGroup, Downgrade
@@ -29,6 +28,7 @@ from barnabas_broker.groups.offsets.offsets import GroupOffsets
 from barnabas_broker.groups.ports import OffsetsLog, ReadLogs
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.sightings import MemberConnection, Sightings
+from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch

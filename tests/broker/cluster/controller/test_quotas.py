@@ -6,9 +6,9 @@ import pytest
 
 from barnabas_broker.cluster.controller import QuotaAlteration, alter_quotas
 from barnabas_broker.cluster.controller.quotas import LONGEST
-from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Image
+from barnabas_broker.cluster.image_diff import difference
 from barnabas_broker.cluster.quotas import ClientQuotaRemoved, ClientQuotaSet, QuotaEvent
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.quotas.entities import QuotaEntity, entity_of

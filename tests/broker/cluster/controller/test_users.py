@@ -5,9 +5,9 @@ import json
 import pytest
 
 from barnabas_broker.cluster.controller import Deletion, Upsertion, add_users, alter_users
-from barnabas_broker.cluster.difference import difference
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
+from barnabas_broker.cluster.image_diff import difference
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.cluster.users import ScramCredentialDeleted, ScramCredentialSet, ScramSecretSet
 from barnabas_broker.security.scram import ScramCredential

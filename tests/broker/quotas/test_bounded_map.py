@@ -1,6 +1,6 @@
 """What is measured of many is kept in bounded memory, and what is held is not forgotten."""
 
-from barnabas_broker.quotas.kept import Kept
+from barnabas_broker.quotas.bounded_map import Kept
 
 
 def kept(most: int = 3) -> Kept[str, list[str]]:

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from itertools import count
 
-from barnabas_broker.replication.sessions import EVICTION_SECONDS, FetchContext, FetchSessionCache, TopicKey
+from barnabas_broker.replication.fetch_sessions import EVICTION_SECONDS, FetchContext, FetchSessionCache, TopicKey
 from barnabas_broker.steps import finish
 from barnabas_protocol.codec import decode, encode
 from barnabas_protocol.errors import ErrorCode

@@ -17,8 +17,8 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
 )
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.replication import isr
-from barnabas_broker.replication.isr import AlterPartitionManager
+from barnabas_broker.replication import alter_partition
+from barnabas_broker.replication.alter_partition import AlterPartitionManager
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -77,7 +77,7 @@ def waiting(end: int = -1) -> PartitionInfo:
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(isr, "_RETRY_SECONDS", (0.01, 0.01))
+    return lambda: monkeypatch.setattr(alter_partition, "_RETRY_SECONDS", (0.01, 0.01))
 
 
 async def test_the_end_of_a_log_is_reported(tmp_path: Path) -> None:

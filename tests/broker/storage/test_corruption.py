@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.storage import Log, names
-from barnabas_broker.storage.allowance import Allowance
 from barnabas_broker.storage.cleaner import Throttle, clean, plan
-from barnabas_broker.storage.damage import Damage, DamagedLog
+from barnabas_broker.storage.corruption import Damage, DamagedLog
 from barnabas_broker.storage.inspect import check
 from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import joined
+from barnabas_broker.storage.time_budget import Allowance
 from barnabas_broker.storage.validate import check_produced
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import decode_records, iter_batches

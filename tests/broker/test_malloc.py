@@ -1,6 +1,6 @@
 """When free memory is returned to the system."""
 
-from barnabas_broker.heap import Heap
+from barnabas_broker.malloc import Heap
 
 BUSY = 100 * 1024 * 1024
 

@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from barnabas_broker.collector import (
+from barnabas_broker.gc_tuning import (
     LEAST_GROWTH,
     LEAST_GROWTH_BUSY,
     THRESHOLDS,

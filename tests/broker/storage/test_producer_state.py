@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from barnabas_broker.storage.producers import CompletedTransaction, CorruptSnapshot, Producers, read_snapshot
+from barnabas_broker.storage.producer_state import CompletedTransaction, CorruptSnapshot, Producers, read_snapshot
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import BatchHeader, read_header
 from tests.broker.storage.support import batch

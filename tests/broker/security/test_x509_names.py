@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.security.names import Hosts, hosts, subject
 from barnabas_broker.security.pem import first_certificate
+from barnabas_broker.security.x509_names import Hosts, hosts, subject
 from tests.certificates import Authority
 
 KEY = ec.generate_private_key(ec.SECP256R1())

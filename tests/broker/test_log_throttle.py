@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas_broker import folded
-from barnabas_broker.folded import WINDOW, Folded, FoldedLines, Repeated
+from barnabas_broker import log_throttle
+from barnabas_broker.log_throttle import WINDOW, Folded, FoldedLines, Repeated
 from barnabas_broker.security.audit import Client, LoginFailed, Refused, Said
 from barnabas_broker.security.principals import Principal
 
@@ -25,7 +25,7 @@ def test_the_first_of_each_is_written_and_the_others_are_counted() -> None:
 
 
 def test_a_client_that_tries_many_names_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_OF_CLIENT", 3)
+    monkeypatch.setattr(log_throttle, "MOST_OF_CLIENT", 3)
     repeated: Repeated[Client, Said] = Repeated()
     written = [repeated.add(ADA, READ._replace(name=f"t{number}"), 0) for number in range(10)]
     assert written == [True] * 3 + [False] * 7
@@ -33,7 +33,7 @@ def test_a_client_that_tries_many_names_does_not_fill_the_log(monkeypatch: pytes
 
 
 def test_many_clients_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(log_throttle, "MOST_CLIENTS", 3)
     repeated: Repeated[Client, Said] = Repeated()
     for number in range(10):
         assert repeated.add(ADA._replace(host=f"10.0.0.{number}"), READ, number)
@@ -41,7 +41,7 @@ def test_many_clients_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_many_users_that_are_tried_do_not_hide_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_OF_CLIENT", 3)
+    monkeypatch.setattr(log_throttle, "MOST_OF_CLIENT", 3)
     repeated: Repeated[Client, Said] = Repeated()
     tried = [LoginFailed("OUTSIDE", "wrong", f"user-{number}") for number in range(10)]
     assert [repeated.add(ADA, each, 0) for each in tried] == [True] * 3 + [False] * 7
@@ -50,7 +50,7 @@ def test_many_users_that_are_tried_do_not_hide_what_is_refused(monkeypatch: pyte
 
 
 def test_the_lines_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_OF_CLIENT", 3)
+    monkeypatch.setattr(log_throttle, "MOST_OF_CLIENT", 3)
     now, lines = 0.0, []
 
     def write(event: str, **pairs: object) -> None:
@@ -79,7 +79,7 @@ def test_the_lines_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_of_each_event_are_folded_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_LINES", 3)
+    monkeypatch.setattr(log_throttle, "MOST_LINES", 3)
     now, lines = 0.0, []
 
     def write(event: str, **pairs: object) -> None:
@@ -102,7 +102,7 @@ def test_lines_of_each_event_are_folded_by_themselves(monkeypatch: pytest.Monkey
 
 
 def test_lines_that_are_only_counted_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folded, "MOST_LINES", 3)
+    monkeypatch.setattr(log_throttle, "MOST_LINES", 3)
     closed = Folded(lambda event, **pairs: None, "closed", "closed", lambda: 0.0)
     for number in range(10):
         closed.add(f"10.0.0.{number}", reason="broken")
