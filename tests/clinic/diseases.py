@@ -349,6 +349,13 @@ def _grown(ward: Ward) -> None:
         admin.create_partitions({ward.topic: 4})
 
 
+def _grown_at_latest(ward: Ward) -> None:
+    """Records are in a new partition before the member reads it."""
+    ward.admit("sick", reset="latest")
+    ward.settle("sick")
+    ward.grow_until("the explanation says so", lambda story: any("asked for the end" in each.text for each in story))
+
+
 def _offsets_reset(ward: Ward) -> None:
     ward.admit("sick")
     ward.settle("sick")
@@ -653,6 +660,14 @@ DISEASES: Final = (
         _grown,
         says=("opic", "grew from 2 to 4 partitions"),
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked"),
+    ),
+    Disease(
+        "a partition is added, and a member reads it from latest on",
+        _grown_at_latest,
+        alike=True,
+        says=("sick", "asked for the end of a partition", "does not read 0 to 9", "auto.offset.reset=latest probably"),
+        remedy=("auto.offset.reset=earliest", "--to-offset 0"),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "seeks to the end"),
     ),
     Disease(
         "offsets are set back by a program that is not a member",

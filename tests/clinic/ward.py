@@ -227,6 +227,19 @@ class Ward:
                 return
         raise AssertionError(f"not within {LIMIT} s: {what}\n{self.transcript()}")
 
+    def grow_until(self, what: str, check: Callable[[GroupStory], bool]) -> None:
+        """Add partitions with 10 records to the topic, one after the other, until what is said is as expected."""
+        for partitions in range(3, 30):
+            with Admin(bootstrap_servers=self.bootstrap) as admin:
+                admin.create_partitions({self.topic: partitions})
+            with Producer(bootstrap_servers=self.bootstrap) as producer:
+                for _ in range(10):
+                    producer.send(self.topic, b"record", partition=partitions - 1)
+            with suppress(TimeoutError):
+                asyncio.run(asyncio.wait_for(self._follow(check), 5))
+                return
+        raise AssertionError(f"not within {partitions} partitions: {what}\n{self.transcript()}")
+
     def committed(self) -> int:
         """The sum of the committed offsets of the group."""
         with Admin(bootstrap_servers=self.bootstrap) as admin:
