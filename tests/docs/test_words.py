@@ -30,7 +30,7 @@ def pages() -> list[Path]:
     """The sources of the packages, the examples, and the documentation."""
     folders = [PROJECT / name for name in ("protocol", "explain", "broker", "client", "pipeline", "examples", "docs")]
     found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in {".py", ".md", ".html"}]
-    return [PROJECT / "README.md", PROJECT / "CHANGELOG.md", PROJECT / "tests" / "README.md", *found]
+    return [PROJECT / "README.md", PROJECT / "CHANGELOG.md", *sorted((PROJECT / "tests").glob("*.md")), *found]
 
 
 def wrong_words(text: str) -> list[str]:
