@@ -444,6 +444,7 @@ class ShareNode:
         """Handle a request of another broker about the state of share partitions."""
         services = SimpleNamespace(cluster=self._cluster_image, shares=self.shares, slicer=AtOnce())
         context: Any = SimpleNamespace(services=services, allows_on_cluster=lambda operation: True, peer=None)
+        context.sliced = lambda steps: services.slicer.enqueue(steps, None)
         route = next(each for each in state_handlers.ROUTES if each.key == request.API_KEY)
         handled = route.handler(context, request)
         response = await handled if isinstance(handled, Awaitable) else handled
