@@ -93,6 +93,7 @@ def bounded() -> Iterator[None]:
     """Bound the collector's pauses in this process while its event loop runs. What exists now is permanent."""
     enabled, thresholds = gc.isenabled(), gc.get_threshold()
     gc.freeze()
+    gc.collect()  # as in collect_all: nothing is left now, so that the next one is not put off
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(_survived)
     gc.enable()

@@ -111,6 +111,19 @@ async def test_after_a_full_collection_the_next_ones_examine_what_is_new_as_well
     held.clear()
 
 
+async def test_what_was_there_before_does_not_put_collections_off(largest: list[int]) -> None:
+    before: list[list[object]] = [[] for _ in range(HELD)]
+    gc.collect()
+    held: list[list[object]] = []
+    with bounded():
+        largest[0] = 0
+        for _ in range(HELD):
+            held.append([held])
+        assert 0 < largest[0] < MOST_EXAMINED
+    held.clear()
+    before.clear()
+
+
 class Seen(list[object]):
     """A list that weak references may point to."""
 
