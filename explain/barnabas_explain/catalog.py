@@ -763,10 +763,7 @@ class LeaderRejoined(MemberEvent):
     kind = "changed"
 
     def clause(self) -> Told:
-        return Told(
-            f"the leader {self.name} asked for a new assignment{self.reason}",
-            "Leaders do so when a topic is created or gets more partitions: see the events about topics just before.",
-        )
+        return Told(f"the leader {self.name} asked for a new assignment{self.reason}")
 
 
 @event("member_revoking")

@@ -13,6 +13,7 @@ from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    Departure,
     FetchOutOfRange,
     GroupEvent,
     GroupLoaded,
@@ -46,6 +47,9 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.STATIC_AWAY: ODD,
     found.CRASH_LOOP: SICK,
     found.RESTART_LOOP: SICK,
+    found.RUNS_UNCOMMITTED: ODD,
+    found.CONSUMER_PER_CALL: SICK,
+    found.SUBSCRIBE_LOOP: SICK,
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
     found.SILENT: SICK,
@@ -222,7 +226,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
     """Whether programs have run alone in the group, one after the other, and the next one is not overdue."""
     findings = found.find(events)
-    alone = [each for each in events if (about := findings.of_departures.get(id(each))) and about.kind == found.ALONE]
+    kinds = found.ALONE, found.RUNS_UNCOMMITTED, found.CONSUMER_PER_CALL
+    ends = (each for each in events if isinstance(each, Departure))
+    alone = [each for each in ends if (about := findings.of_departures.get(id(each))) and about.kind in kinds]
     pauses = [later.time - earlier.time for earlier, later in pairwise(alone)]
     return bool(pauses) and now_ms - alone[-1].time <= 2 * max(pauses)
 
@@ -413,9 +419,9 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         if severity is None:
             continue
         newest, worst = of_kind[-1][0], max((finding for _, finding in of_kind), key=lambda each: each.gap_ms or 0)
-        # The finding about a crash loop has counted.
-        once = len(of_kind) == 1 or kind in (found.CRASH_LOOP, found.RESTART_LOOP)
-        often = () if once else (f"This happened {words.times(len(of_kind))}, this was the worst time.",)
+        # A finding about several events has counted.
+        cases_of_kind = len({id(finding) for _, finding in of_kind})
+        often = () if cases_of_kind == 1 else (f"This happened {words.times(cases_of_kind)}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
     return diagnoses + _of_silence(present, waiting, now_ms)

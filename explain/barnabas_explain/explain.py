@@ -79,10 +79,13 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.findings import (
     ALONE,
+    CONSUMER_PER_CALL,
     CRASH_LOOP,
     RESTART_LOOP,
     RESTARTED,
+    RUNS_UNCOMMITTED,
     STOPPED,
+    SUBSCRIBE_LOOP,
     Finding,
     Findings,
     colliding,
@@ -238,7 +241,14 @@ def explain(
 
 
 #: The findings that have caused several rebalances, and have one explanation.
-_LOOPS: Final = {CRASH_LOOP: "Crash loop", RESTART_LOOP: "Restart loop", ALONE: "Runs"}
+_LOOPS: Final = {
+    CRASH_LOOP: "Crash loop",
+    RESTART_LOOP: "Restart loop",
+    ALONE: "Runs",
+    RUNS_UNCOMMITTED: "Runs",
+    CONSUMER_PER_CALL: "Consumer for each call",
+    SUBSCRIBE_LOOP: "New assignments again and again",
+}
 
 
 def _folded(explanations: list[Explanation]) -> list[Explanation]:
@@ -767,7 +777,7 @@ def _storms(rebalances: list[_Rebalance], findings: Findings) -> dict[int, int]:
                 first, starts, last = at + 1, 0, None
             continue
         cause = _finding_of(rebalance, started, findings)
-        if cause is not None and cause.kind == ALONE:
+        if cause is not None and cause.kind in (ALONE, RUNS_UNCOMMITTED):
             end(at)
             first, starts, last = at + 1, 0, None
             continue

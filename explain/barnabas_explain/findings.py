@@ -12,9 +12,9 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
@@ -46,7 +46,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
 from barnabas_explain.runs import STOPS_MS, Run, Runs
-from barnabas_explain.words import Told, count, ms, names_of, times, were
+from barnabas_explain.words import Told, capital, count, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
 #: How sure a finding is.
@@ -66,6 +66,9 @@ STATIC_AWAY: Final = "static_away"
 CRASH_LOOP: Final = "crash_loop"
 RESTART_LOOP: Final = "restart_loop"
 ALONE: Final = "alone"
+RUNS_UNCOMMITTED: Final = "runs_uncommitted"
+CONSUMER_PER_CALL: Final = "consumer_per_call"
+SUBSCRIBE_LOOP: Final = "subscribe_loop"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
@@ -92,6 +95,18 @@ _LOOP_WAITS_MS: Final = 600_000
 _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
+#: A program makes a consumer for each call if so many have their partitions for so many milliseconds at the median, and
+#: one follows the other within so many.
+_CALLS: Final = 6
+_CALL_MS: Final = 1_000
+_NEXT_CALL_MS: Final = 60_000
+#: A client knows of a new partition within metadata.max.age.ms, 5 minutes, and its leader then asks for an assignment.
+_FOLLOWS_MS: Final = 310_000
+#: A leader whose client knew no topic when it joined asks again within so many milliseconds after the first assignment.
+_AT_FIRST_MS: Final = 5_000
+#: So many new assignments without a reason are a loop, if one follows the other within so many milliseconds.
+_LOOP_ASKS: Final = 6
+_LOOP_ASKS_MS: Final = 60_000
 #: Words in the reason of a client that has noticed that it was not polled.
 _SAYS_SLOW: Final = ("poll timeout", "max_poll_interval", "max.poll.interval")
 #: What a member had done that has joined again.
@@ -107,6 +122,8 @@ _WAS: Final = {
     CRASH_LOOP: "it crashes again and again",
     RESTART_LOOP: "it stops and starts again and again",
     ALONE: "it is alone in the group, and starts and stops",
+    RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
+    CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused, or its network had been cut",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
@@ -177,6 +194,9 @@ class Findings:
             (KIP-429), and how long ago that was in ms, by the identity of the event.
         new_topics: the topics that a member has got, and that no member had before as far as is known, by member id, by
             the identity of the event that says so.
+        follows_topic: the identities of the events in which a leader asked for a new assignment after a topic had
+            changed.
+        at_first: the same, of leaders that did so just after the first assignment that they made.
         firsts: the member id with which a member joined first that has joined again on the same connection, by each
             member id that it has had since.
     """
@@ -186,6 +206,8 @@ class Findings:
     recreated: dict[int, int] = field(default_factory=dict)
     revoked: dict[int, tuple[ByTopic, int]] = field(default_factory=dict)
     new_topics: dict[int, dict[str | None, list[str]]] = field(default_factory=dict)
+    follows_topic: set[int] = field(default_factory=set)
+    at_first: set[int] = field(default_factory=set)
     firsts: dict[str | None, str | None] = field(default_factory=dict)
 
     def about(self, event: GroupEvent) -> Finding | None:
@@ -208,6 +230,10 @@ class Findings:
             partitions, waited_ms = self.revoked[id(event)]
             text = f"{event.name} rejoined {ms(waited_ms)} after it had to revoke {in_words(partitions)}, which had no"
             return Told(f"{text} owner until then", _LATE if waited_ms > _LATE_MS else _COOPERATIVE)
+        if isinstance(event, LeaderRejoined) and id(event) in self.follows_topic:
+            return Told(event.clause().text, _NEW_PARTITIONS)
+        if isinstance(event, LeaderRejoined) and id(event) in self.at_first:
+            return Told(f"{event.clause().text} just after its first one: its client probably knew no topic before")
         before = self.of_joins.get(id(event))
         if before is None or not isinstance(event, MemberJoined):
             return event.clause()
@@ -217,6 +243,9 @@ class Findings:
 
 #: A member that revokes later than this keeps others waiting.
 _LATE_MS: Final = 1_000
+_NEW_PARTITIONS: Final = (
+    "Leaders do so when a topic is created or gets more partitions: see the events about topics just before."
+)
 _COOPERATIVE: Final = (
     "This is normal for cooperative rebalancing: others get partitions when a member has revoked them."
 )
@@ -333,6 +362,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             findings.of_joins[id(joined)] = finding
     for refusal in refusals:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
+    _find_calls(events, findings)
     _find_runs(events, findings)
     _find_loops(events, findings)
     findings.new_topics = _new_topics(events)
@@ -349,7 +379,52 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             deleted[event.topic] = event.time
         elif isinstance(event, TopicChanged) and not event.before and event.topic in deleted:
             findings.recreated[id(event)] = event.time - deleted.pop(event.topic)
+    _find_new_assignments(events, findings)
     return findings
+
+
+def _find_new_assignments(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Find out why leaders asked for a new assignment."""
+    #: When a topic changed last, if no leader has followed.
+    changed_at = -inf
+    #: When a rebalance was over after which no member had another partition than before.
+    nothing_at = -inf
+    new: set[str | None] = set()
+    asks: dict[Member, list[list[LeaderRejoined]]] = {}
+    for event in events:
+        if isinstance(event, TopicChanged | TopicDeleted):
+            changed_at = event.time
+        elif isinstance(event, MemberJoined):
+            new.add(event.member.member_id)
+        elif isinstance(event, RebalanceOver):
+            gained = event.moves is None or any(move.gained for move in event.moves)
+            nothing_at = -inf if gained else event.time
+        if not isinstance(event, LeaderRejoined):
+            continue
+        is_first = event.member.member_id in new
+        new.discard(event.member.member_id)
+        if event.time - changed_at <= _FOLLOWS_MS:
+            findings.follows_topic.add(id(event))
+            changed_at = -inf
+        elif is_first and event.time - nothing_at <= _AT_FIRST_MS:
+            findings.at_first.add(id(event))
+        elif not event.reason and id(event) not in findings.revoked:
+            of_member = asks.setdefault(event.member, [])
+            if not of_member or event.time - of_member[-1][-1].time > _LOOP_ASKS_MS:
+                of_member.append([])
+            of_member[-1].append(event)
+    for loop in (each for of_member in asks.values() for each in of_member if len(each) >= _LOOP_ASKS):
+        finding = _of_subscribe_loop(loop)
+        findings.of_departures.update((id(event), finding) for event in loop)
+
+
+def _of_subscribe_loop(asks: Sequence[LeaderRejoined]) -> Finding:
+    last = asks[-1]
+    often = f"{times(len(asks))} within {ms(last.time - asks[0].time)}"
+    text = f"{last.member.common_name} asked for a new assignment {often}, without a change of a topic: its program"
+    text += " probably calls subscribe() in its loop"
+    remedy = "Call subscribe() once, before the loop: each further call of the leader makes the whole group rebalance."
+    return Finding(SUBSCRIBE_LOOP, last.member, text, remedy)
 
 
 def _successor(event: Seen, statics: Mapping[str, MemberJoined]) -> MemberJoined | None:
@@ -721,35 +796,43 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     seen = Runs()
     runs = [run for run in map(seen.add, events) if run is not None and run.took_ms <= _RUN_MS]
     runs = [run for run in runs if (known := findings.about(run.left)) and known.kind in (STOPPED, RESTARTED)]
-    if len(runs) < _LOOP_LIVES or _stands(runs):
+    if len(runs) < _LOOP_LIVES or _stands([run.left for run in runs]):
         return
     finding = _of_runs(runs)
     ends = {id(findings.of_departures[id(run.left)]) for run in runs}
     findings.of_joins.update((join, finding) for join, before in findings.of_joins.items() if id(before) in ends)
     findings.of_departures.update((id(run.left), finding) for run in runs)
     findings.of_joins.update((id(run.joined), finding) for run in runs[1:])
+    _tell_asks(events, {run.joined.member.member_id for run in runs}, finding, findings)
 
 
-def _stands(runs: Sequence[Run]) -> set[Position]:
-    """The committed offsets that were the same at the end of all runs, while records waited after them."""
+def _tell_asks(
+    events: Iterable[GroupEvent], member_ids: Container[str | None], finding: Finding, findings: Findings
+) -> None:
+    """Give the new assignments that members have asked for the finding about these members."""
+    asks = (event for event in events if isinstance(event, LeaderRejoined) and event.member.member_id in member_ids)
+    findings.of_departures.update((id(event), finding) for event in asks)
+
+
+def _stands(ends: Sequence[MemberLeft]) -> set[Position]:
+    """The committed offsets that were the same at all ends of a program, while records waited after them."""
     waited = [
-        {each for each in run.left.positions or () if each.offset >= 0 and each[:2] in (run.left.unread or ())}
-        for run in runs
+        {each for each in end.positions or () if each.offset >= 0 and each[:2] in (end.unread or ())} for end in ends
     ]
     return set.intersection(*waited)
 
 
 def _of_runs(runs: Sequence[Run]) -> Finding:
     last = runs[-1].left
-    took = sorted(run.took_ms for run in runs)
-    shortest, longest = ms(took[0]), ms(took[-1])
-    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    span = _span(run.took_ms for run in runs)
     who = sorted(
         {run.left.member.common_name or "": run.left.member for run in runs}.values(), key=lambda each: each.name
     )
     text = f"{names_of(who)} {were(len(who))} alone in the group, and started and stopped:"
     text += f" {count(len(runs), 'run')} within {ms(last.time - runs[0].joined.time)}, of {span} each, which joined the"
     text += " empty group and left it"
+    if all(run.left.positions and all(each.offset < 0 for each in run.left.positions) for run in runs):
+        return _of_runs_without_commit(last.member, text, has_records=any(run.left.unread for run in runs))
     before, after = runs[0].left.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; meanwhile it has committed {count(after - before, 'record')}"
@@ -758,6 +841,96 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
         " consumer for each record or call."
     )
     return Finding(ALONE, last.member, text, remedy, CERTAIN)
+
+
+def _of_runs_without_commit(member: Member, text: str, *, has_records: bool) -> Finding:
+    remedy = (
+        "let it commit (enable.auto.commit and close(), or commit() after each batch): with auto.offset.reset=earliest"
+        " each run reads everything again, with latest it skips what was written between two runs. If it keeps its"
+        " positions elsewhere, it needs no change."
+    )
+    if not has_records:
+        return Finding(
+            ALONE, member, f"{text}; none of them has committed an offset", f"If it reads records: {remedy}", CERTAIN
+        )
+    text += "; none of them has committed an offset, though there are records: each begins at its auto.offset.reset"
+    return Finding(RUNS_UNCOMMITTED, member, text, capital(remedy), CERTAIN)
+
+
+def _span(durations: Iterable[float]) -> str:
+    """The shortest and the longest of durations in ms, in words."""
+    took = sorted(durations)
+    shortest, longest = ms(took[0]), ms(took[-1])
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+# Programs that make a consumer for each call
+
+
+class _Call(NamedTuple):
+    """A member from its join to its leave, and for how many milliseconds it had its partitions."""
+
+    joined: MemberJoined
+    left: MemberLeft
+    worked_ms: int
+
+
+def _calls(events: Iterable[GroupEvent], findings: Findings) -> Iterator[_Call]:
+    """The members that were stopped, and were never there before."""
+    joins: dict[str | None, MemberJoined] = {}
+    assigned: dict[str | None, int] = {}
+    waiting: set[str | None] = set()
+    for event in events:
+        if isinstance(event, MemberJoined):
+            joins[event.member.member_id] = event
+            waiting.add(event.member.member_id)
+        elif isinstance(event, RebalanceOver | TargetAssigned):
+            assigned.update(dict.fromkeys(waiting, event.time))
+            waiting.clear()
+        elif isinstance(event, Departure):
+            member_id = event.member.member_id
+            waiting.discard(member_id)
+            joined, since = joins.pop(member_id, None), assigned.pop(member_id, None)
+            known = findings.of_departures.get(id(event))
+            if joined is None or known is None or known.kind not in (STOPPED, RESTARTED):
+                continue
+            if isinstance(event, MemberLeft):
+                yield _Call(joined, event, event.time - (joined.time if since is None else since))
+
+
+def _find_calls(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the ends and joins of programs that make a consumer for each call, and commit with it, the same finding."""
+    found: dict[tuple[object, ...], list[list[_Call]]] = {}
+    for call in _calls(events, findings):
+        of_program = found.setdefault(call.left.member[1:], [])
+        if not of_program or call.left.time - of_program[-1][-1].left.time > _NEXT_CALL_MS:
+            of_program.append([])
+        of_program[-1].append(call)
+    for calls in (each for of_program in found.values() for each in of_program if len(each) >= _CALLS):
+        ends = [call.left for call in calls]
+        before, after = ends[0].committed_sum, ends[-1].committed_sum
+        typical = sorted(call.worked_ms for call in calls)[len(calls) // 2]
+        if typical > _CALL_MS or before is None or after is None or after <= before or _stands(ends):
+            continue
+        finding = _of_calls(calls, typical)
+        findings.of_departures.update((id(call.left), finding) for call in calls)
+        findings.of_joins.update((id(call.joined), finding) for call in calls)
+        _tell_asks(events, {call.joined.member.member_id for call in calls}, finding, findings)
+
+
+def _of_calls(calls: Sequence[_Call], typical_ms: int) -> Finding:
+    last = calls[-1].left
+    name = last.member.common_name
+    text = (
+        f"{name} joined and left {times(len(calls))} within {ms(last.time - calls[0].joined.time)}, and had its"
+        f" partitions for {ms(typical_ms)} at the median: its program probably makes a consumer for each call or record"
+    )
+    remedy = (
+        "Keep one consumer for as long as the program runs, and poll it: each one that joins and leaves rebalances the"
+        " group. To read single records on demand, use assign() without the group. If the program itself starts anew"
+        " each time: look what stops it."
+    )
+    return Finding(CONSUMER_PER_CALL, last.member, text, remedy, PROBABLE)
 
 
 def _life(event: GroupEvent, findings: Findings) -> _Life | None:
@@ -783,11 +956,9 @@ def _member_id(event: Seen) -> str | None:
 def _of_loop(lives: Sequence[_Life]) -> Finding | None:
     last = lives[-1].event
     is_static, left = last.member.instance_id is not None, lives[-1].has_left
-    lived = sorted(life.took_ms for life in lives)
-    if (is_static or left) and lived[-1] > _SHORT_MS:
+    if (is_static or left) and max(life.took_ms for life in lives) > _SHORT_MS:
         return None
-    shortest, longest = ms(lived[0]), ms(lived[-1])
-    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    span = _span(life.took_ms for life in lives)
     often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
     stuck, skip = _stuck(lives)
     if left:

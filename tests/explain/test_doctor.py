@@ -18,7 +18,19 @@ from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
-from tests.explain.test_findings import OPEN, back, closed, event, expired, left, runs, slow_polls
+from tests.explain.test_findings import (
+    OPEN,
+    asks,
+    back,
+    calls,
+    closed,
+    event,
+    expired,
+    left,
+    runs,
+    slow_polls,
+    uncommitted,
+)
 
 NOW = 200_000
 
@@ -174,6 +186,17 @@ def test_a_job_that_is_alone_in_its_group_and_comes_again_is_healthy() -> None:
     assert [each.kind for each in told(between, *runs(100, 110, 120))] == ["no_members"], "the next run is overdue"
     waited = runs(*range(100, 190, 10), unread=[["t", 0]], offset=42)
     assert {each.kind for each in told(HEALTHY, *waited)} == {"storm", "restart_loop"}
+
+
+def test_a_job_that_commits_nothing_reads_everything_again() -> None:
+    (found,) = told(present(state="Empty"), *uncommitted(*range(100, 190, 10), unread=[["t", 0]]))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("runs_uncommitted", "odd", "certain")
+    assert found.evidence == ()
+
+
+def test_a_consumer_for_each_call_and_a_subscription_for_each_poll_are_sick() -> None:
+    assert [each.kind for each in told(HEALTHY, *calls(10))] == ["consumer_per_call", "storm"]
+    assert [each.kind for each in told(HEALTHY, *asks(*range(100_000, 110_000, 500)))] == ["subscribe_loop", "storm"]
 
 
 def test_offsets_that_are_pending_for_long_name_the_transactional_id() -> None:

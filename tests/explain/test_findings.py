@@ -629,6 +629,72 @@ def test_a_program_that_is_alone_and_stops_at_a_record_each_time_is_a_restart_lo
         assert kind == "alone"
 
 
+def uncommitted(*starts: int, unread: Any = None) -> list[EventRecord]:
+    """Runs of a program that has committed no offset."""
+    found = runs(*starts, unread=unread, offset=-1)
+    return [{**record, "committed_sum": 0} if "positions" in record else record for record in found]
+
+
+def test_a_program_whose_runs_commit_nothing_reads_everything_again() -> None:
+    *_, told = explain(read(uncommitted(*range(100, 200, 10), unread=[["t", 0]])))
+    assert told.text == (
+        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 95 s, of 5 s each, which joined"
+        " the empty group and left it; none of them has committed an offset, though there are records: each begins at"
+        " its auto.offset.reset."
+    )
+    assert (told.remedy or "").startswith(
+        "Let it commit (enable.auto.commit and close(), or commit() after each batch)"
+    )
+    *_, nothing = explain(read(uncommitted(*range(100, 200, 10))))
+    assert nothing.text.endswith("left it; none of them has committed an offset.")
+    assert (nothing.remedy or "").startswith("If it reads records: let it commit")
+
+
+def calls(count: int, took_ms: int = 20, moved: int = 1, joining_ms: int = 3_000) -> list[EventRecord]:
+    """Members of one program that join one after the other, have their partitions for some milliseconds, and leave."""
+    records: list[EventRecord] = []
+    for number in range(count):
+        at = 100_000 + number * 5_000
+        seen = {**OPEN, "joined_ago_ms": joining_ms + took_ms, "committed_sum": moved * number}
+        records += [
+            event(MemberJoined, at, number),
+            *({**each, "time": at + joining_ms} for each in started(at, MemberJoined, number)),
+            event(MemberLeft, at + joining_ms + took_ms, number, **seen, positions=[["t", 0, number]]),
+            *started(at + joining_ms + took_ms, MemberLeft, number),
+            event(MemberDisconnected, at + joining_ms + took_ms + 5, number, closed_by="client", gone_ago_ms=5),
+        ]
+    return records
+
+
+def test_a_program_that_makes_a_consumer_for_each_call_is_one_finding() -> None:
+    (told,) = explain(read(calls(10)))
+    assert told.text == (
+        "Rebalance storm: 20 rebalances within 45 s: all of them because c (h) joined and left 10 times within 48 s,"
+        " and had its partitions for 20 ms at the median: its program probably makes a consumer for each call or"
+        " record."
+    )
+    assert (told.remedy or "").startswith("Keep one consumer for as long as the program runs, and poll it")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [calls(5), calls(10, took_ms=1_500), calls(10, moved=0)],
+    ids=["few", "longer lives", "lives in which nothing is committed"],
+)
+def test_other_restarts_are_no_consumers_for_each_call(records: list[EventRecord]) -> None:
+    events = read(records)
+    assert {each.kind for each in find(events).of_departures.values()} == {"restart_loop"}
+
+
+def test_runs_of_milliseconds_are_consumers_for_each_call() -> None:
+    records = runs(*range(100, 200, 10))
+    for number, record in enumerate(records):
+        if record["type"] == RebalanceOver.type:
+            records[number] = {**record, "time": record["time"] + 4_970}
+    (kind,) = {each.kind for each in find(read(records)).of_departures.values()}
+    assert kind == "consumer_per_call"
+
+
 def test_a_member_that_was_alone_and_polls_too_slowly_has_no_runs() -> None:
     records = runs(100, 106, 112, open_ms=None)
     for number, record in enumerate(records):
@@ -704,6 +770,57 @@ def test_a_crash_loop_is_explained_once(storm: bool) -> None:
     assert (told.remedy or "").startswith("Look why the process of c (h) ends")
     assert bool(told.details and told.details[0].startswith("It has caused what happened until ")) is not storm
     assert [each.generation for each in explain(read(records), generation=4)] == [3]
+
+
+def asks(*times: int, number: int = 1) -> list[EventRecord]:
+    """The leader of a group asks for a new assignment at these times, in ms."""
+    return [each for at in times for each in (event(LeaderRejoined, at, number), *started(at, LeaderRejoined, number))]
+
+
+TOPIC_GREW = {
+    "version": 1,
+    "group": "g",
+    "generation": 1,
+    "type": "topic_changed",
+    "topic": "t",
+    "before": 2,
+    "partitions": 4,
+}
+
+
+def test_a_leader_that_asks_again_and_again_though_no_topic_changes_calls_subscribe_in_its_loop() -> None:
+    (told,) = explain(read(asks(*range(100_000, 110_000, 500))))
+    assert told.text == (
+        "Rebalance storm: 20 rebalances within 9.5 s: all of them because c (h) asked for a new assignment 20 times"
+        " within 9.5 s, without a change of a topic: its program probably calls subscribe() in its loop."
+    )
+    assert (told.remedy or "").startswith("Call subscribe() once, before the loop")
+
+
+@pytest.mark.parametrize("reason", [None, "rebalance enforced by user"])
+def test_a_leader_that_asks_a_few_times_or_gives_a_reason_is_no_loop(reason: str | None) -> None:
+    records = asks(*range(100_000, 102_500 if reason is None else 110_000, 500))
+    records = [{**each, "client_reason": reason} if each["type"] == LeaderRejoined.type else each for each in records]
+    assert find(read(records)).of_departures == {}
+
+
+def test_a_new_assignment_is_because_of_a_topic_only_if_one_has_changed() -> None:
+    grew: EventRecord = {**TOPIC_GREW, "time": 50_000}
+    *_, first, second = explain(read([grew, *started(60_000, MemberLeft, 7), *asks(100_000, 300_000)]))
+    assert "when a topic is created or gets more partitions" in (first.remedy or "")
+    assert second.text == "Generation 1: the leader c (h) asked for a new assignment."
+    assert second.remedy is None
+
+
+def test_a_leader_that_knew_no_topic_when_it_joined_asks_again_at_once() -> None:
+    joined = [event(MemberJoined, 100_000), *started(100_000, MemberJoined, 1)]
+    joined[-1] = {**joined[-1], "moves": []}
+    *_, told = explain(read([*joined, *asks(100_106)]))
+    assert told.text == (
+        "Generation 1: the leader c (h) asked for a new assignment just after its first one: its client probably knew"
+        " no topic before."
+    )
+    assert told.remedy is None
 
 
 def test_a_topic_that_grew_is_the_cause_and_no_member_is_to_blame() -> None:

@@ -299,6 +299,14 @@ async def test_the_last_member_that_leaves_says_where_records_waited() -> None:
     assert event.positions == (("t", 0, 5),)
 
 
+async def test_the_last_member_that_leaves_without_a_commit_says_that_there_were_records() -> None:
+    member = await reader(Logs(20))
+    member.leave()
+    (event,) = member.service.events_of(MemberLeft)
+    assert event.unread == (("t", 0),)
+    assert event.positions == (("t", 0, -1),)
+
+
 async def test_the_last_member_that_leaves_at_the_end_of_the_log_leaves_nothing() -> None:
     member = await reader(Logs(20))
     await member.commits(20)

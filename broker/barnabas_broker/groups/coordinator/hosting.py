@@ -208,11 +208,14 @@ class HostedGroup(HostedId[GroupPartition]):
 
     @staticmethod
     def _unread(positions: Iterable[Position], logs: ReadLogs) -> Iterator[Partition]:
-        """The first partitions after whose committed offsets there are records."""
+        """The first partitions after whose committed offsets there are records; all of them if there is none (-1)."""
         looks = 0
         for topic, number, offset in positions:
             readable = logs.readable(topic, number)
-            if readable is None or not readable[0] <= offset < readable[1] or looks >= _MOST_LOOKS:
+            if readable is None:
+                continue
+            offset = readable[0] if offset < 0 else offset
+            if not readable[0] <= offset < readable[1] or looks >= _MOST_LOOKS:
                 continue
             looks += 1
             if logs.has_records(topic, number, offset):
