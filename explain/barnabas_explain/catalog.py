@@ -1192,6 +1192,19 @@ class RegexResolved(GroupEvent):
         parts = [f"{verb} {words.listed(topics)}" for verb, topics in changes if topics]
         return Told(f"the regular expression {self.regex} {' and '.join(parts) or 'matches no topic'}")
 
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether it matches no topic, and did not before."""
+        return self.topics == 0 and not self.removed
+
+    def alone(self) -> Told:
+        """The sentence about it if no epoch follows."""
+        return Told(
+            f"{words.capital(self.clause().text)}: a member that subscribes with it alone reads nothing.",
+            "Correct it (it has to match the whole name of a topic), or create the topic. It matches only topics that"
+            " the member's user may describe.",
+        )
+
 
 @event("regex_failed")
 class RegexFailed(GroupEvent):

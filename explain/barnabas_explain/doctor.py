@@ -25,6 +25,7 @@ from barnabas_explain.catalog import (
     OffsetsStable,
     OffsetsStuck,
     OffsetsUnstable,
+    RegexResolved,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
@@ -84,8 +85,10 @@ OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
 OF_NOW: Final = (
     "no_members",
     "no_topic",
+    "no_subscription",
     "empty_topic",
     "too_many_members",
+    "topics_apart",
     "different_subscriptions",
     "disconnected",
     "hot_partition",
@@ -108,6 +111,10 @@ END_TRANSACTION: Final = (
 )
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
+#: The assignor of both protocols that assigns each topic alone.
+_RANGE: Final = "range"
+#: Characters of a regular expression in a sentence.
+_MOST_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +163,17 @@ class Reader:
         member: its ids and address.
         topics: that it subscribes to, as far as that is known.
         partitions: that it owns.
+        regex: the regular expression with which it subscribes in the consumer protocol; "" for none.
+        matched: the number of topics that it matches; None if that is not known.
+        is_known: whether its subscription is known.
     """
 
     member: Member
     topics: frozenset[str]
     partitions: frozenset[Partition]
+    regex: str = ""
+    matched: int | None = None
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +188,8 @@ class Present:
         committed: the committed offset of each partition that has one, as far as it is known here.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
         empty: topics that have no record.
+        assignor: the name of its assignor; "" if that is not known.
+        has_epochs: whether it has the consumer protocol.
         waits: sentences about transactions that have been open for long, and keep ``read_committed`` members waiting.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
@@ -189,6 +204,8 @@ class Present:
     empty: frozenset[str] = frozenset()
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[str] = ()
+    assignor: str = ""
+    has_epochs: bool = False
 
 
 def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
@@ -268,6 +285,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         text += f" which {'has' if len(silent) == 1 else 'have'} no record."
         remedy = "If records should come: look at the producer, and at the name of the topic."
         diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
+    diagnoses += without_topics(present, events)
     diagnoses += _subscriptions(present)
     diagnoses += _hot_partition(present, behind) or _slow_member(present, behind)
     idle = [reader for reader in readers if not reader.partitions]
@@ -278,7 +296,32 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         text += f" {words.count(partitions, 'partition')}."
         remedy = f"Start {words.count(partitions, 'member')} at most, or give the topics more partitions."
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
+    elif present.state == "Stable":
+        diagnoses += _each_topic_alone(present)
     return diagnoses
+
+
+def _each_topic_alone(present: Present) -> list[Diagnosis]:
+    """Members without a partition, to which the assignor could give one of those that another member has."""
+    if present.assignor != _RANGE:
+        return []
+    to_spare = {topic for each in present.readers if len(each.partitions) > 1 for topic, _ in each.partitions}
+    idle = [each for each in present.readers if not each.partitions and each.topics & to_spare]
+    if not idle:
+        return []
+    are_epochs = present.has_epochs
+    owned = sum(len(each.partitions) for each in present.readers)
+    text = f"{len(idle)} of {words.count(len(present.readers), 'member')} have no partition, though there are"
+    text += f" {owned} ({words.names_of(each.member for each in idle)}): the assignor {_RANGE} assigns each topic"
+    text += " alone, so that the first members get the partitions of all small topics."
+    remedy = "Use an assignor that assigns all topics together: "
+    remedy += (
+        "group.remote.assignor=uniform."
+        if are_epochs
+        else "partition.assignment.strategy=roundrobin, or cooperative-sticky. All members need the new one: add it"
+        " before the old one, restart all of them, then remove the old one and restart them again."
+    )
+    return [Diagnosis(present.group, "topics_apart", ODD, text, CERTAIN, remedy=remedy)]
 
 
 def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
@@ -364,6 +407,45 @@ def _committer(events: Sequence[GroupEvent], place: Partition, offset: int) -> s
         if (*place, offset) in found:
             return f"{by} committed it at {words.moment(event.time)}"
     return None
+
+
+def without_topics(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:
+    """Find members that subscribe to no topic, and those whose regular expression matches none.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+    """
+    last = {event.regex: event.topics for event in events if isinstance(event, RegexResolved)}
+    are_idle = present.state == "Stable" and not any(reader.partitions for reader in present.readers)
+    by_regex: dict[str, list[Reader]] = {}
+    for reader in present.readers:
+        if reader.is_known and not reader.topics:
+            by_regex.setdefault(reader.regex, []).append(reader)
+    diagnoses = []
+    for regex, idle in by_regex.items():
+        one = len(idle) == 1
+        text = words.names_of(reader.member for reader in idle)
+        text += " is a member" if one else " are members"
+        matched = last.get(regex) if idle[0].matched is None else idle[0].matched
+        sure = CERTAIN
+        if not regex:
+            text += f", and {'subscribes' if one else 'subscribe'} to no topic: {'it reads' if one else 'they read'}"
+            text += " nothing. Clients whose pattern matches no topic do so."
+            remedy = "Correct the list of topics or the pattern"
+        else:
+            if matched is None and are_idle:
+                sure = PROBABLE
+            elif matched != 0:
+                continue
+            text += f", and {'its' if one else 'their'} regular expression {regex[:_MOST_CHARACTERS]}"
+            text += f"{' probably' if sure == PROBABLE else ''} matches no topic: {'it reads' if one else 'they read'}"
+            text += " nothing."
+            remedy = "Correct the regular expression: it has to match the whole name of a topic"
+        remedy += "; or create the topic. Patterns match only topics that the member's user may describe (barnabas acls"
+        remedy += " list)."
+        diagnoses.append(Diagnosis(present.group, "no_subscription", SICK, text, sure, remedy=remedy))
+    return diagnoses[:_MOST]
 
 
 def _subscriptions(present: Present) -> list[Diagnosis]:

@@ -471,6 +471,8 @@ def _explain_epochs(
     for at, event in enumerate(events):
         if isinstance(event, Departure):
             gone.add(event.member.member_id)
+        if isinstance(event, RegexResolved) and event.matches_nothing and not _leads_to_epoch(events, at):
+            explanations.append(Explanation(event.time, event.generation, *event.alone(), events=[event]))
         if not event.of_epochs or isinstance(event, ShareRecords):
             continue
         alone = event.sentence()
@@ -495,6 +497,12 @@ def _explain_epochs(
         _tell_new_topics(each, findings)
         _tell_progress(each, gone)
     return _selected([each for each in explanations if id(each.events[0]) not in causes], since, generation)
+
+
+def _leads_to_epoch(events: list[GroupEvent], at: int) -> bool:
+    """Whether a resolved expression is the cause of an epoch, which follows, after others of the same search."""
+    after = next((event for event in events[at:] if not isinstance(event, RegexResolved)), None)
+    return isinstance(after, EpochBumped) and after.cause == RegexResolved.type
 
 
 def _tell_new_topics(told: Explanation, findings: Findings) -> None:

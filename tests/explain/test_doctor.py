@@ -11,6 +11,7 @@ from barnabas_explain.catalog import (
     MemberJoined,
     OffsetsStable,
     OffsetsUnstable,
+    RegexResolved,
     SessionRefused,
 )
 from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine
@@ -153,6 +154,64 @@ def test_what_is_wrong_now(group: Present, kind: str, severity: str, text: str) 
     (found,) = told(group)
     assert (found.kind, found.as_data()["severity"], found.text) == (kind, severity, text)
     assert found.remedy
+
+
+def test_a_member_that_subscribes_to_no_topic_is_named() -> None:
+    nobody = Member("m2", "c2", "/h", None)
+    (found,) = told(present(reader(1, partitions=(0, 1)), Reader(nobody, frozenset(), frozenset())))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("no_subscription", "sick", "certain")
+    assert found.text == (
+        "c2 (h) is a member, and subscribes to no topic: it reads nothing. Clients whose pattern matches no topic do"
+        " so."
+    )
+    unknown = Reader(nobody, frozenset(), frozenset(), is_known=False)
+    assert told(present(reader(1, partitions=(0, 1)), unknown)) == []
+
+
+def test_a_regular_expression_that_matches_no_topic_is_named() -> None:
+    def idle(matched: int | None = None) -> Reader:
+        return Reader(Member("m2", "c2", "/h", None), frozenset(), frozenset(), "^ordres.*", matched)
+
+    resolved: EventRecord = {**event(RegexResolved, 100_000, regex="^ordres.*", topics=0, added=[], removed=[])}
+    text = "c2 (h) is a member, and its regular expression ^ordres.* matches no topic: it reads nothing."
+    owner = reader(1, partitions=(0, 1))
+    for group, records in ((present(owner, idle(0)), []), (present(owner, idle()), [resolved])):
+        (found,) = told(group, *records)
+        assert (found.kind, found.text, found.sure) == ("no_subscription", text, "certain")
+        assert found.remedy
+    (probable,) = told(present(idle()))
+    assert "its regular expression ^ordres.* probably matches no topic" in probable.text
+    assert told(present(owner, idle())) == [], "others may own all partitions of what it matches"
+    assert told(present(owner, idle(1)), resolved) == [], "it matches one now"
+    assert told(present(idle(), state="Assigning")) == []
+
+
+TENANTS = {f"t{number}": 1 for number in range(6)}
+
+
+@pytest.mark.parametrize(("has_epochs", "better"), [(False, "cooperative-sticky"), (True, "uniform")])
+def test_members_that_range_leaves_without_a_partition_are_named(has_epochs: bool, better: str) -> None:
+    def group(assignor: str, *readers: Reader) -> Present:
+        return present(*readers, topics=TENANTS, assignor=assignor, has_epochs=has_epochs)
+
+    all_of_them = Reader(Member("m1", "c1", "/h", None), frozenset(TENANTS), frozenset((each, 0) for each in TENANTS))
+    idle = [
+        Reader(Member(f"m{number}", f"c{number}", "/h", None), frozenset(TENANTS), frozenset()) for number in (2, 3)
+    ]
+    (found,) = told(group("range", all_of_them, *idle))
+    assert (found.kind, found.as_data()["severity"]) == ("topics_apart", "odd")
+    assert found.text == (
+        "2 of 3 members have no partition, though there are 6 (c2 (h) and c3 (h)): the assignor range assigns each"
+        " topic alone, so that the first members get the partitions of all small topics."
+    )
+    assert better in (found.remedy or "")
+    assert told(group("mine", all_of_them, *idle)) == []
+
+
+def test_a_member_without_a_partition_that_no_assignor_can_help_is_not_named() -> None:
+    others = [Reader(Member(f"m{n}", "c", "/h", None), frozenset("t"), frozenset({("t", n)})) for n in (1, 2)]
+    group = present(*others, reader(3, ("t", "u")), topics={"t": 2, "u": 4}, assignor="range")
+    assert told(group) == []
 
 
 RESTART = [left(), closed(5), event(MemberJoined, 102_000, 7)]

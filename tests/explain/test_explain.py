@@ -34,6 +34,7 @@ from barnabas_explain.catalog import (
     PersistFailed,
     RebalanceOver,
     RebalanceStarted,
+    RegexResolved,
     SubscriptionChanged,
     TopicChanged,
     TopicDeleted,
@@ -736,3 +737,15 @@ def test_topics_that_no_other_member_takes_over() -> None:
     assert "took over" not in only(rebalance(MemberLeft, moves=[lost, taken], count=1)).details[0]
     kept = {**member(1), "gained": {}, "lost": {"invoices": [1]}}
     assert "took over" not in only(rebalance(MemberRejoined, moves=[kept], count=1)).details[0]
+
+
+def test_a_regular_expression_that_matches_no_topic_is_explained_without_an_epoch() -> None:
+    resolved = event(RegexResolved, at=100_000, regex="^ordres.*", topics=0, added=[], removed=[])
+    (said,) = explain(read([event(MemberJoined, at=99_000, **member(2)), resolved]))
+    assert said.text == (
+        "The regular expression ^ordres.* matches no topic: a member that subscribes with it alone reads nothing."
+    )
+    assert said.remedy
+    epoch = event(EpochBumped, at=100_000, cause="regex_resolved", by=[], members=1)
+    (bumped,) = explain(read([resolved, epoch]))
+    assert bumped.text == "Epoch 1: the regular expression ^ordres.* matches no topic."

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.http.history import version_of
@@ -139,7 +140,18 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     topics = {topic for reader in members for topic in reader.topics}
     counts = {topic: len(image.topics[topic].partitions) for topic in topics if topic in image.topics}
     empty = frozenset(topic for topic, count in counts.items() if _is_empty(view, topic, count))
-    present = Present(name, group.state.value, members, lags, offsets, counts, empty, outside)
+    present = Present(
+        group=name,
+        state=group.state.value,
+        readers=members,
+        lags=lags,
+        committed=offsets,
+        topics=counts,
+        empty=empty,
+        outside=outside,
+        assignor=(group.members.protocol or "") if isinstance(group, ClassicGroup) else group.assignor,
+        has_epochs=not isinstance(group, ClassicGroup),
+    )
     diagnoses = diagnose(present, events, now, now - SINCE_MS)
     view.diagnoses.put(name, version, _with_score(view, name, diagnoses, flapping=flapping))
 

@@ -524,6 +524,7 @@ def described_consumer_groups(
                 tuple(sorted(each.subscribed_topic_names)),
                 epoch=each.member_epoch,
                 target=_assigned(each.target_assignment),
+                regex=each.subscribed_topic_regex or "",
             )
             for each in sorted(one.members, key=lambda each: (each.client_id, each.member_id))
         )

@@ -434,6 +434,7 @@ class MemberDescription:
         assignment: its assignment as bytes.
         epoch: in a group of the consumer protocol, or a share group, its member epoch, else None.
         target: in a group of the consumer protocol the partitions that it will have, ascending, else None.
+        regex: in a group of the consumer protocol the regular expression with which it subscribes, else "".
     """
 
     member_id: str
@@ -446,6 +447,7 @@ class MemberDescription:
     assignment: bytes = b""
     epoch: int | None = None
     target: tuple[TopicPartition, ...] | None = None
+    regex: str = ""
 
     @property
     def to_revoke(self) -> tuple[TopicPartition, ...]:

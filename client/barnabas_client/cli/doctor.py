@@ -21,6 +21,7 @@ from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
 
 async def doctor(arguments: Namespace, output: Output) -> int:
@@ -76,6 +77,21 @@ async def _examined(
     return examine(await present(admin, view, await waiting(admin, view.rows)), events, now, since)
 
 
+def readers(group: GroupDescription) -> list[Reader]:
+    """The members of a group as the doctor sees them."""
+    return [
+        Reader(
+            Member(one.member_id, one.client_id, one.host, one.instance_id),
+            frozenset(one.topics),
+            frozenset((tp.topic, tp.partition) for tp in one.partitions),
+            one.regex,
+            is_known=group.protocol_type == CONSUMER
+            and (one.epoch is not None or read_topics(one.metadata) is not None),
+        )
+        for one in group.members
+    ]
+
+
 async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Present:
     """The group as the doctor sees it.
 
@@ -109,14 +125,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
     return Present(
         group=view.group.group_id,
         state=view.group.state,
-        readers=[
-            Reader(
-                Member(one.member_id, one.client_id, one.host, one.instance_id),
-                frozenset(one.topics),
-                frozenset((tp.topic, tp.partition) for tp in one.partitions),
-            )
-            for one in members
-        ],
+        readers=readers(view.group),
         lags={
             (row.partition.topic, row.partition.partition): row.lag
             for row in view.rows
@@ -127,6 +136,8 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,
         waits=[f"{each.text}." for each in waits if each.is_long],
+        assignor=view.group.protocol,
+        has_epochs=view.group.epoch is not None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
+from barnabas_client.cli.doctor import readers
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -16,9 +17,10 @@ from barnabas_client.cli.progress import bar
 from barnabas_client.cli.view import look, waiting
 from barnabas_client.history.located import transaction_events
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
-from barnabas_explain import transactions
-from barnabas_explain.doctor import END_TRANSACTION
+from barnabas_explain import transactions, words
+from barnabas_explain.doctor import END_TRANSACTION, Present, without_topics
 from barnabas_explain.explain import ExplanationData, explain_values
+from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
 
@@ -52,7 +54,7 @@ async def explain(arguments: Namespace, output: Output) -> int:
             if isinstance(history, RecordedHistory):
                 explanations += await _transactions(arguments, admin, since)
                 explanations.sort(key=lambda one: int(one["time"]))
-            explanations += await _waits(admin, group, explanations)
+            explanations += await _now(admin, group, events, explanations)
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
@@ -67,8 +69,15 @@ async def explain(arguments: Namespace, output: Output) -> int:
     for one in explanations:
         output.lines(lines(one, output))
     if not explanations:
-        output.note(f"No event of group {group!r} matches, of {counted(len(events), 'event')}.")
+        output.note(_nothing(arguments, len(events)))
     return DONE
+
+
+def _nothing(arguments: Namespace, events: int) -> str:
+    """Say that there is nothing to explain."""
+    if arguments.since is None and arguments.generation is None:
+        return f"{words.capital(counted(events, 'event'))} of group {arguments.group!r}: none needs an explanation."
+    return f"No event of group {arguments.group!r} matches, of {counted(events, 'event')}."
 
 
 async def _read(history: History, output: Output) -> Newest:
@@ -92,20 +101,26 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
     return transactions.explain_values(values, since=since, partitions=partitions)
 
 
-async def _waits(admin: Admin, group: str, told: Iterable[ExplanationData]) -> list[ExplanationData]:
-    """Explain the open transactions that ``read_committed`` consumers of the group wait for now, and that no recorded
-    event tells of."""
+async def _now(admin: Admin, group: str, events: Newest, told: Iterable[ExplanationData]) -> list[ExplanationData]:
+    """Explain what no recorded event tells of: members that subscribe to no topic, and open transactions that
+    ``read_committed`` consumers of the group wait for."""
     newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
     try:
         (described,) = await admin.describe_consumer_groups([group])
         waits = await waiting(admin, (await look(admin, described)).rows)
     except KafkaError:
         return []  # The past is known without it.
-    now = time.time_ns() // 1_000_000
-    return [
-        {"time": now, "generation": -1, "text": f"{one.text}.", "remedy": END_TRANSACTION, "details": [], "data": []}
+    past = [event for event in map(decode_event, events.values()) if event is not None]
+    idle = without_topics(Present(group, described.state, readers(described)), past)
+    found = [(one.text, one.remedy) for one in idle] + [
+        (f"{one.text}.", END_TRANSACTION)
         for one in waits
         if one.is_long and newest.get(one.producer_id) != transactions.SLOW
+    ]
+    now = time.time_ns() // 1_000_000
+    return [
+        {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": [], "data": []}
+        for text, remedy in found
     ]
 
 

@@ -20,18 +20,23 @@ def readers(group: ClassicGroup | ConsumerGroup, name: Callable[[bytes], str | N
         for member in list(group.members.values()):
             owned = ((name(topic), numbers) for topic, numbers in member.owned().items())
             partitions = ((topic, number) for topic, numbers in owned if topic is not None for number in numbers)
-            yield Reader(member.identity(), member.topics, frozenset(partitions))
+            resolved = group.subscriptions.resolved.get(member.regex)
+            matched = None if resolved is None else len(resolved.topics)
+            yield Reader(member.identity(), member.topics, frozenset(partitions), member.regex, matched)
         return
     members = group.members
     if members.protocol_type != CONSUMER:
         return
-    read: dict[bytes, frozenset[str]] = {}  # members of one program have the same subscription
+    # Members of one program have the same subscription.
+    read: dict[bytes, frozenset[str] | None] = {}
     for each in list(members):
         metadata = each.metadata(members.protocol)
-        topics = read.get(metadata)
-        if topics is None:
-            topics = read[metadata] = frozenset(read_topics(metadata) or ())
-        yield Reader(each.identity(), topics, frozenset(_partitions(read_assignment(each.assignment) or {})))
+        if metadata not in read:
+            found = read_topics(metadata)
+            read[metadata] = None if found is None else frozenset(found)
+        topics = read[metadata]
+        assigned = frozenset(_partitions(read_assignment(each.assignment) or {}))
+        yield Reader(each.identity(), topics or frozenset(), assigned, is_known=topics is not None)
 
 
 def _partitions(by_topic: Mapping[str, list[int]]) -> Iterator[Partition]:
