@@ -2201,6 +2201,30 @@ class NothingCommitted(MemberEvent):
         )
 
 
+@event("nothing_fetched")
+class NothingFetched(MemberEvent):
+    """A member has not fetched since it joined, and the group has no committed offset."""
+
+    partitions: ByTopic
+    records: int
+    stood_ms: float
+
+    def sentence(self) -> Told:
+        which = words.partitions(self.partitions)
+        wait = f"{words.count(self.records, 'record')} {'waits' if self.records == 1 else 'wait'}"
+        return Told(
+            f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has not sent a single Fetch since it"
+            f" joined, while {wait} there and the group has no committed offset: it probably has no offset to start at"
+            " (auto.offset.reset=none, or error), or it has paused its partitions, or its program stands still.",
+            "Look in its log for an error about a missing offset. Set auto.offset.reset to earliest or latest, or set"
+            f" the offsets while the group has no members (barnabas groups reset-offsets {self.group}).",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "records": self.records, "since": seconds(self.stood_ms / 1000)}
+        return self._line("warning", "a member has not fetched", partitions=words.partitions(self.partitions), **pairs)
+
+
 @event("offsets_expired")
 class OffsetsExpired(GroupEvent):
     """Committed offsets expired."""

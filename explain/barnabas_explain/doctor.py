@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     MemberEvent,
     MemberJoined,
     NothingCommitted,
+    NothingFetched,
     OffsetsAltered,
     OffsetsStable,
     OffsetsStuck,
@@ -97,6 +98,7 @@ OF_NOW: Final = (
     "offset_out_of_range",
     "records_deleted",
     "nothing_committed",
+    "nothing_fetched",
     STUCK,
     NOT_COMMITTED,
     PENDING,
@@ -109,6 +111,8 @@ END_TRANSACTION: Final = (
     "Start its producer again: with the same transactional.id it ends the transaction at once. Otherwise it is aborted"
     " after its transaction.timeout.ms. Members that are not read_committed do not wait."
 )
+#: A report may come so many milliseconds late.
+_LATE_MS: Final = 60_000
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
 #: The assignor of both protocols that assigns each topic alone.
@@ -226,7 +230,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
     diagnoses = [
         *_of_present(present, past),
-        *_of_offsets(present, past),
+        *_of_offsets(present, past, now_ms),
         *_of_losses(present, past, since_ms),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
@@ -522,17 +526,26 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
     )
 
 
-def _of_offsets(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
+def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """Members that do not get on, or read without committing, as far as that is still so."""
-    newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted] = {}
+    newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
     for event in events:
-        if isinstance(event, OffsetsStuck | NothingCommitted):
+        if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
     diagnoses = []
     for event in newest.values():
         has = owned.get(event.member.member_id, frozenset())
+        if isinstance(event, NothingFetched):
+            # It is reported again when it has lasted twice as long.
+            is_over = now_ms - event.time > event.stood_ms + _LATE_MS
+            if not is_over and has and not present.committed:
+                text, remedy = event.sentence()
+                diagnoses.append(
+                    Diagnosis(present.group, "nothing_fetched", BROKEN, text, PROBABLE, (), remedy, event.time)
+                )
+            continue
         if isinstance(event, NothingCommitted):
             if has and not present.committed:
                 text, remedy = event.sentence()

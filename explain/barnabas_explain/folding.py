@@ -23,6 +23,7 @@ from barnabas_explain.catalog import (
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
+    NothingFetched,
     OffsetsAltered,
     OffsetsStuck,
     RebalanceOver,
@@ -111,7 +112,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member), lambda known, later: known)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
-        case NothingCommitted():
+        case NothingCommitted() | NothingFetched():
             yield _Fold((event.type, event.member), _with_all_of_later)
 
 

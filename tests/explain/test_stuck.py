@@ -10,6 +10,7 @@ from barnabas_explain.catalog import (
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
+    NothingFetched,
     OffsetsAltered,
     OffsetsStuck,
     RebalanceOver,
@@ -143,6 +144,22 @@ def test_several_partitions_are_told_together() -> None:
 
 def reads(at: int = 199_000) -> EventRecord:
     return event(NothingCommitted, at, client="c1", partitions={"t": [0, 1]}, ahead=40, stood_ms=360_000)
+
+
+def test_a_member_that_has_not_fetched_once_is_a_finding_while_that_lasts() -> None:
+    event_of = event(NothingFetched, 180_000, client="c1", partitions={"t": [0, 1]}, records=40, stood_ms=15_000)
+    now = present(reader(1, partitions=(0, 1)))
+    (found,) = told(now, event_of)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_fetched", "broken", "probable")
+    assert found.text.startswith(
+        "c1 (h) has had t-0 to t-1 for 15 s, and has not sent a single Fetch since it joined, while 40 records wait"
+        " there and the group has no committed offset: it probably has no offset to start at (auto.offset.reset=none"
+    )
+    (said,) = explain(read([event_of]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    assert told(now, {**event_of, "time": 120_000}) == [], "it would have been reported again"
+    assert told(now, event_of, reads()) == told(now, reads())
+    assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 4}), event_of) == []
 
 
 def test_a_group_that_reads_and_never_commits() -> None:

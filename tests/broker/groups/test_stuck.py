@@ -8,6 +8,7 @@ from barnabas_explain.catalog import (
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
+    NothingFetched,
     OffsetsStuck,
 )
 from barnabas_protocol.errors import ErrorCode
@@ -186,6 +187,32 @@ async def test_a_group_without_commits_whose_member_waits_at_the_end_says_nothin
     member = await reader(Logs(100))
     await member.goes_on(*([100] * LONG), delivered=False)
     assert not member.service.events_of(NothingCommitted)
+
+
+async def test_a_member_that_has_not_fetched_since_it_joined() -> None:
+    member = await reader(Logs(100))
+    await member.waits()
+    (event,) = member.service.events_of(NothingFetched)
+    assert (event.partitions, event.records, event.member.client_id) == ({"t": [0]}, 100, "client")
+    assert event.stood_ms > 5_000
+
+
+async def test_a_member_that_has_fetched_once_may_have_had_nothing_to_read() -> None:
+    member = await reader(Logs(100))
+    member.service.groups.fetched(member.client_id, "/127.0.0.1")
+    await member.waits()
+    assert not member.service.events_of(NothingFetched)
+
+
+@pytest.mark.parametrize("cause", ["another broker", "no record", "a twin"])
+async def test_no_fetch_is_no_disease_with(cause: str) -> None:
+    logs = Logs(100)
+    logs.here, logs.has = cause != "another broker", cause != "no record"
+    member = await reader(logs)
+    if cause == "a twin":
+        await Reader(member.service, member.client_id).join("h")
+    await member.waits()
+    assert not [each for each in member.service.events_of(NothingFetched) if each.group == "g"]
 
 
 async def test_what_moves_is_not_stuck() -> None:

@@ -14,7 +14,7 @@ from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.groups.sightings import Clients, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
-from barnabas_explain.catalog import NothingCommitted, OffsetsStuck, poll_interval
+from barnabas_explain.catalog import NothingCommitted, NothingFetched, OffsetsStuck, poll_interval
 from barnabas_explain.members import Member, Partition, Position, by_topic
 
 #: Seconds between two looks.
@@ -155,13 +155,19 @@ class StuckCheck:
             sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
             if owner is None or not each.is_due(now, self._patience_with(sight)):
                 continue
-            has_records = logs.has_records(*place, max(each.offset, 0)) if each.offset != NOTHING else True
+            fetches = _fetches(each, now)
+            if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
+                continue
+            if each.offset == NOTHING and fetches not in ("none", "beyond"):
+                continue  # It may have had nothing to read.
+            readable = logs.readable(*place)
+            start = each.offset if each.offset != NOTHING or readable is None else readable[0]
+            # What a member has fetched was there.
+            is_read = each.offset == NOTHING and fetches == "beyond"
+            has_records = is_read or logs.has_records(*place, max(start, 0))
             yield
             if has_records is None:
                 continue
-            fetches = _fetches(each, now)
-            if each.offset == NOTHING and fetches != "beyond":
-                continue  # It may have had nothing to read.
             each.told_at = now
             if has_records:
                 alone = place if fetches == "again" else None
@@ -170,6 +176,13 @@ class StuckCheck:
             return
         for (_, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
             self._publish(hosted, fetches, places, logs, now)
+
+    def _has_fetched(self, owner: Member, sight: Sight | None) -> bool:
+        """Whether a member has fetched anything since it joined; so if that is not known."""
+        client = self._client(owner)
+        if client is None or sight is None or sight.joined_at is None:
+            return True
+        return client.fetched_at is not None and client.fetched_at >= sight.joined_at
 
     def _patience_with(self, sight: Sight | None) -> float:
         """For how many seconds an offset of a member may stand still."""
@@ -198,8 +211,18 @@ class StuckCheck:
         ):
             fetched_at = None  # It was that of the program before.
         committed_at = None if sight is None else sight.committed_at
-        if first.offset == NOTHING:
-            event: NothingCommitted | OffsetsStuck = NothingCommitted(
+        event: NothingCommitted | NothingFetched | OffsetsStuck
+        if first.offset == NOTHING and fetches == "none":
+            ranges = (logs.readable(*place) for place, _ in places)
+            event = NothingFetched(
+                generation=hosted.group.generation,
+                member=owner,
+                partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
+                records=sum(end - start for start, end in filter(None, ranges)),
+                stood_ms=min(now - each.since for _, each in places) * 1000,
+            )
+        elif first.offset == NOTHING:
+            event = NothingCommitted(
                 generation=hosted.group.generation,
                 member=owner,
                 partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
