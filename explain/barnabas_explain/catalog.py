@@ -343,6 +343,12 @@ def kind_of(cause: str) -> str:
 
 # Members
 
+#: What to do about heartbeats that are late again and again.
+LATE_HEARTBEATS: Final = (
+    "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so: unblock the loop or thread that"
+    " sends heartbeats, or raise session.timeout.ms."
+)
+
 
 @fields
 class MemberEvent(GroupEvent):
@@ -676,8 +682,28 @@ class MemberSlow(MemberEvent):
     connection: str | None = None
     closed_ago_ms: float | None = None
     denied_ago_ms: float | None = None
+    #: How often it was so, and when it was so last, in ms since 1970.
+    times: int | None = _not_recorded()
+    newest: int | None = _not_recorded()
+
+    def with_later(self, later: "MemberSlow") -> "MemberSlow":
+        """This event, and a later one of the same member, as one."""
+        silent = max(self.heard_ago_ms, later.heard_ago_ms)
+        return self.changed(times=(self.times or 1) + 1, newest=later.time, heard_ago_ms=silent)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nothing else is known than that its heartbeat is late."""
+        return self.connection == "open" and self.denied_ago_ms is None
 
     def sentence(self) -> Told:
+        if self.times is not None and self.newest is not None:
+            return Told(
+                f"{self.name} was silent for {words.ms(self.heard_ago_ms)} {words.times(self.times)} until"
+                f" {words.clock(self.newest)}, its session is {words.ms(self.session_ms)}: its heartbeat.interval.ms is"
+                " probably near its session, or what sends its heartbeats is blocked again and again.",
+                LATE_HEARTBEATS,
+            )
         if self.denied_ago_ms is not None and self.denied_ago_ms < self.heard_ago_ms:
             return Told(
                 f"{self.name} may not read the group any more: its requests are refused (GROUP_AUTHORIZATION_FAILED);"

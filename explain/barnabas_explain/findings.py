@@ -18,6 +18,7 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
+    LATE_HEARTBEATS,
     NEEDS_READ,
     Departure,
     GroupEvent,
@@ -33,6 +34,7 @@ from barnabas_explain.catalog import (
     MemberNotRevoked,
     MemberRejoined,
     MemberReplaced,
+    MemberSlow,
     RebalanceOver,
     RegexResolved,
     Seen,
@@ -168,6 +170,8 @@ class _Case:
         closed_ms: after how long its connection was closed; None if it was not.
         refused: whether it came back before its session was over, and was refused.
         assigning: whether it was the leader of a rebalance, and had not assigned partitions.
+        is_late: whether heartbeats of its group come late again and again, though their members stay: a heartbeat
+            interval near the session. A program that is back within two sessions was not blocked then.
         successor: the static member of another instance id, and of its client id, that joined meanwhile; None if none
             did.
     """
@@ -178,6 +182,7 @@ class _Case:
     closed_ms: float | None = None
     refused: bool = False
     assigning: bool = False
+    is_late: bool = False
     successor: MemberJoined | None = None
 
 
@@ -306,6 +311,9 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     assigning: str | None = None
     #: The first join of each static member, the newest ones last.
     statics: dict[str, MemberJoined] = {}
+    late = _late_sessions(events)
+    #: When a member of each program joined last.
+    came: dict[tuple[object, ...], int] = {}
     for event in events:
         if isinstance(event, InstanceInUse):
             if event.connection == "closed":
@@ -321,6 +329,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             case = _Case(event, refused=event.member.member_id in contested)
             case.assigning = event.member.member_id == assigning
             case.successor = _successor(event, statics)
+            if isinstance(event, MemberExpired):
+                case.is_late = event.session_ms in late
             cases.append(case)
             if isinstance(event, Departure):
                 open_cases[event.member.member_id] = case
@@ -335,7 +345,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             found = None
             if event.rejoined_ms is not None:
                 found = open_cases.pop(event.old_member_id, None)
-                if found is not None:
+                if found is not None and not (found.is_late and _came_before(found, came)):
                     found.back_ms = event.rejoined_ms
             else:
                 found = by_client.get(event.member[1:])
@@ -346,6 +356,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             if found is not None:
                 by_client.pop(event.member[1:], None)
                 joins.append((event, found))
+            came[event.member[1:]] = event.time
     of_epochs = any(event.of_epochs for event in events)
     findings = Findings()
     for joined, _ in joins:
@@ -434,6 +445,34 @@ def _successor(event: Seen, statics: Mapping[str, MemberJoined]) -> MemberJoined
     closed_at = event.time - event.closed_ago_ms
     joined = (each for each in statics.values() if each.time >= closed_at)
     return next((each for each in joined if each.member.client_id == event.member.client_id), None)
+
+
+#: So many late heartbeats of one program, each so many sessions after the one before, are an interval near the session.
+_LATE_TIMES: Final = 4
+_LATE_SESSIONS: Final = 1.25
+
+
+def _late_sessions(events: Iterable[GroupEvent]) -> set[float | None]:
+    """The session timeouts of members whose heartbeats come late again and again, one after the other."""
+    found: set[float | None] = set()
+    newest: dict[tuple[object, ...], tuple[int, int]] = {}
+    for event in events:
+        if isinstance(event, MemberSlow) and event.is_late:
+            number, at = newest.get(event.member[1:], (0, event.time))
+            limit, often, last = _LATE_SESSIONS * event.session_ms, event.times or 1, event.newest or event.time
+            is_regular = last - event.time <= limit * (often - 1)
+            number = (number if event.time - at <= limit else 0) + often if is_regular else 1
+            newest[event.member[1:]] = number, last
+            if number >= _LATE_TIMES:
+                found.add(event.session_ms)
+    return found
+
+
+def _came_before(case: _Case, came: Mapping[tuple[object, ...], int]) -> bool:
+    """Whether the program of a member that expired has joined since that was heard of, with another member id."""
+    event = case.event
+    silent = event.heard_ago_ms if isinstance(event, MemberExpired) else 0
+    return came.get(event.member[1:], -inf) > event.time - silent
 
 
 def _has_gone(case: _Case) -> bool:
@@ -598,12 +637,22 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
             f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched {ms(fetched)}"
             " before: its heartbeat thread or task probably starves, or its heartbeat.interval.ms is near its session"
         )
+        if case.is_late:
+            text = text.partition(": its heartbeat thread")[0]
+            text += ": its heartbeat.interval.ms is probably near its session"
+            return Finding(NO_HEARTBEATS, member, text, LATE_HEARTBEATS, PROBABLE)
         remedy = (
             "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is: look what its heartbeat"
             " thread or task waits for: a lock, or a future that nothing completes."
         )
         return Finding(NO_HEARTBEATS, member, text, remedy, PROBABLE)
     back = case.returned_ms if case.back_ms is None else case.back_ms
+    if case.is_late and (back is None or silent + back <= 2 * event.session_ms):
+        text = (
+            f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, and heartbeats of the group come"
+            " late again and again: its heartbeat.interval.ms is probably near its session"
+        )
+        return Finding(NO_HEARTBEATS, member, text, LATE_HEARTBEATS, PROBABLE)
     if back is not None:
         gap = silent + back
         text = (

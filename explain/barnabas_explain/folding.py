@@ -22,6 +22,7 @@ from barnabas_explain.catalog import (
     MemberReplaced,
     MemberRewound,
     MemberSkipped,
+    MemberSlow,
     NothingCommitted,
     NothingFetched,
     OffsetsAltered,
@@ -97,6 +98,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             if event.changes and all(each.after is not None for each in event.changes):
                 yield _Fold(("outsider", event.client_id, event.host), _of_outsider, _OUTSIDER_MS)
             yield _Fold((event.type,), _of_one_action, adjacent=True)
+        case MemberSlow(is_late=True):
+            yield _Fold((event.type, *event.member[1:]), _with_later, TOGETHER_MS)
         case MemberRewound():
             yield _Fold((event.type, *event.member[1:]), _with_later)
         case MemberSkipped():

@@ -19,6 +19,7 @@ from barnabas_explain.catalog import (
     MemberNotRejoined,
     MemberNotRevoked,
     MemberReplaced,
+    MemberSlow,
     RebalanceOver,
     RebalanceStarted,
     TopicChanged,
@@ -27,6 +28,7 @@ from barnabas_explain.catalog import (
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding, find
 from barnabas_explain.records import EventRecord
+from barnabas_explain.words import clock
 from tests.explain.reading import read
 
 RDKAFKA = "confluent-kafka-python 2.16.1-rdkafka-2.16.0"
@@ -821,6 +823,42 @@ def test_a_leader_that_knew_no_topic_when_it_joined_asks_again_at_once() -> None
         " no topic before."
     )
     assert told.remedy is None
+
+
+def late(*times: int, number: int = 1) -> list[EventRecord]:
+    """Heartbeats of a member are late at these times, in ms."""
+    seen = {"heard_ago_ms": 3_600, "session_ms": 6_000, "connection": "open"}
+    return [event(MemberSlow, at, number, f"c{number}", **seen) for at in times]
+
+
+def test_heartbeats_that_are_late_again_and_again_are_one_line() -> None:
+    (told,) = explain(read(late(*range(100_000, 200_000, 5_900))))
+    assert told.text == (
+        f"c1 (h) was silent for 3.6 s 17 times until {clock(194_400)}, its session is 6 s: its heartbeat.interval.ms is"
+        " probably near its session, or what sends its heartbeats is blocked again and again."
+    )
+    assert (told.remedy or "").startswith("Set heartbeat.interval.ms to a third of session.timeout.ms at most.")
+    assert len(explain(read(late(100_000, 200_000)))) == 2
+
+
+@pytest.mark.parametrize("back_ms", [None, 2_000, 20_000])
+def test_a_member_whose_heartbeats_come_once_per_session_is_not_blocked(back_ms: int | None) -> None:
+    again = [] if back_ms is None else [back(back_ms)]
+    ends = [expired(), expired(fetched_ago_ms=100)]
+    for end in ends:
+        records = [*late(*range(70_000, 95_000, 5_900), number=2), end, *again]
+        (told,) = {each.kind: each for each in find(read(records)).of_departures.values()}.values()
+        blocked = back_ms == 20_000 and end is ends[0]
+        assert told.kind == ("blocked" if blocked else "no_heartbeats")
+        assert blocked or told.text.endswith(": its heartbeat.interval.ms is probably near its session")
+    (few,) = find(read([*late(70_000, 90_000, number=2), expired(), *again])).of_departures.values()
+    assert few.kind in ("silent", "blocked")
+
+
+def test_the_wait_of_a_join_is_no_silence() -> None:
+    records = [*late(*range(70_000, 95_000, 5_900), number=2), event(MemberJoined, 98_000, 3), expired(), back(20_000)]
+    (told,) = find(read(records)).of_departures.values()
+    assert told.kind == "no_heartbeats"
 
 
 def test_a_topic_that_grew_is_the_cause_and_no_member_is_to_blame() -> None:
