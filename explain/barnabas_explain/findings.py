@@ -12,6 +12,7 @@ of which began after the one before had ended.
 What is inferred says "probably", and from what. An explanation that is wrong is worse than none.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -21,6 +22,7 @@ from barnabas_explain.catalog import (
     LATE_HEARTBEATS,
     NEEDS_READ,
     Departure,
+    EpochBumped,
     GroupEvent,
     InstanceInUse,
     JoinPhaseOver,
@@ -174,6 +176,7 @@ class _Case:
             interval near the session. A program that is back within two sessions was not blocked then.
         successor: the static member of another instance id, and of its client id, that joined meanwhile; None if none
             did.
+        is_guest: whether other members went on, and no member of its client id joined before or after it.
     """
 
     event: Seen
@@ -184,6 +187,7 @@ class _Case:
     assigning: bool = False
     is_late: bool = False
     successor: MemberJoined | None = None
+    is_guest: bool = False
 
 
 @dataclass(slots=True)
@@ -246,6 +250,8 @@ class Findings:
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
 
 
+#: A member that leaves sooner than that, and does not come back, may not be one of the group's programs.
+_BRIEF_MS: Final = 30_000
 #: A member that revokes later than this keeps others waiting.
 _LATE_MS: Final = 1_000
 _NEW_PARTITIONS: Final = (
@@ -311,6 +317,9 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     assigning: str | None = None
     #: The first join of each static member, the newest ones last.
     statics: dict[str, MemberJoined] = {}
+    #: How often members of each client id have joined.
+    joins_of: Counter[str | None] = Counter()
+    members = 0
     late = _late_sessions(events)
     #: When a member of each program joined last.
     came: dict[tuple[object, ...], int] = {}
@@ -325,10 +334,14 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         elif isinstance(event, JoinPhaseOver | RebalanceOver):
             leader = event.leader if isinstance(event, JoinPhaseOver) else None
             assigning = None if leader is None else leader.member_id
+            members = event.members if isinstance(event, RebalanceOver) else members
+        elif isinstance(event, EpochBumped):
+            members = event.members or 0
         elif isinstance(event, Departure | MemberReplaced):
             case = _Case(event, refused=event.member.member_id in contested)
             case.assigning = event.member.member_id == assigning
             case.successor = _successor(event, statics)
+            case.is_guest = members > 1
             if isinstance(event, MemberExpired):
                 case.is_late = event.session_ms in late
             cases.append(case)
@@ -340,6 +353,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             if found is not None and found.closed_ms is None:
                 found.closed_ms = event.gone_ago_ms
         elif isinstance(event, MemberJoined):
+            joins_of[event.member.client_id] += 1
             if event.member.instance_id:
                 statics.setdefault(event.member.instance_id, event)
             found = None
@@ -364,6 +378,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
             first = findings.firsts.get(joined.old_member_id) or joined.old_member_id
             findings.firsts[joined.old_member_id] = findings.firsts[joined.member.member_id] = first
     for case in cases:
+        case.is_guest = case.is_guest and joins_of[case.event.member.client_id] == 1
         finding = _of(case, of_epochs)
         if finding is not None:
             findings.of_departures[id(case.event)] = finding
@@ -521,9 +536,25 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
             remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."
             return Finding(RESTARTED, member, text, remedy)
         remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
+        if case.is_guest and _committed_briefly(event):
+            text += f", {ms(event.joined_ago_ms or 0)} after it had joined; in that time it committed"
+            remedy = (
+                "If it does not belong to the group (a console consumer, a test): give it a group.id of its own. Other"
+                " members do not read what it has committed, unless the offsets are set back (barnabas groups"
+                f" reset-offsets {event.group})."
+            )
+            return Finding(STOPPED, member, f"{text}: it was stopped", remedy, CERTAIN)
         said = f"{name} left{event.reason}" if event.reason else f"{text}: it was stopped"
         return Finding(STOPPED, member, said, remedy, CERTAIN)
     return _left_and_stays_connected(event, case)
+
+
+def _committed_briefly(event: MemberLeft) -> bool:
+    """Whether a member that is no static one was there for a short time, and committed."""
+    joined, committed = event.joined_ago_ms, event.committed_ago_ms
+    if joined is None or committed is None or event.member.instance_id:
+        return False
+    return committed <= joined < _BRIEF_MS
 
 
 def _stopped(event: MemberLeft, case: _Case) -> bool:

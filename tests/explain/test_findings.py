@@ -895,3 +895,26 @@ def test_a_topic_that_was_deleted_and_created_again_is_one_cause() -> None:
         "Epoch 2: topic orders was deleted, and 2 committed offsets of the group with it, topic other grew from 1 to 2"
         " partitions, topic orders was created again with 4 partitions, 7 s after it was deleted."
     ]
+
+
+def test_a_guest_that_committed_is_no_restart() -> None:
+    """Such as a console consumer with the group.id of a service."""
+
+    def said(members: int = 2, *later: EventRecord, **data: Any) -> tuple[str, str | None]:
+        joined = event(MemberJoined, 88_000)
+        over = event(RebalanceOver, 88_100, members=members, assign_took_ms=1)
+        gone = left(**{"joined_ago_ms": 12_000, "committed_ago_ms": 20, **data})
+        events = read([joined, over, gone, closed(5), *later])
+        finding = find(events).of_departures[id(events[2])]
+        return finding.text, finding.remedy
+
+    text, remedy = said()
+    assert text == (
+        "c (h) left and closed its connection, 12 s after it had joined; in that time it committed: it was stopped"
+    )
+    assert str(remedy).startswith("If it does not belong to the group (a console consumer, a test): give it a group.id")
+    stopped = "c (h) left and closed its connection: it was stopped"
+    assert said(1)[0] == stopped, "nobody else reads"
+    assert said(committed_ago_ms=None)[0] == stopped
+    assert said(joined_ago_ms=60_000)[0] == stopped
+    assert "12 s after it had joined" not in said(2, event(MemberJoined, 160_000, 7))[0], "its program came back"
