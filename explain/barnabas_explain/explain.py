@@ -9,7 +9,7 @@ together.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
@@ -94,7 +94,7 @@ from barnabas_explain.findings import (
     find,
     is_default,
 )
-from barnabas_explain.folding import TOGETHER_MS, fold
+from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
@@ -191,11 +191,12 @@ def explain(
         generation: only the rebalance that led to this generation.
         each_of_storms: whether each rebalance of a storm is explained, too, after the storm.
     """
-    everything = fold(events, -inf if since is None else since)
+    everything, recorded = fold(events, -inf if since is None else since)
     names = colliding(everything)
     given = everything
     if names:
         everything = [distinct(event, names) for event in everything]
+    until = {id(event): each for event, each in zip(everything, recorded, strict=True) if each.times > 1}
     findings = find(everything)
     epochs = [
         *_explain_migrations(everything, findings, since, generation),
@@ -233,12 +234,21 @@ def explain(
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
     if generation is None and not each_of_storms:
         explanations = _folded(explanations)
+    for each in explanations:
+        _tell_until(each, until)
     if explanations and names:
         explanations[-1].details += _hint(names)
         as_given = {id(changed): event for changed, event in zip(everything, given, strict=True)}
         for each in explanations:
             each.events = [as_given.get(id(event), event) for event in each.events]
     return explanations
+
+
+def _tell_until(told: Explanation, until: Mapping[int, Recorded]) -> None:
+    """Tell of one event that is made of several when the last one was: its figures are of then, its time is not."""
+    last = until.get(id(told.events[0])) if len(told.events) == 1 else None
+    if last is not None and last.until - told.time >= _SLOW_MS and not isinstance(told.events[0], MemberSlow):
+        told.details.append(f"This was recorded {words.times(last.times)} until {words.clock(last.until)}.")
 
 
 #: The findings that have caused several rebalances, and have one explanation.

@@ -43,6 +43,13 @@ _OUTSIDER_MS: Final = 3_600_000
 TOGETHER_MS: Final = 90_000
 
 
+class Recorded(NamedTuple):
+    """How often something was recorded, and when last, in ms since 1970."""
+
+    times: int
+    until: int
+
+
 class _Fold(NamedTuple):
     """A way in which an event can become one with an earlier one.
 
@@ -59,34 +66,37 @@ class _Fold(NamedTuple):
     adjacent: bool = False
 
 
-def fold(events: Iterable[GroupEvent], since: float) -> list[GroupEvent]:
+def fold(events: Iterable[GroupEvent], since: float) -> tuple[list[GroupEvent], list[Recorded]]:
     """Events of one group, oldest first, with one event in place of several that say one thing.
 
     Args:
         events: of one group, oldest first.
         since: events before this time, in ms since 1970, stay alone.
+
+    Returns:
+        The events, and how often and until when each was recorded.
     """
     folded: list[GroupEvent] = []
     places: dict[tuple[object, ...], int] = {}
-    #: When the newest event of each place happened.
-    newest: list[float] = []
+    #: How many events each place is made of, and when the newest one happened.
+    newest: list[Recorded] = []
     for event in _completed(events):
         folds = list(_folds(event))
         for way in folds:
             at = places.get(way.key)
-            if at is None or folded[at].time < since or event.time - newest[at] > way.pause_ms:
+            if at is None or folded[at].time < since or event.time - newest[at].until > way.pause_ms:
                 continue
             joined = None if way.adjacent and at != len(folded) - 1 else way.join(folded[at], event)
             if joined is not None:
                 folded[at] = joined
+                newest[at] = Recorded(newest[at].times + 1, event.time)
                 break
         else:
             at = len(folded)
             folded.append(event)
-            newest.append(event.time)
-        newest[at] = event.time
+            newest.append(Recorded(1, event.time))
         places.update((way.key, at) for way in folds)
-    return folded
+    return folded, newest
 
 
 def _folds(event: GroupEvent) -> Iterator[_Fold]:

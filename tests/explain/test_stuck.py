@@ -17,6 +17,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
+from barnabas_explain.words import clock
 from tests.explain.reading import read
 from tests.explain.test_doctor import present, reader, told
 from tests.explain.test_findings import RDKAFKA, event
@@ -303,3 +304,12 @@ def test_a_prefetched_backlog_is_no_standstill() -> None:
     (found,) = told(STILL, stuck(fetched_ago_ms=300_000, software=RDKAFKA, rebalance_timeout_ms=300_000))
     assert (found.kind, found.as_data()["severity"], found.sure) == ("not_committed", "odd", "possible")
     assert "or it works through what it has fetched before" in found.text
+
+
+def test_a_line_that_is_made_of_several_events_says_until_when_they_were_recorded() -> None:
+    (line,) = explain(read([stuck(100_000, stood_ms=300_000), stuck(400_000, stood_ms=600_000)]))
+    assert line.time == 100_000
+    assert "has stood at 5 for 10 min" in line.text
+    assert line.details == [f"This was recorded twice until {clock(400_000)}."]
+    (alone,) = explain(read([stuck(100_000)]))
+    assert alone.details == []
