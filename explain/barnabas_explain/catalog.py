@@ -138,6 +138,8 @@ FIELDS: Final = {
     "expired": "whether the offsets of the group expired",
     "changes": "the first changes: `topic`, `partition`, the offset `before` and `after`, null for none",
     "client_id": "the client that asked for it",
+    "other_client_id": "another client that is not a member, and had just committed an offset that was set back",
+    "other_host": "its address",
     "host": "the address of that client",
     "principal": "the user of that client",
     "log_start": "the first offset of the log",
@@ -1648,12 +1650,28 @@ class OffsetsAltered(ByClient):
 
     offsets: int
     changes: tuple[OffsetChange, ...] | None = None
-    #: How many events it is made of, if there are several.
+    #: Another client that is not a member, and had just committed an offset that this one set back.
+    other_client_id: str | None = None
+    other_host: str | None = None
+    #: How many events it is made of, if there are several; in how many of them offsets went back, and those of another
+    #: client did.
     times: int | None = _not_recorded()
+    backs: int | None = _not_recorded()
+    turns: int | None = _not_recorded()
 
     def follows(self, before: "OffsetsAltered") -> bool:
-        """Whether the same client did this within some minutes after another event of this type."""
-        return self.by_client == before.by_client and self.time - before.time <= _ONE_ACTION_MS
+        """Whether the same client did this within some minutes after another event of this type, or one that sets the
+        same offsets in turn."""
+        if self.time - before.time > _ONE_ACTION_MS:
+            return False
+        in_turn = self._turns + before._turns > 1 and not self.clients.isdisjoint(before.clients)
+        return in_turn or self.by_client == before.by_client
+
+    @property
+    def clients(self) -> frozenset[tuple[str, str | None]]:
+        """The client, and the one whose offsets it set back, with their hosts, as far as they are recorded."""
+        both = (self.client_id, self.host), (self.other_client_id, self.other_host)
+        return frozenset((name, host) for name, host in both if name is not None)
 
     def with_later(self, later: "OffsetsAltered") -> Self:
         """This event, and a later one of the same client, as one."""
@@ -1661,10 +1679,49 @@ class OffsetsAltered(ByClient):
         for each in later.changes or ():
             key = each.topic, each.partition
             changes[key] = each._replace(before=changes[key].before) if key in changes else each
-        offsets = max(len(changes), self.offsets, later.offsets)
-        return self.changed(offsets=offsets, changes=tuple(changes.values()), times=(self.times or 1) + 1)
+        other = later if later.other_client_id is not None else self
+        return self.changed(
+            offsets=max(len(changes), self.offsets, later.offsets),
+            changes=tuple(changes.values()),
+            other_client_id=other.other_client_id,
+            other_host=other.other_host,
+            times=(self.times or 1) + (later.times or 1),
+            backs=self._backs + later._backs,
+            turns=self._turns + later._turns,
+        )
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether two clients that are not members set the same offsets again and again."""
+        return self._turns > 1
+
+    @property
+    def _backs(self) -> int:
+        if self.backs is not None:
+            return self.backs
+        return int(any(each.is_back for each in self.changes or ()))
+
+    @property
+    def _turns(self) -> int:
+        return int(self.other_client_id is not None) if self.turns is None else self.turns
+
+    def _in_turn(self) -> Told:
+        clients = [
+            f"{name} ({(host or '').removeprefix('/')})"
+            for name, host in ((self.client_id, self.host), (self.other_client_id, self.other_host))
+        ]
+        where = words.partitions(by_topic(each[:2] for each in self.changes or ()))
+        text = f"{clients[0]} and {clients[1]}, which are not members, commit the same partitions in turn:"
+        text += f" the offsets of {where} went back {words.times(self._backs)}."
+        remedy = (
+            "Give each of these programs a group.id of its own, or let them subscribe(), so that the group divides the"
+            " partitions. A program that starts again goes on at the offset that was committed last, by either of them."
+        )
+        return Told(text, remedy)
 
     def sentence(self) -> Told:
+        if self.is_in_turn:
+            return self._in_turn()
         changes = self.changes or ()
         deleted = bool(changes) and all(each.after is None for each in changes)
         text = words.capital(self.by_client or "a client")
@@ -1674,7 +1731,10 @@ class OffsetsAltered(ByClient):
         if done and self.offsets > len(done):
             done.append(f"{self.offsets - len(done)} more")
         text += f" in {self.times} requests" if self.times else ""
-        return Told(f"{text}: {', '.join(done)}." if done else f"{text}.", self._remedy())
+        text += f": {', '.join(done)}" if done else ""
+        if self.times and self._backs and "forward" in text:
+            text = f"{text.replace(' forward from', ' from')}; they went back {words.times(self._backs)} in between"
+        return Told(f"{text}.", self._remedy())
 
     def _remedy(self) -> str | None:
         """How to take back what it did; None if no member reads other records because of it."""

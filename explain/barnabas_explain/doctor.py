@@ -85,6 +85,7 @@ OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
+    "committed_in_turn",
     "no_topic",
     "no_subscription",
     "empty_topic",
@@ -103,6 +104,8 @@ OF_NOW: Final = (
     NOT_COMMITTED,
     PENDING,
 )
+#: So many records to read at most may all be markers at the end of transactions, which consumers do not get.
+MOST_MARKERS: Final = 100
 #: A partition is hot if there are so many records that are not consumed, and it has this part of them.
 _MANY_RECORDS: Final = 1_000
 _NEARLY_ALL: Final = 0.9
@@ -188,6 +191,7 @@ class Present:
         group: its id.
         state: its state; it is examined if that is Stable or Empty, as members own nothing during a rebalance.
         readers: its members.
+        had_members: whether it ever had members, as far as is known: with assign() there are none.
         lags: the records after the committed offset of each partition that has one.
         committed: the committed offset of each partition that has one, as far as it is known here.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
@@ -202,6 +206,7 @@ class Present:
     group: str
     state: str
     readers: Sequence[Reader] = ()
+    had_members: bool = True
     lags: Mapping[Partition, int] = field(default_factory=dict)
     committed: Mapping[Partition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
@@ -232,11 +237,13 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_present(present, past),
         *_of_offsets(present, past, now_ms),
         *_of_losses(present, past, since_ms),
+        *_of_outsiders(present, past, since_ms),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
     ]
-    if any(each.kind == "no_members" for each in diagnoses) and _comes_back(past, now_ms):
+    kinds = {each.kind for each in diagnoses}
+    if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != "no_members"]
     if any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
@@ -270,9 +277,8 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
     for wait in present.waits[:_MOST]:
         diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=END_TRANSACTION))
     if not readers:
-        if behind and present.state == "Empty":
-            text = f"{group} has no members, and {words.count(behind, 'record')} to read."
-            diagnoses.append(Diagnosis(group, "no_members", BROKEN, text, CERTAIN, remedy="Start a member."))
+        if behind and present.state == "Empty" and present.had_members:
+            diagnoses.append(_without_members(group, behind, events))
         return diagnoses
     if present.state not in ("Stable", "Assigning", "Reconciling"):
         return diagnoses
@@ -326,6 +332,24 @@ def _each_topic_alone(present: Present) -> list[Diagnosis]:
         " before the old one, restart all of them, then remove the old one and restart them again."
     )
     return [Diagnosis(present.group, "topics_apart", ODD, text, CERTAIN, remedy=remedy)]
+
+
+def _without_members(group: str, behind: int, events: Sequence[GroupEvent]) -> Diagnosis:
+    """A group whose last member is gone, and that has records to read: a client may read them without membership."""
+    text = f"{group} has no members, and {words.count(behind, 'record')} to read"
+    gone: Departure | None = None
+    outsider: OffsetsAltered | None = None
+    for event in events:
+        if isinstance(event, Departure):
+            gone, outsider = event, None
+        elif isinstance(event, OffsetsAltered) and event.by_client:
+            outsider = event
+    if outsider is not None:
+        text += f"; {outsider.by_client}, which is not a member, committed at {words.moment(outsider.time)}."
+        remedy = "Start a member, unless that client still reads, with assign()."
+        return Diagnosis(group, "no_members", ODD, text, POSSIBLE, remedy=remedy)
+    last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
+    return Diagnosis(group, "no_members", BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
 
 
 def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
@@ -578,6 +602,23 @@ def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) ->
     for loss in losses.values():
         text, remedy = loss.sentence()
         diagnoses.append(Diagnosis(present.group, "records_deleted", SICK, text, CERTAIN, (), remedy, loss.time))
+    return diagnoses
+
+
+def _of_outsiders(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Clients that are not members, and commit the same partitions in turn."""
+    altered: dict[str, OffsetsAltered] = {}
+    newest: dict[frozenset[tuple[str, str | None]], tuple[int, OffsetsAltered]] = {}
+    for event in events:
+        if isinstance(event, OffsetsAltered) and event.time >= since_ms:
+            known = altered.get(event.by_client)
+            both = altered[event.by_client] = event if known is None else known.with_later(event)
+            if both.is_in_turn:
+                newest[both.clients] = event.time, both
+    diagnoses = []
+    for time, both in newest.values():
+        text, remedy = both.sentence()
+        diagnoses.append(Diagnosis(present.group, "committed_in_turn", SICK, text, CERTAIN, (), remedy, time))
     return diagnoses
 
 

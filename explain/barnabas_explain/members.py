@@ -107,6 +107,11 @@ class OffsetChange(NamedTuple):
     before: int | None
     after: int | None
 
+    @property
+    def is_back(self) -> bool:
+        """Whether the offset is smaller than before."""
+        return self.before is not None and self.after is not None and self.after < self.before
+
 
 class Position(NamedTuple):
     """The committed offset of a partition, -1 if there is none."""

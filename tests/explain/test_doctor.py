@@ -9,6 +9,7 @@ from barnabas_explain.catalog import (
     GroupLoaded,
     MemberDisconnected,
     MemberJoined,
+    OffsetsAltered,
     OffsetsStable,
     OffsetsUnstable,
     RegexResolved,
@@ -212,6 +213,39 @@ def test_a_member_without_a_partition_that_no_assignor_can_help_is_not_named() -
     others = [Reader(Member(f"m{n}", "c", "/h", None), frozenset("t"), frozenset({("t", n)})) for n in (1, 2)]
     group = present(*others, reader(3, ("t", "u")), topics={"t": 2, "u": 4}, assignor="range")
     assert told(group) == []
+
+
+def test_a_group_that_never_had_members_is_read_without_membership() -> None:
+    assert told(present(state="Empty", had_members=False, lags={("t", 0): 5})) == []
+
+
+def altered(at: int, before: int, after: int, by: str = "b", **data: Any) -> EventRecord:
+    change = {"topic": "t", "partition": 0, "before": before, "after": after}
+    return event(OffsetsAltered, at, **{"client_id": by, "host": "/h", "offsets": 1, "changes": [change], **data})
+
+
+def test_the_last_member_is_named_unless_a_client_without_membership_commits_since_then() -> None:
+    empty = present(state="Empty", lags={("t", 0): 7})
+    (gone,) = told(empty, left(), closed(5))
+    assert (gone.as_data()["severity"], gone.sure) == ("broken", "certain")
+    assert gone.evidence[0].startswith("The last one was c (h), until ")
+    (read_by,) = told(empty, left(), closed(5), altered(150_000, 3, 9))
+    assert (read_by.kind, read_by.as_data()["severity"], read_by.sure) == ("no_members", "odd", "possible")
+    assert "; the client b (h), which is not a member, committed at " in read_by.text
+
+
+def test_clients_without_membership_that_commit_the_same_partitions_in_turn() -> None:
+    empty = present(state="Empty", lags={("t", 0): 7})
+    other = {"other_client_id": "a", "other_host": "/h"}
+    (found,) = told(empty, *(altered(100_000 + at, 50 + at, 3 + at, **other) for at in range(4)))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("committed_in_turn", "sick", "certain")
+    assert found.text == (
+        "b (h) and a (h), which are not members, commit the same partitions in turn: the offsets of t-0 went back 4"
+        " times."
+    )
+    assert "Give each of these programs a group.id of its own" in str(found.remedy)
+    (once,) = told(empty, altered(100_000, 50, 3, **other))
+    assert once.kind == "no_members", "an administrator may have set it back"
 
 
 RESTART = [left(), closed(5), event(MemberJoined, 102_000, 7)]

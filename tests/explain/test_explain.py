@@ -500,6 +500,21 @@ def test_what_one_client_does_to_offsets_one_after_the_other_is_one_explanation(
     assert len(explain(read([done[0], {**done[1], "time": 400_000}]))) == 2
 
 
+def test_offsets_that_went_back_in_between_did_not_only_go_forward() -> None:
+    told = only([_accepted(at, before, after) for at, (before, after) in enumerate([(20, 5), (30, 6), (40, 25)])])
+    assert told.text == (
+        "The client c1 (h), which is not a member, set 1 committed offset of the group in 3 requests: t-0 from 20 to"
+        " 25; they went back 3 times in between."
+    )
+
+
+def test_two_clients_that_set_each_others_offsets_back_are_one_explanation() -> None:
+    others = [{"other_client_id": name, "other_host": "/h"} for name in ("a", "c1")]
+    first, second = _accepted(1, 20, 5) | others[0], _accepted(2, 30, 6, "a") | others[1]
+    told = only([first, second, _accepted(3, 40, 7) | others[0]])
+    assert told.text.endswith("commit the same partitions in turn: the offsets of t-0 went back 3 times.")
+
+
 def test_a_member_that_commits_a_partition_of_another_one() -> None:
     moves = [{**member(2), "gained": {"t": [3]}, "lost": {}}, {**member(1), "gained": {}, "lost": {"t": [3]}}]
     back = event(CommitsWentBack, **member(1), changes=[changed(3, 2631, 2446)])

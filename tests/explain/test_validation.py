@@ -50,6 +50,8 @@ GOOD: dict[str, Any] = {
     "position": 9,
     "reset": "latest",
     "sent": 1,
+    "other_client_id": "d",
+    "other_host": "/i",
     "changes": [{"topic": "t", "partition": 0, "before": 1, "after": None}],
     "positions": [["t", 0, 42]],
     "committed_sum": 42,

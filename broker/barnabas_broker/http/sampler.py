@@ -20,7 +20,8 @@ from barnabas_broker.http.samples import INTERVAL
 from barnabas_broker.http.shares import by_place, windows
 from barnabas_broker.http.text import PIECE, TURN
 from barnabas_broker.http.view import View
-from barnabas_explain.doctor import SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
+from barnabas_broker.replication.coordinator_logs import ConsumedLogs
+from barnabas_explain.doctor import MOST_MARKERS, SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
 from barnabas_explain.doctor import examine as diagnose
 from barnabas_explain.findings import CERTAIN
 from barnabas_explain.members import Partition
@@ -140,10 +141,18 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     topics = {topic for reader in members for topic in reader.topics}
     counts = {topic: len(image.topics[topic].partitions) for topic in topics if topic in image.topics}
     empty = frozenset(topic for topic, count in counts.items() if _is_empty(view, topic, count))
+    if not members and lags and max(lags.values()) <= MOST_MARKERS:
+        logs = ConsumedLogs(view.replicas)
+        for number, place in enumerate(list(lags), 1):
+            if logs.has_records(*place, offsets[place]) is False:
+                del lags[place]
+            if number % PIECE == 0:
+                yield
     present = Present(
         group=name,
         state=group.state.value,
         readers=members,
+        had_members=bool(group.protocol_type),
         lags=lags,
         committed=offsets,
         topics=counts,

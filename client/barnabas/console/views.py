@@ -179,7 +179,8 @@ def _findings(described: GroupDescription | None, positions: Sequence[Position])
     if described is None or described.members:
         return ()
     lags = {(each.partition.topic, each.partition.partition): each.lag for each in positions if each.lag}
-    return examine(Present(described.group_id, described.state, lags=lags), (), 0, 0)
+    had_members = bool(described.protocol_type)
+    return examine(Present(described.group_id, described.state, had_members=had_members, lags=lags), (), 0, 0)
 
 
 def one_group(

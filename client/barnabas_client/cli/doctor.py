@@ -3,6 +3,8 @@
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
@@ -10,30 +12,54 @@ from barnabas_client.admin.types import GroupDescription, OffsetSpec
 from barnabas_client.cli import clients
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_since
-from barnabas_client.cli.failures import DONE, FAILED
+from barnabas_client.cli.failures import DONE, FAILED, USAGE
 from barnabas_client.cli.output import Output, Style
-from barnabas_client.cli.view import GroupView, Waiting, look, waiting
+from barnabas_client.cli.view import GroupView, Row, Waiting, look, waiting
 from barnabas_client.history.located import locate
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
-from barnabas_explain.doctor import SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
+from barnabas_explain.doctor import MOST_MARKERS, SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
+#: Polls of a consumer that looks whether there are records, and the ms of each.
+_MOST_POLLS: Final = 5
+_POLL_MS: Final = 200
+
 
 async def doctor(arguments: Namespace, output: Output) -> int:
-    """Print what is wrong with groups; the status is 1 if anything is."""
+    """Print what is wrong with groups; the status is 1 if anything is, 2 if a group could not be examined."""
+    try:
+        return await _doctor(arguments, output)
+    except KafkaError as error:
+        output.error(for_command_line(error) + arguments.servers.note(error))
+        return USAGE
+
+
+async def _doctor(arguments: Namespace, output: Output) -> int:
     now = time.time_ns() // 1_000_000
     since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
     failed = False
     async with clients.admin(arguments) as admin:
-        names = (
-            [arguments.group] if arguments.group else sorted(one.group_id for one in await admin.list_consumer_groups())
-        )
+        listed = await admin.list_consumer_groups()
+        shares = [one.group_id for one in listed if "share" in (one.type, one.protocol_type)]
+        if arguments.group in shares:
+            output.error(
+                f"{arguments.group} is a share group, and groups doctor examines consumer groups. To do: `barnabas"
+                f" groups explain {arguments.group}` and `barnabas shares stuck {arguments.group}`"
+            )
+            return USAGE
+        if arguments.group is None and shares:
+            output.note(
+                f"{counted(len(shares), 'share group')} not examined: see `barnabas groups explain GROUP` and `barnabas"
+                " shares stuck GROUP`."
+            )
+        others = sorted(one.group_id for one in listed if one.group_id not in shares)
+        names = [arguments.group] if arguments.group else others
         for group in await admin.describe_consumer_groups(names, raise_errors=False):
             try:
                 if group.error is not None:
@@ -51,7 +77,9 @@ async def doctor(arguments: Namespace, output: Output) -> int:
             print_diagnosis(each, output)
         if not diagnoses and not failed:
             output.line(f"Nothing is wrong with {counted(len(names), 'group')}.")
-    return FAILED if diagnoses or failed else DONE
+    if failed:
+        return USAGE
+    return FAILED if diagnoses else DONE
 
 
 def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
@@ -74,7 +102,35 @@ async def _examined(
             values_of_events.add(found)
     events = [event for event in map(decode_event, values_of_events.values()) if event is not None]
     view = await look(admin, group)
-    return examine(await present(admin, view, await waiting(admin, view.rows)), events, now, since)
+    known = await present(admin, view, await waiting(admin, view.rows))
+    if not known.readers and known.lags:
+        known = replace(known, lags=await _with_records(arguments, view.rows))
+    return examine(known, events, now, since)
+
+
+async def _with_records(arguments: Namespace, rows: Iterable[Row]) -> dict[tuple[str, int], int]:
+    """The lags of partitions in which a consumer gets records: markers at the end of transactions are none."""
+    lags = {row.partition: row.lag for row in rows if row.partition is not None and row.lag}
+    committed = {row.partition: row.committed for row in rows if row.partition in lags and row.committed is not None}
+    if lags and max(lags.values()) <= MOST_MARKERS:
+        read = clients.consumer(arguments, isolation_level="read_committed", auto_offset_reset="none")
+        async with read:
+            read.assign(committed)
+            for tp, offset in committed.items():
+                read.seek(tp, offset)
+            unknown = dict(committed)
+            with suppress(KafkaError):
+                for _ in range(_MOST_POLLS):
+                    got = await read.getmany(timeout_ms=_POLL_MS)
+                    for tp, offset in list(unknown.items()):
+                        if tp not in got and await read.position(tp) >= offset + lags[tp]:
+                            del lags[tp]
+                        elif tp not in got:
+                            continue
+                        del unknown[tp]
+                    if not unknown:
+                        break
+    return {(tp.topic, tp.partition): lag for tp, lag in lags.items()}
 
 
 def readers(group: GroupDescription) -> list[Reader]:
@@ -126,6 +182,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         group=view.group.group_id,
         state=view.group.state,
         readers=readers(view.group),
+        had_members=bool(view.group.protocol_type),
         lags={
             (row.partition.topic, row.partition.partition): row.lag
             for row in view.rows
@@ -148,7 +205,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     path=("groups", "doctor"),
-    help="find out what is wrong with groups, worst first; the status is 1 if anything is",
+    help="find out what is wrong with groups, worst first; the status is 1 if anything is, 2 after an error",
     add_arguments=_arguments,
     run=doctor,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_client import Consumer
+from barnabas_client import Consumer, TopicPartition
 from barnabas_client.cli import watch
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
@@ -181,8 +181,10 @@ async def test_a_group_is_watched_until_a_disease_comes_back(cli: Cli, own_broke
     await wire.close()
 
 
-@pytest.mark.usefixtures("empty")
+@pytest.mark.usefixtures("numbers")
 async def test_a_group_is_watched_until_it_has_a_finding_of_now(cli: Cli) -> None:
+    async with worker(cli, "old") as consumer:
+        await consumer.commit({TopicPartition("t", 0): 4})
     watch = ("groups", "watch", "old", "-i", "1ms", "--max", "2", "--until")
     found = await cli(*watch, "no_members")
     assert "old  broken, certain: old has no members, and 1 record to read." in found.out
@@ -415,9 +417,15 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
     """The group "live" has a member; "old" has none, and records to read."""
     healthy = await cli("groups", "doctor", "live")
     assert healthy.out == "Nothing is wrong with 1 group.\n"
-    await cli("groups", "reset-offsets", "old", "--to-offset", "4", "-t", "t:0", "--execute")
+    await cli("groups", "reset-offsets", "read", "--to-offset", "4", "-t", "t:0", "--execute")
+    assert (await cli("groups", "doctor", "read")).out == "Nothing is wrong with 1 group.\n", "it had no members"
+    async with worker(cli, "old") as consumer:
+        await consumer.commit({TopicPartition("t", 0): 4})
     sick = await cli("groups", "doctor", status=1)
-    assert sick.out == "old  broken, certain: old has no members, and 1 record to read.\n    To do: Start a member.\n"
+    first, *last, to_do = sick.lines
+    assert first == "old  broken, certain: old has no members, and 1 record to read."
+    assert all("The last one was worker (127.0.0.1), until " in line for line in last), "none without events"
+    assert to_do == "    To do: Start a member."
     (found,) = (await cli("groups", "doctor", "old", "--json", status=1)).json
     assert (found["group"], found["kind"], found["severity"], found["sure"]) == (
         "old",
@@ -425,5 +433,5 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
         "broken",
         "certain",
     )
-    unknown = await cli("groups", "doctor", "none", status=1)
+    unknown = await cli("groups", "doctor", "none", status=2)
     assert "none" in unknown.err

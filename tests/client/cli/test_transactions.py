@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_client import Admin, KafkaError, Producer, TopicPartition
+from barnabas_client import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas_client.errors import ErrorCode, ProducerFencedError
 from tests.client.cli.conftest import Cli
 
@@ -170,3 +170,17 @@ async def test_aborted_transactions_are_explained(cli: Cli, name: str) -> None:
 async def test_apache_kafka_has_no_events_of_transactions(cli: Cli) -> None:
     printed = await cli("transactions", "explain", status=1)
     assert "have no topic __transaction_events" in printed.err
+
+
+async def test_markers_at_the_end_of_transactions_are_no_records_to_read(cli: Cli, numbers: None) -> None:
+    async with Consumer("t", bootstrap_servers=cli.address, group_id="all", enable_auto_commit=False) as consumer:
+        end = {tp: offset + 1 for tp, offset in (await consumer.end_offsets(consumer.assignment())).items()}
+        writer = Producer(bootstrap_servers=cli.address, transactional_id="marked")
+        async with writer, writer.transaction():
+            for tp in end:
+                await writer.send(tp.topic, b"x", partition=tp.partition)
+        await consumer.commit(end)
+    assert (await cli("groups", "doctor", "all")).out == "Nothing is wrong with 1 group.\n"
+    (earlier, *_) = end
+    await cli("groups", "reset-offsets", "all", "-t", f"t:{earlier.partition}", "--to-offset", "1", "--execute")
+    assert "all has no members" in (await cli("groups", "doctor", "all", status=1)).out

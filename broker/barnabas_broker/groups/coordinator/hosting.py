@@ -45,7 +45,7 @@ from barnabas_protocol.coordinator_records import (
     GroupMetadataValue,
 )
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
-from barnabas_protocol.group_records import group_record, offset_key, offset_key_head
+from barnabas_protocol.group_records import Committed, group_record, offset_key, offset_key_head
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.join_group import JoinGroupResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupResponse
@@ -146,6 +146,7 @@ class HostedGroup(HostedId[GroupPartition]):
         change: the change of its protocol that is under way. Until it is over the group may only be read.
         sightings: what has been seen of its members.
         last_commit: the position in the order of appends of the last commit that was appended here, 0 for none.
+        outsider: the last commit of a client that is not a member: its client id, its host, and what it committed.
     """
 
     __slots__ = (
@@ -157,6 +158,7 @@ class HostedGroup(HostedId[GroupPartition]):
         "group",
         "last_commit",
         "offsets",
+        "outsider",
         "sightings",
     )
 
@@ -168,6 +170,7 @@ class HostedGroup(HostedId[GroupPartition]):
         self.backlog: deque[ConsumerEffect] | None = None
         self.change: ProtocolChange | None = None
         self.last_commit = 0
+        self.outsider: tuple[str, str, list[tuple[str, int, Committed]]] | None = None
         self.sightings = Sightings(group.group_id)
         self._key_head = b""
         self._key_topic: str | None = None

@@ -328,6 +328,9 @@ class OffsetService:
         time. The first offsets of a new group change nothing that was there.
         """
         is_first = caller.connection is None or caller.connection.alters(hosted.name)
+        last = hosted.outsider
+        if hosted.offsets:  # Most groups of such clients have one commit.
+            hosted.outsider = caller.client_id, caller.host, commits[:_MAX_LISTED]
         find = hosted.offsets.find
         known = goes_back = False
         for name, index, committed in commits:
@@ -343,7 +346,12 @@ class OffsetService:
         for name, index, committed in commits[:_MAX_LISTED]:
             before = find(name, index)
             changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
-        self._publish_changes(hosted, changes, len(commits), caller)
+        other: tuple[str, str] | None = None
+        if last is not None and last[:2] != (caller.client_id, caller.host):
+            theirs = {(name, index, committed.offset) for name, index, committed in last[2]}
+            if any(each.is_back and each[:3] in theirs for each in changes):
+                other = last[:2]
+        self._publish_changes(hosted, changes, len(commits), caller, other)
 
     def _report_beyond_end(
         self,
@@ -372,7 +380,14 @@ class OffsetService:
         )
         self._hosted_groups.publish(hosted.name, event)
 
-    def _publish_changes(self, hosted: HostedGroup, changes: list[OffsetChange], offsets: int, caller: Caller) -> None:
+    def _publish_changes(
+        self,
+        hosted: HostedGroup,
+        changes: list[OffsetChange],
+        offsets: int,
+        caller: Caller,
+        other: tuple[str, str] | None = None,
+    ) -> None:
         event = OffsetsAltered(
             generation=hosted.group.generation,
             offsets=offsets,
@@ -380,6 +395,8 @@ class OffsetService:
             client_id=caller.client_id,
             host=caller.host,
             principal=caller.principal or None,
+            other_client_id=None if other is None else other[0],
+            other_host=None if other is None else other[1],
         )
         self._hosted_groups.publish(hosted.name, event)
 

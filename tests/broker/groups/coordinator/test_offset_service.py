@@ -229,6 +229,18 @@ async def test_a_consumer_without_a_subscription_is_reported_once_and_when_it_go
     assert service.events_of(OffsetsAltered)[-1].changes == (OffsetChange("t", 0, 8, 9),)
 
 
+async def test_an_offset_that_is_set_back_names_the_client_without_membership_that_had_committed_it(
+    service: Service,
+) -> None:
+    async def commit(client_id: str, offset: int) -> None:
+        await service.ask(service.commit(offset, caller=Caller(client_id, "/h")), 8)
+
+    for client_id, offset in (("a", 5), ("a", 9), ("b", 2), ("b", 1)):
+        await commit(client_id, offset)
+    others = [event.other_client_id for event in service.events_of(OffsetsAltered)]
+    assert others == [None, "a", None]
+
+
 async def test_deleting_a_topic_deletes_its_offsets(service: Service) -> None:
     for topic in ("t", "u"):
         await service.ask(service.commit(1, topic=topic), 8)
