@@ -95,10 +95,11 @@ class Standing:
         is_known: whether that is known.
         is_clear: whether its Fetches were told apart from those of other members all the time.
         told_at: when it was reported last; None for never.
+        has_moved: whether the offset before was another one, of the same owner.
         watch: the Fetches of the partition.
     """
 
-    __slots__ = ("generation", "is_clear", "is_known", "offset", "owner", "since", "told_at", "watch")
+    __slots__ = ("generation", "has_moved", "is_clear", "is_known", "offset", "owner", "since", "told_at", "watch")
 
     def __init__(self, offset: int, generation: int, now: float) -> None:
         self.offset = offset
@@ -108,6 +109,7 @@ class Standing:
         self.is_known = False
         self.since = now
         self.told_at: float | None = None
+        self.has_moved = False
         self.watch = Watch()
 
     def is_due(self, now: float, patience: float) -> bool:
@@ -145,7 +147,9 @@ class StandingOffsets:
             if standing is None or standing.offset != offset:
                 if self._count + len(found) >= MOST:
                     continue
+                has_moved = standing is not None and NOTHING < standing.offset < offset
                 standing = Standing(offset, generation, now)
+                standing.has_moved = has_moved
             found[place] = standing
         if found:
             self._groups[group_id] = found
@@ -158,6 +162,7 @@ class StandingOffsets:
             known = standing.owner if standing.is_known else owner
             if owner != known or (standing.generation != generation and not standing.is_known):
                 standing.since, standing.told_at, standing.watch, standing.is_clear = now, None, Watch(), True
+                standing.has_moved = False
             standing.owner, standing.generation, standing.is_known = owner, generation, True
 
     def groups(self) -> list[str]:

@@ -26,6 +26,9 @@ from tests.broker.groups.support import Service, assignment, subscription
 class Program:
     """A client with one member, which uses one connection at a time."""
 
+    #: The partitions that it assigns to itself.
+    owned: tuple[int, ...] = (0,)
+
     def __init__(self, service: Service, client_id: str = "client") -> None:
         self.service = service
         self.client_id = client_id
@@ -61,7 +64,7 @@ class Program:
             group_instance_id=None,
             protocol_type=None,
             protocol_name=None,
-            assignments=[SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment(t=[0]))],
+            assignments=[SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment(t=self.owned))],
         )
         await self.service.ask(self.service.groups.sync(sync, 3, self.caller), 3)
         self.generation = joined.generation_id

@@ -1,5 +1,7 @@
 """Committed offsets that stand still while records wait: what is seen of their owner, and what is no such thing."""
 
+from typing import TypeVar
+
 import pytest
 
 from barnabas_explain.catalog import (
@@ -73,15 +75,22 @@ class Reader(Program):
         return self.service.events_of(OffsetsStuck)
 
 
-async def reader(logs: Logs, client_id: str = "client") -> Reader:
+R = TypeVar("R", bound=Reader)
+
+
+async def reader_of(made_of: type[R], logs: Logs, client_id: str = "client") -> R:
     class Reading(Service):
         def __init__(self) -> None:
             self.logs = logs
             super().__init__(group_stuck_offset_ms="5000", group_initial_rebalance_delay_ms="0")
 
-    made = Reader(await Reading().loaded(), client_id)
+    made = made_of(await Reading().loaded(), client_id)
     await made.join()
     return made
+
+
+async def reader(logs: Logs, client_id: str = "client") -> Reader:
+    return await reader_of(Reader, logs, client_id)
 
 
 async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
@@ -105,6 +114,38 @@ async def test_a_member_that_does_not_fetch() -> None:
     assert event.fetches == "none"
     assert event.fetched_ago_ms is not None
     assert event.fetched_ago_ms > 25_000
+
+
+class TwoPartitions(Reader):
+    """A member that has read records of two partitions, and works through them: it fetches nothing more."""
+
+    owned = (0, 1)
+
+    async def works(self, *offsets: int) -> None:
+        """Commit both partitions, and then each of these offsets of the second one, one after 4 s."""
+        await self.commits(5)
+        await self.goes_on(5)
+        for offset in offsets:
+            await self.service.ask(
+                self.service.commit(
+                    offset,
+                    partition=1,
+                    member_id=self.member_id,
+                    generation=self.generation,
+                    version=7,
+                    caller=self.caller,
+                ),
+                7,
+            )
+            await self.waits(4)
+
+
+async def test_a_member_that_advances_in_another_partition_does_not_stand_still() -> None:
+    member = await reader_of(TwoPartitions, Logs(100))
+    await member.works(*range(1, 20))
+    assert member.stuck == []
+    await member.waits()
+    assert {place.partition for event in member.stuck for place in event.positions} == {0, 1}
 
 
 async def test_a_look_that_fails_is_not_the_last_one() -> None:

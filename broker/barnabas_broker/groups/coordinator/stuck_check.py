@@ -150,6 +150,7 @@ class StuckCheck:
     ) -> Iterator[None]:
         """Report the partitions whose offsets have stood still for long enough, those of a member together."""
         found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
+        moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
         for place, each in list(standing.items()):
             owner = each.owner
             sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
@@ -160,6 +161,8 @@ class StuckCheck:
                 continue
             if each.offset == NOTHING and fetches not in ("none", "beyond"):
                 continue  # It may have had nothing to read.
+            if fetches == "none" and owner in moving and self._fetches_nothing(each, now):
+                continue  # It works through the records of another partition: aiokafka reads one after the other.
             readable = logs.readable(*place)
             start = each.offset if each.offset != NOTHING or readable is None else readable[0]
             # What a member has fetched was there.
@@ -183,6 +186,12 @@ class StuckCheck:
         if client is None or sight is None or sight.joined_at is None:
             return True
         return client.fetched_at is not None and client.fetched_at >= sight.joined_at
+
+    def _fetches_nothing(self, standing: Standing, now: float) -> bool:
+        """Whether the owner of a partition has sent no Fetch for half of the time for which the offset has stood."""
+        client = self._client(standing.owner)
+        at = None if client is None else client.fetched_at
+        return at is not None and now - at >= (now - standing.since) / 2
 
     def _patience_with(self, sight: Sight | None) -> float:
         """For how many seconds an offset of a member may stand still."""
