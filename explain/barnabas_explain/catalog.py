@@ -1481,7 +1481,8 @@ class ShareRecords(GroupEvent):
         if first == last:
             again = f" {words.times(self.records)}" if self.records > 1 else ""
             return f"the record at offset {first:,} of {self.where}{again}"
-        return f"{words.count(self.records, 'record')} of {self.where} (offsets {first:,} to {last:,})"
+        records = min(self.records, last - first + 1)  # The same record can have several events.
+        return f"{words.count(records, 'record')} of {self.where} (offsets {first:,} to {last:,})"
 
     @property
     def _delivered(self) -> str:

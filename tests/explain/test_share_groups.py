@@ -96,6 +96,12 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
             None,
         ),
         (
+            ShareRecordsReleased,
+            {**SOME, "records": 1_000, "deliveries": 1},
+            "worker (h) released 201 records of t-0 (offsets 1,000 to 1,200); delivered once so far.",
+            None,
+        ),
+        (
             ShareRecordsArchived,
             {**SOME, "deliveries": 5, "limit": 5},
             "3 records of t-0 (offsets 1,000 to 1,200) reached the limit of 5 deliveries: not delivered any more;"
