@@ -472,7 +472,8 @@ def without_topics(present: Present, events: Iterable[GroupEvent]) -> list[Diagn
             remedy = "Correct the regular expression: it has to match the whole name of a topic"
         remedy += "; or create the topic. Patterns match only topics that the member's user may describe (barnabas acls"
         remedy += " list)."
-        diagnoses.append(Diagnosis(present.group, "no_subscription", SICK, text, sure, remedy=remedy))
+        # Not sick: the topics may come later.
+        diagnoses.append(Diagnosis(present.group, "no_subscription", ODD, text, sure, remedy=remedy))
     return diagnoses[:_MOST]
 
 

@@ -160,7 +160,7 @@ def test_what_is_wrong_now(group: Present, kind: str, severity: str, text: str) 
 def test_a_member_that_subscribes_to_no_topic_is_named() -> None:
     nobody = Member("m2", "c2", "/h", None)
     (found,) = told(present(reader(1, partitions=(0, 1)), Reader(nobody, frozenset(), frozenset())))
-    assert (found.kind, found.as_data()["severity"], found.sure) == ("no_subscription", "sick", "certain")
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("no_subscription", "odd", "certain")
     assert found.text == (
         "c2 (h) is a member, and subscribes to no topic: it reads nothing. Clients whose pattern matches no topic do"
         " so."
