@@ -468,16 +468,20 @@ _LATE_SESSIONS: Final = 1.25
 
 
 def _late_sessions(events: Iterable[GroupEvent]) -> set[float | None]:
-    """The session timeouts of members whose heartbeats come late again and again, one after the other."""
+    """The session timeouts of members whose heartbeats come late again and again, at intervals of about a session."""
     found: set[float | None] = set()
-    newest: dict[tuple[object, ...], tuple[int, int]] = {}
+    #: For each program the time of the first of these heartbeats, and their number.
+    series: dict[tuple[object, ...], tuple[int, int]] = {}
     for event in events:
         if isinstance(event, MemberSlow) and event.is_late:
-            number, at = newest.get(event.member[1:], (0, event.time))
             limit, often, last = _LATE_SESSIONS * event.session_ms, event.times or 1, event.newest or event.time
-            is_regular = last - event.time <= limit * (often - 1)
-            number = (number if event.time - at <= limit else 0) + often if is_regular else 1
-            newest[event.member[1:]] = number, last
+            first, number = series.get(event.member[1:], (event.time, 0))
+            number += often
+            if last - first > limit * (number - 1):
+                first, number = event.time, often
+            if last - first > limit * (number - 1):
+                first, number = last, 1
+            series[event.member[1:]] = first, number
             if number >= _LATE_TIMES:
                 found.add(event.session_ms)
     return found

@@ -851,6 +851,9 @@ def test_a_member_whose_heartbeats_come_once_per_session_is_not_blocked(back_ms:
         blocked = back_ms == 20_000 and end is ends[0]
         assert told.kind == ("blocked" if blocked else "no_heartbeats")
         assert blocked or told.text.endswith(": its heartbeat.interval.ms is probably near its session")
+    late_once = late(70_000, 75_900, 85_000, 89_000, 94_900, number=2)
+    (told,) = find(read([*late_once, expired()])).of_departures.values()
+    assert told.kind == "no_heartbeats"
     (few,) = find(read([*late(70_000, 90_000, number=2), expired(), *again])).of_departures.values()
     assert few.kind in ("silent", "blocked")
 
