@@ -25,7 +25,7 @@ copyright = author
 release = VERSION
 
 root_doc = "README"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**", "examples/README.md", "tests/README.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**", "examples/README.md", "tests/*.md"]
 exclude_patterns = ["docs/_*"]
 
 #: The sidebar. A page that is missing here is a warning, and a warning ends the build.
@@ -75,7 +75,7 @@ NAVIGATION = {
         "docs/reference/testing",
         "docs/reference/spark",
     ],
-    "Project": ["docs/architecture", "docs/benchmarks", "CHANGELOG", "CONTRIBUTING", "tests/README"],
+    "Project": ["docs/architecture", "docs/benchmarks", "CHANGELOG", "CONTRIBUTING", "tests/README", "tests/SOURCES"],
 }
 
 extensions = [

@@ -24,7 +24,7 @@ from tests.needs import missing
 
 ROOT: Final = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.programs, pytest.mark.slow, pytest.mark.together]
+pytestmark = [pytest.mark.programs, pytest.mark.together]
 
 
 class Page(HTMLParser):
