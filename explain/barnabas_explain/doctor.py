@@ -28,6 +28,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     RegexResolved,
 )
+from barnabas_explain.deployments import OPENING
 from barnabas_explain.explain import explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.members import Member, Partition, by_topic
@@ -68,6 +69,8 @@ SINCE_MS: Final = 3_600_000
 _UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED)
 #: The kind of the diagnosis of a rebalance storm.
 STORM: Final = "storm"
+#: The kind of the diagnosis of members that were replaced one by one.
+DEPLOYMENT: Final = "deployment"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
@@ -81,7 +84,7 @@ _MAX_TIMEOUT_MS: Final = 900_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
-OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM)
+OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM, DEPLOYMENT)
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
@@ -661,10 +664,13 @@ def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnecte
 
 
 def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
-    storms = [each for each in explain(events, since=since_ms) if each.text.startswith("Rebalance storm")]
-    if not storms:
-        return []
-    newest = storms[-1]
-    score = storm_score(events, now_ms).text
-    time = newest.events[-1].time
-    return [Diagnosis(present.group, STORM, SICK, newest.text, CERTAIN, (score,), newest.remedy, time)]
+    told = explain(events, since=since_ms)
+    diagnoses = []
+    for storm in [each for each in told if each.text.startswith("Rebalance storm")][-1:]:
+        score = storm_score(events, now_ms).text
+        time = storm.events[-1].time
+        diagnoses.append(Diagnosis(present.group, STORM, SICK, storm.text, CERTAIN, (score,), storm.remedy, time))
+    for one in [each for each in told if each.text.startswith(OPENING)][-1:]:
+        time = one.events[-1].time
+        diagnoses.append(Diagnosis(present.group, DEPLOYMENT, ODD, one.text, PROBABLE, (), one.remedy, time))
+    return diagnoses

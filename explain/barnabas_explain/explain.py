@@ -78,6 +78,7 @@ from barnabas_explain.catalog import (
     in_words,
     pauses_in_words,
 )
+from barnabas_explain.deployments import find_deployment
 from barnabas_explain.findings import (
     ALONE,
     CONSUMER_PER_CALL,
@@ -818,6 +819,9 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         The explanation, and the rebalances that have nothing to do with the storm: what has caused them has caused
         no more than one or two.
     """
+    deployed = _deployment(rebalances, findings)
+    if deployed is not None:
+        return deployed, [_Rebalance([event]) for rebalance in rebalances for event in rebalance.of(*_ALONE)]
     causes = [_storm_cause(rebalance, findings) for rebalance in rebalances]
     weights = Counter(cause for cause in causes if cause is not None)
     repeated = {cause: times for cause, times in weights.items() if times >= _REPEATED}
@@ -857,6 +861,18 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     else:
         remedy = _remedy_of_counts(unexplained, events)
     return Explanation(first.time, first.generation, text, remedy, events=[first, last]), others
+
+
+def _deployment(rebalances: list[_Rebalance], findings: Findings) -> Explanation | None:
+    """The explanation of rebalances in which members were replaced one by one; None if it is a storm."""
+    events = [event for rebalance in rebalances for event in rebalance.events]
+    found = find_deployment(events, findings)
+    if found is None:
+        return None
+    starts = [event for event in events if isinstance(event, RebalanceStarted)]
+    first, last = starts[0], starts[-1]
+    text, remedy = found.sentence(len(starts), max(last.time - first.time, 1))
+    return Explanation(first.time, first.generation, text, remedy, events=[first, last])
 
 
 #: A cause of a storm has caused so many of its rebalances.

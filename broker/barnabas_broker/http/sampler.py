@@ -21,9 +21,10 @@ from barnabas_broker.http.shares import by_place, windows
 from barnabas_broker.http.text import PIECE, TURN
 from barnabas_broker.http.view import View
 from barnabas_broker.replication.coordinator_logs import ConsumedLogs
-from barnabas_explain.doctor import MOST_MARKERS, SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
+from barnabas_explain.doctor import DEPLOYMENT, MOST_MARKERS, SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
 from barnabas_explain.doctor import examine as diagnose
 from barnabas_explain.findings import CERTAIN
+from barnabas_explain.group_ids import one_life
 from barnabas_explain.members import Partition
 
 #: The most of a core that sampling may take: with very many partitions, samples become rarer.
@@ -163,13 +164,14 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         has_epochs=not isinstance(group, ClassicGroup),
     )
     diagnoses = diagnose(present, events, now, now - SINCE_MS)
-    view.diagnoses.put(name, version, _with_score(view, name, diagnoses, flapping=flapping))
+    found = _with_score(view, name, diagnoses, flapping=flapping)
+    view.diagnoses.put(name, version, found, one_life(present, events))
 
 
 def _with_score(view: View, group: str, diagnoses: list[Diagnosis], *, flapping: bool) -> list[Diagnosis]:
     """Diagnoses in which a storm has the score of all events: a storm has more events than are in memory."""
     score = view.history.storm_score(group).text
-    if flapping and all(each.kind != STORM for each in diagnoses):
+    if flapping and all(each.kind not in (STORM, DEPLOYMENT) for each in diagnoses):
         remedy = f"See its causes: barnabas groups explain {group}"
         storm = Diagnosis(group, STORM, SICK, "It rebalances again and again.", CERTAIN, (), remedy)
         diagnoses = sorted([*diagnoses, storm], key=lambda each: -each.severity)

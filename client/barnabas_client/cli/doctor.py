@@ -19,6 +19,7 @@ from barnabas_client.history.located import locate
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.doctor import MOST_MARKERS, SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
+from barnabas_explain.group_ids import OneLife, one_life, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
@@ -43,6 +44,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     now = time.time_ns() // 1_000_000
     since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
+    lives: list[OneLife] = []
     failed = False
     async with clients.admin(arguments) as admin:
         listed = await admin.list_consumer_groups()
@@ -64,11 +66,16 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
             try:
                 if group.error is not None:
                     raise group.error
-                diagnoses += await _examined(admin, group, arguments, now, since)
+                found, life = await _examined(admin, group, arguments, now, since)
+                diagnoses += found
+                if life is not None:
+                    lives.append(life)
             except KafkaError as error:
                 failed = True
                 output.error(for_command_line(error))
             output.check()
+    of_several = together(lives)
+    diagnoses = [*with_together(diagnoses, of_several), *{each.group: each for each in of_several.values()}.values()]
     diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
     if output.json:
         output.data([each.as_data() for each in diagnoses])
@@ -95,7 +102,7 @@ def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
 
 async def _examined(
     admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
-) -> list[Diagnosis]:
+) -> tuple[list[Diagnosis], OneLife | None]:
     values_of_events = Newest()
     for where in await locate(admin, [group.group_id], since):
         async for found in RecordedHistory(clients.connect(arguments), where, group.group_id).read(lambda count: None):
@@ -105,7 +112,7 @@ async def _examined(
     known = await present(admin, view, await waiting(admin, view.rows))
     if not known.readers and known.lags:
         known = replace(known, lags=await _with_records(arguments, view.rows))
-    return examine(known, events, now, since)
+    return examine(known, events, now, since), one_life(known, events)
 
 
 async def _with_records(arguments: Namespace, rows: Iterable[Row]) -> dict[tuple[str, int], int]:

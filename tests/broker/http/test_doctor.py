@@ -44,6 +44,28 @@ async def test_records_that_nobody_reads(start_broker: StartBroker, http: Http) 
     await wire.close()
 
 
+async def test_groups_that_a_program_makes_anew_at_each_start(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    wire = await Wire.connect(broker.port)
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    names = [f"nightly-{number}" for number in (1, 2, 3)]
+    for name in names:
+        member = RawMember(wire, name, "c1")
+        await member.join("t")
+        await member.sync("t", {member.member_id: [0]})
+        await member.leave("done")
+        await commit(wire, name, "t", {0: 1})
+    for name in names:
+        told = {each["kind"]: each for each in await findings(broker, http, name)}
+        assert "no_members" not in told
+        found = told["new_group_id"]
+        assert (found["group"], found["severity"]) == (name, "odd")
+        assert found["text"].startswith("3 groups are named nightly-*, and have no members")
+    assert 'finding="no_members"' not in (await http.get("/metrics")).text
+    await wire.close()
+
+
 async def test_committed_offsets_outside_of_their_logs(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     wire = await Wire.connect(broker.port)

@@ -433,5 +433,10 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
         "broken",
         "certain",
     )
+    for number in (1, 2, 3):
+        async with worker(cli, f"cron-{number}") as consumer:
+            await consumer.commit({TopicPartition("t", 0): 4})
+    crons = [each for each in (await cli("groups", "doctor", "--json", status=1)).json if "cron" in each["group"]]
+    assert [each["kind"] for each in crons] == (["new_group_id"] if last else ["no_members"] * 3)
     unknown = await cli("groups", "doctor", "none", status=2)
     assert "none" in unknown.err

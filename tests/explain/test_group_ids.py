@@ -1,0 +1,101 @@
+"""Groups that one program makes, a new one each time it starts."""
+
+import pytest
+
+from barnabas_explain.catalog import MemberJoined, MemberLeft
+from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, examine
+from barnabas_explain.group_ids import OneLife, one_life, together, with_together
+from barnabas_explain.records import EventRecord
+from tests.explain.reading import read
+from tests.explain.test_findings import event
+
+UUIDS = [f"nightly-09a65d40-1111-4222-8333-44445555666{number}" for number in range(3)]
+
+
+def life(group: str, at: int, *, client: str = "nightly", took: int = 4_000) -> list[EventRecord]:
+    return [
+        {**event(MemberJoined, at, client=client), "group": group},
+        {**event(MemberLeft, at + took, client=client), "group": group},
+    ]
+
+
+def seen(group: str, *records: EventRecord, state: str = "Empty", had_members: bool = True) -> OneLife | None:
+    return one_life(Present(group, state, had_members=had_members), read(list(records)))
+
+
+def found(names: list[str], *, client: str = "nightly", step: int = 10_000) -> dict[str, Diagnosis]:
+    lives = [seen(name, *life(name, at * step, client=client)) for at, name in enumerate(names)]
+    return together([each for each in lives if each is not None])
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["nightly-09a65d40", "nightly-c41d8e7f", "nightly-1b2c3d4e"], "nightly-*"),
+        (UUIDS, "nightly-*"),
+        (["nightly1", "nightly2", "nightly17"], "nightly*"),
+        (["job-2026-11-28T04:41", "job-2026-11-28T04:42", "job-2026-11-28T04:43"], "job-*"),
+    ],
+    ids=["hexadecimal", "UUID", "number", "time"],
+)
+def test_groups_of_one_program_are_one_finding(names: list[str], pattern: str) -> None:
+    diagnoses = found(names)
+    assert sorted(diagnoses) == sorted(names)
+    (one,) = set(diagnoses.values())
+    assert (one.group, one.kind, SEVERITIES[one.severity], one.sure) == (pattern, "new_group_id", "odd", "probable")
+    assert one.text == (
+        f"3 groups are named {pattern}, and have no members: each had one member once, with the client id nightly, for"
+        " 4 s. Its program probably makes a new group.id each time it starts, and begins at its auto.offset.reset each"
+        " time."
+    )
+    assert one.remedy is not None and one.remedy.startswith("Give it a fixed group.id")
+
+
+def test_it_replaces_the_finding_that_each_group_has_no_members() -> None:
+    names = ["nightly-09a65d40", "nightly-c41d8e7f", "nightly-1b2c3d4e"]
+    single = [
+        each
+        for name in [*names, "other"]
+        for each in examine(Present(name, "Empty", lags={("t", 0): 5}), read(life(name, 0)), 9_000, 0)
+    ]
+    assert [each.kind for each in single] == ["no_members"] * 4
+    assert [each.group for each in with_together(single, found(names))] == ["other"]
+
+
+def test_older_groups_of_the_pattern_whose_events_are_gone_count() -> None:
+    names = ["nightly-09a65d40", "nightly-c41d8e7f", "nightly-1b2c3d4e"]
+    lives = [seen(name, *life(name, at * 10_000)) for at, name in enumerate(names)]
+    older = seen("nightly-77aa88bb")
+    diagnoses = together([each for each in (*lives, older) if each is not None])
+    assert diagnoses["nightly-77aa88bb"].text.startswith("4 groups are named nightly-*")
+    assert together([OneLife(name, "nightly-*") for name in names]) == {}, "nothing is known of them"
+
+
+def test_clients_of_java_have_the_group_in_their_ids() -> None:
+    names = ["nightly-09a65d40", "nightly-c41d8e7f", "nightly-1b2c3d4e"]
+    lives = [seen(name, *life(name, 0, client=f"consumer-{name}-1")) for name in names]
+    diagnoses = together([each for each in lives if each is not None])
+    assert "with the client id consumer-nightly-*-1" in diagnoses[names[0]].text
+
+
+def test_other_groups_are_left_alone() -> None:
+    assert found(["billing", "mail", "scan"]) == {}
+    assert found(["team-facade", "team-decade", "team-deface"]) == {}, "these are words"
+    assert found(["nightly-09a65d40", "nightly-c41d8e7f"]) == {}, "two may be chance"
+    assert found(["worker-1", "worker-2", "worker-3"], step=100) == {}, "they ran side by side"
+    lives = [OneLife(f"job-{number}", "job-*", f"c{number}", number, number) for number in range(3)]
+    assert together(lives) == {}, "they are different programs"
+
+
+@pytest.mark.parametrize(
+    ("records", "state", "had_members"),
+    [
+        (life("g-1", 0), "Stable", True),
+        (life("g-1", 0), "Empty", False),
+        (life("g-1", 0) + life("g-1", 9_000), "Empty", True),
+        (life("g-1", 0)[:1], "Empty", True),
+    ],
+    ids=["it has members", "it never had members", "two lives", "half a life"],
+)
+def test_a_group_that_has_not_lived_once(records: list[EventRecord], state: str, had_members: bool) -> None:
+    assert seen("g-1", *records, state=state, had_members=had_members) is None
