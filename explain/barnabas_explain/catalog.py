@@ -11,6 +11,7 @@ Durations are milliseconds and end in ``_ms``; times are milliseconds since 1970
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 from barnabas_explain import words
@@ -188,7 +189,7 @@ def skip_record(group: str, topic: str, partition: int, offset: int) -> str:
     """How to look at a record that a group does not get past, and how to skip it."""
     return (
         f"Look at the records: `barnabas consume {topic} -p {partition} -o {offset} -n 10`. To skip one: stop all"
-        f" members, and `barnabas groups reset-offsets {group} -t {topic}:{partition} --to-offset {offset + 1}"
+        f" members, and `barnabas groups reset-offsets {quote(group)} -t {topic}:{partition} --to-offset {offset + 1}"
         " --execute`; or let `Consumer.run` write such records to a `dead_letter_topic`."
     )
 
@@ -1767,7 +1768,7 @@ class OffsetsAltered(ByClient):
 
 def _reset(group: str, positions: Sequence[Position]) -> str:
     """The command that sets the offsets of a group, which has no members; the same offset of partitions at once."""
-    command = f"barnabas groups reset-offsets {group}"
+    command = f"barnabas groups reset-offsets {quote(group)}"
     if len({each.offset for each in positions}) > 1:
         lines = "".join(f"{topic},{partition},{offset}\\n" for topic, partition, offset in positions)
         return f"printf '{lines}' | {command} --from-file - --execute"
@@ -2304,7 +2305,7 @@ class NothingFetched(MemberEvent):
             f" joined, while {wait} there and the group has no committed offset: it probably has no offset to start at"
             " (auto.offset.reset=none, or error), or it has paused its partitions, or its program stands still.",
             "Look in its log for an error about a missing offset. Set auto.offset.reset to earliest or latest, or set"
-            f" the offsets while the group has no members (barnabas groups reset-offsets {self.group}).",
+            f" the offsets while the group has no members (barnabas groups reset-offsets {quote(self.group)}).",
         )
 
     def line(self, reason: str) -> Line:

@@ -7,6 +7,7 @@ inferred says "probably", and from what.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from shlex import quote
 from typing import Any, Final
 
 from barnabas_explain import findings as found
@@ -372,7 +373,9 @@ def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
     remedy = (
         "Either most records have keys of this partition: spread them over more keys. Or its member does not get on"
     )
-    remedy += f" there: look at its log, and whether the offset moves (barnabas groups describe {present.group})."
+    remedy += (
+        f" there: look at its log, and whether the offset moves (barnabas groups describe {quote(present.group)})."
+    )
     return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=remedy)]
 
 
@@ -390,7 +393,9 @@ def _slow_member(present: Present, behind: int) -> list[Diagnosis]:
     text = f"The partitions of {name} have {lag:,} of the {behind:,} records that {present.group} has not"
     text += f" consumed ({words.partitions(by_topic(slow.partitions))}), and it is a member: it is probably slow or"
     text += " stuck, or it has paused them."
-    remedy = f"Look at its log, and whether its offsets move (barnabas groups describe {present.group}); whether the"
+    remedy = (
+        f"Look at its log, and whether its offsets move (barnabas groups describe {quote(present.group)}); whether the"
+    )
     remedy += " program resumes partitions that it pauses (pause, resume); whether a quota limits it (barnabas quotas"
     remedy += " list)."
     return [Diagnosis(present.group, "slow_member", ODD, text, PROBABLE, remedy=remedy)]

@@ -38,6 +38,7 @@ from barnabas_explain.catalog import (
     SubscriptionChanged,
     TopicChanged,
     TopicDeleted,
+    skip_record,
 )
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import EventRecord
@@ -117,6 +118,13 @@ def test_how_to_take_back_several_offsets(
 ) -> None:
     found = only([event(OffsetsAltered, offsets=offsets, changes=[changed(*each) for each in changes])])
     assert str(found.remedy).endswith(f"with {command}.{more}")
+
+
+def test_a_command_to_paste_is_one_command_whatever_a_group_is_called() -> None:
+    group = "g; rm -rf ~ #$(date)"
+    found = only([event(OffsetsAltered, offsets=1, changes=[changed(3, 500, 0)]) | {"group": group}])
+    assert "reset-offsets 'g; rm -rf ~ #$(date)' -t t:3 " in str(found.remedy)
+    assert "reset-offsets 'g; rm -rf ~ #$(date)' -t t:3 " in skip_record(group, "t", 3, 5)
 
 
 def only(events: list[EventRecord]) -> Explanation:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from barnabas_broker.cluster.image import Image
@@ -172,7 +173,7 @@ def _with_score(view: View, group: str, diagnoses: list[Diagnosis], *, flapping:
     """Diagnoses in which a storm has the score of all events: a storm has more events than are in memory."""
     score = view.history.storm_score(group).text
     if flapping and all(each.kind not in (STORM, DEPLOYMENT) for each in diagnoses):
-        remedy = f"See its causes: barnabas groups explain {group}"
+        remedy = f"See its causes: barnabas groups explain {quote(group)}"
         storm = Diagnosis(group, STORM, SICK, "It rebalances again and again.", CERTAIN, (), remedy)
         diagnoses = sorted([*diagnoses, storm], key=lambda each: -each.severity)
     return [replace(each, evidence=(score,)) if each.kind == STORM else each for each in diagnoses]

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from shlex import quote
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
@@ -52,7 +53,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         if arguments.group in shares:
             output.error(
                 f"{arguments.group} is a share group, and groups doctor examines consumer groups. To do: `barnabas"
-                f" groups explain {arguments.group}` and `barnabas shares stuck {arguments.group}`"
+                f" groups explain {quote(arguments.group)}` and `barnabas shares stuck {quote(arguments.group)}`"
             )
             return USAGE
         if arguments.group is None and shares:
