@@ -64,7 +64,8 @@ FIELDS: Final = {
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
     "timeout_ms": "the rebalance timeout of the member",
-    "waited_ms": "for how long the group waited",
+    "waited_ms": "for how long the group, or a Fetch, waited",
+    "min_bytes": "`fetch.min.bytes` of the client",
     "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began",
     "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
     "protocol_type": '"consumer" of consumers',
@@ -99,6 +100,8 @@ FIELDS: Final = {
     "added": "topics that the member subscribes to now and did not before, or that the expression matches now",
     "removed": "topics that it does not subscribe to, or match, any more",
     "new_topics": "those of `added` that were created within the last ten minutes",
+    "own_topics": "those of `new_topics` that were created because a client of the member's client id and address used"
+    " the name",
     "regex": 'a regular expression; in `subscription_changed` only if it has changed, "" if there is none now',
     "topics": "the number of topics that the expression matches",
     "old": "the member id of the leader before",
@@ -121,7 +124,7 @@ FIELDS: Final = {
     "rebalances": "the number of rebalances of the storm",
     "seconds_ms": "within how long",
     "culprit": "the name of the member that caused most of them",
-    "times": "how many it caused",
+    "times": "how many it caused; how many Fetches it was",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
     "topic": "the name of the topic",
@@ -131,13 +134,15 @@ FIELDS: Final = {
     "last_offset": "the last of the records",
     "deliveries": "how often one of the records was delivered, at most",
     "lock_ms": "how long a lock lasts",
+    "never_acknowledged": "whether the member has not acknowledged a single record since it came to this broker",
     "limit": "the configuration `share.delivery.count.limit` of the group",
     "letters": "the topic for dead letters",
     "failed": "the number of records that should have become dead letters, and did not",
     "offsets": "the number of offsets",
     "keys": "topics and partitions of the first offsets",
     "expired": "whether the offsets of the group expired",
-    "changes": "the first changes: `topic`, `partition`, the offset `before` and `after`, null for none",
+    "changes": "the first changes of committed offsets: `topic`, `partition`, the offset `before` and `after`, null for"
+    " none; in `member_left` those of a member that was one for less than 30 s",
     "client_id": "the client that asked for it",
     "other_client_id": "another client that is not a member, and had just committed an offset that was set back",
     "other_host": "its address",
@@ -148,7 +153,8 @@ FIELDS: Final = {
     "position": "the offset that the client was told when it then asked for the beginning or the end of the partition",
     "reset": "earliest or latest: what it asked for",
     "producer_id": "the producer whose transaction it is",
-    "transactional_id": "its transactional id; absent if the coordinator of the group has moved since its commit",
+    "transactional_id": "the transactional id of the producer; of a member, that in whose transactions it committed"
+    " last; absent if the coordinator of the group has moved since that commit",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits",
     "gap": "compacted, not_completed, unreadable, clock, unknown_type, too_many, went_back, open_transaction, not_read",
@@ -346,6 +352,8 @@ def kind_of(cause: str) -> str:
 
 # Members
 
+#: A member that leaves sooner than that, and does not come back, may not be one of the group's programs.
+BRIEF_MS: Final = 30_000
 #: What to do about heartbeats that are late again and again.
 LATE_HEARTBEATS: Final = (
     "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so: unblock the loop or thread that"
@@ -385,6 +393,7 @@ class Seen(MemberEvent):
     closed_by: str | None = None
     closed_error: str | None = None
     denied_ago_ms: float | None = None
+    transactional_id: str | None = None
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
     positions: tuple[Position, ...] | None = None
@@ -474,6 +483,7 @@ class MemberLeft(Departure):
     kind = "left"
 
     removed_by: str | None = None
+    changes: tuple[OffsetChange, ...] | None = None
 
     def clause(self) -> Told:
         reason, remedy = self.client_reason or "", None
@@ -482,8 +492,6 @@ class MemberLeft(Departure):
                 "It did not poll within max.poll.interval.ms: process fewer records between two polls"
                 " (max.poll.records) or raise max.poll.interval.ms."
             )
-        elif "clos" in reason or "unsubscrib" in reason:
-            remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
         return Told(f"{self.name} left{self.reason}", remedy)
 
     def kafka(self) -> str:
@@ -750,6 +758,13 @@ class MemberRejoined(MemberEvent):
         )
 
 
+#: What to do about a member that probably reads what its program writes.
+READS_ITSELF: Final = (
+    "If its program writes there (dead letters, retries), it reads its own records again and again: let its regular"
+    " expression not match that topic."
+)
+
+
 @event("subscription_changed")
 class SubscriptionChanged(MemberEvent):
     """A member changed its subscription."""
@@ -761,6 +776,7 @@ class SubscriptionChanged(MemberEvent):
     removed: tuple[str, ...] | None = None
     regex: str | None = None
     new_topics: tuple[str, ...] | None = None
+    own_topics: tuple[str, ...] | None = None
     #: The metadata of a classic member before, and now.
     old: bytes | None = _not_recorded()
     new: bytes | None = _not_recorded()
@@ -781,7 +797,15 @@ class SubscriptionChanged(MemberEvent):
         if self.new_topics and self.new_topics == self.added and not self.removed:
             what += f", {'which was' if len(self.added) == 1 else 'which were'} created shortly before: its regular"
             what += " expression probably matches"
-        return Told(f"{self.name} changed its subscription{what}")
+        text = f"{self.name} changed its subscription{what}"
+        return Told(f"{text}; {self.own}", READS_ITSELF) if self.own_topics else Told(text)
+
+    @property
+    def own(self) -> str:
+        """The topics that were created because of its own client, in words."""
+        own = self.own_topics or ()
+        was = "was" if len(own) == 1 else "were"
+        return f"{words.listed(own)} {was} created because a client of its client id and address used the name"
 
 
 @event("leader_rejoined")
@@ -1507,12 +1531,29 @@ class ShareLocksExpired(ShareRecords):
     """The locks of records expired: the member did not acknowledge them in time, and they are delivered again."""
 
     lock_ms: float
+    never_acknowledged: bool | None = None
+
+    def joined(self, later: Self) -> Self:
+        never = self.never_acknowledged and later.never_acknowledged
+        return ShareRecords.joined(self, later).changed(never_acknowledged=never or None)
 
     def _text(self) -> str:
         lock = words.ms(self.lock_ms)
+        if self.never_acknowledged:
+            locks = "lock" if self.first_offset == self.last_offset else "locks"
+            return (
+                f"{self._who} has not acknowledged a single record: the {locks} ({lock}) of {self._which} expired;"
+                f" {self._delivered}"
+            )
         return f"{self._who} did not acknowledge {self._which} within the lock of {lock}; {self._delivered}"
 
     def _remedy(self) -> str:
+        if self.never_acknowledged and (self.deliveries or 1) > 1:
+            return (
+                "Its program probably does not acknowledge: with share.acknowledgement.mode=explicit it has to accept,"
+                " release or reject each record, and to commit that. Otherwise look where it hangs: each of its records"
+                " is delivered until group.share.delivery.count.limit, and then archived."
+            )
         return (
             "Probably the member is slower than its lock, or it hangs: fetch fewer records at a time"
             " (max.poll.records), renew the locks of slow ones, or raise share.record.lock.duration.ms of the group"
@@ -1729,7 +1770,7 @@ class OffsetsAltered(ByClient):
         text = words.capital(self.by_client or "a client")
         text += f", which is not a member, {'deleted' if deleted else 'set'}"
         text += f" {words.count(self.offsets, 'committed offset')} of the group"
-        done = [_changed_offset(each) for each in changes[:MAX_NAMED]]
+        done = [changed_offset(each) for each in changes[:MAX_NAMED]]
         if done and self.offsets > len(done):
             done.append(f"{self.offsets - len(done)} more")
         text += f" in {self.times} requests" if self.times else ""
@@ -1755,18 +1796,18 @@ class OffsetsAltered(ByClient):
         else:
             start = "Members that get these partitions do not read what is in between."
         how = f"{start} If this was not meant: stop the members, and set the offsets back, with"
-        how += f" `{_reset(self.group, [position for position, _ in back])}`."
+        how += f" `{reset_offsets(self.group, [position for position, _ in back])}`."
         if self.offsets > len(self.changes or ()):
             how += f" It has the first {len(back)}: the offsets before of the others were not recorded."
         return how
 
     def line(self, reason: str) -> Line:
         pairs = {"client_id": self.client_id, "host": self.host, "principal": self.principal}
-        first = ", ".join(map(_changed_offset, (self.changes or ())[:MAX_NAMED]))
+        first = ", ".join(map(changed_offset, (self.changes or ())[:MAX_NAMED]))
         return self._line("info", "offsets altered by a client that is not a member", offsets=first, **pairs)
 
 
-def _reset(group: str, positions: Sequence[Position]) -> str:
+def reset_offsets(group: str, positions: Sequence[Position]) -> str:
     """The command that sets the offsets of a group, which has no members; the same offset of partitions at once."""
     command = f"barnabas groups reset-offsets {quote(group)}"
     if len({each.offset for each in positions}) > 1:
@@ -1777,7 +1818,8 @@ def _reset(group: str, positions: Sequence[Position]) -> str:
     return f"{command} {places} --to-offset {positions[0].offset} --execute"
 
 
-def _changed_offset(change: OffsetChange) -> str:
+def changed_offset(change: OffsetChange) -> str:
+    """The change of a committed offset in words."""
     name, before, after = f"{change.topic}-{change.partition}", change.before, change.after
     if after is None:
         return f"{name}, which was {before}"
@@ -1811,7 +1853,7 @@ class CommitsWentBack(MemberEvent):
 
     def sentence(self) -> Told:
         changes = self.changes or ()
-        done = [_changed_offset(each) for each in changes[:MAX_NAMED]]
+        done = [changed_offset(each) for each in changes[:MAX_NAMED]]
         if len(changes) > len(done):
             done.append(f"{len(changes) - len(done)} more")
         text = f"{self.name} committed {', '.join(done)}" if done else f"{self.name} committed earlier offsets"
@@ -1834,7 +1876,7 @@ class CommitsWentBack(MemberEvent):
         )
 
     def line(self, reason: str) -> Line:
-        offsets = ", ".join(map(_changed_offset, (self.changes or ())[:MAX_NAMED]))
+        offsets = ", ".join(map(changed_offset, (self.changes or ())[:MAX_NAMED]))
         return self._line("info", "a member committed earlier offsets", member=self.name, offsets=offsets)
 
 
@@ -1977,7 +2019,7 @@ class MemberSkipped(MemberEvent):
         one = len(places) == 1
         text = f"{self.name} asked for the {'end' if one else 'ends'} of {'a partition' if one else 'partitions'} and"
         text += f" fetched from there: {'; '.join(named)}."
-        back = _reset(self.group, [Position(each.topic, each.partition, each.first) for each in places])
+        back = reset_offsets(self.group, [Position(each.topic, each.partition, each.first) for each in places])
         how = f" To read the records: stop the members, then `{back}`."
         if self.offset is None:
             return Told(
@@ -2132,7 +2174,7 @@ class CommitsRefused(MemberEvent):
                 " records because of them.",
             )
         moved = sorted(self.accepted, key=lambda each: (each.after or 0) >= (each.before or 0))
-        done = [_changed_offset(each) for each in moved[:MAX_NAMED]]
+        done = [changed_offset(each) for each in moved[:MAX_NAMED]]
         if len(moved) > len(done):
             done.append(f"{len(moved) - len(done)} more")
         return Told(
@@ -2311,6 +2353,25 @@ class NothingFetched(MemberEvent):
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "records": self.records, "since": seconds(self.stood_ms / 1000)}
         return self._line("warning", "a member has not fetched", partitions=words.partitions(self.partitions), **pairs)
+
+
+@event("fetches_waited")
+class FetchesWaited(MemberEvent):
+    """Fetches of a member have waited for all of their time, while there were records, but too few bytes of them."""
+
+    times: int
+    min_bytes: int
+    waited_ms: float
+
+    def sentence(self) -> Told:
+        wait = words.ms(self.waited_ms)
+        return Told(
+            f"{self.name} gets records up to {wait} late: {counted(self.times, 'Fetch', 'Fetches')} of it waited for"
+            f" {wait}, all of its fetch.max.wait.ms, while records were there, but fewer bytes than its fetch.min.bytes"
+            f" ({self.min_bytes:,}).",
+            "If records are to come at once: set fetch.min.bytes to 1, or fetch.max.wait.ms (fetch.wait.max.ms of"
+            " librdkafka) to the time that a record may wait. If it is to get large batches, it needs no change.",
+        )
 
 
 @event("offsets_expired")

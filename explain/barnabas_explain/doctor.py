@@ -13,8 +13,10 @@ from typing import Any, Final
 from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
+    READS_ITSELF,
     CommitsBeyondEnd,
     Departure,
+    FetchesWaited,
     FetchOutOfRange,
     GroupEvent,
     GroupLoaded,
@@ -28,6 +30,7 @@ from barnabas_explain.catalog import (
     OffsetsStuck,
     OffsetsUnstable,
     RegexResolved,
+    SubscriptionChanged,
 )
 from barnabas_explain.deployments import OPENING
 from barnabas_explain.explain import explain
@@ -54,6 +57,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.RUNS_UNCOMMITTED: ODD,
     found.CONSUMER_PER_CALL: SICK,
     found.SUBSCRIBE_LOOP: SICK,
+    found.FENCING: SICK,
     found.CLOSED_BY_BROKER: SICK,
     found.BLOCKED: SICK,
     found.SILENT: SICK,
@@ -104,6 +108,8 @@ OF_NOW: Final = (
     "records_deleted",
     "nothing_committed",
     "nothing_fetched",
+    "fetches_waited",
+    "own_topic",
     STUCK,
     NOT_COMMITTED,
     PENDING,
@@ -242,6 +248,8 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_offsets(present, past, now_ms),
         *_of_losses(present, past, since_ms),
         *_of_outsiders(present, past, since_ms),
+        *_of_waits(present, past, since_ms),
+        *_of_own_topics(present, past, since_ms),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
@@ -530,6 +538,9 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
             cases.setdefault((finding.kind, name or ""), []).append((event, finding))
         elif isinstance(event, MemberJoined):
             waiting.pop(event.member.member_id, None)
+    # A static member that is away between two runs has done its work.
+    runs = {each.member[1:] for each in findings.of_departures.values() if each.kind == found.ALONE}
+    waiting = {member_id: event for member_id, event in waiting.items() if event.member[1:] not in runs}
     diagnoses = []
     for (kind, _), of_kind in cases.items():
         severity = _OF_FINDINGS.get(kind)
@@ -631,6 +642,38 @@ def _of_outsiders(present: Present, events: Sequence[GroupEvent], since_ms: int)
     return diagnoses
 
 
+def _of_waits(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members whose Fetches wait for all of their time, while there are records."""
+    here = {reader.member.common_name for reader in present.readers}
+    waits = {
+        event.member.common_name: event
+        for event in events
+        if isinstance(event, FetchesWaited) and event.time >= since_ms and event.member.common_name in here
+    }
+    diagnoses = []
+    for event in waits.values():
+        text, remedy = event.sentence()
+        diagnoses.append(Diagnosis(present.group, "fetches_waited", ODD, text, CERTAIN, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_own_topics(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that have begun to read a topic that their own program has probably made."""
+    readers = {reader.member.member_id: reader for reader in present.readers}
+    diagnoses = []
+    for event in events:
+        if isinstance(event, SubscriptionChanged) and event.own_topics and event.time >= since_ms:
+            reader = readers.get(event.member.member_id)
+            if reader is not None and not reader.topics.isdisjoint(event.own_topics):
+                text = f"{event.name} subscribes to {words.listed(event.own_topics)} since {words.clock(event.time)}:"
+                text += f" {event.own}, and its regular expression probably matches, so that it may read what its"
+                text += " program writes."
+                diagnoses.append(
+                    Diagnosis(present.group, "own_topic", ODD, text, POSSIBLE, (), READS_ITSELF, event.time)
+                )
+    return diagnoses
+
+
 def _of_pending(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """Transactions that have committed offsets of the group, are open for long, and keep a consumer waiting."""
     waits: dict[int, OffsetsUnstable] = {}
@@ -674,7 +717,8 @@ def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms:
     for storm in [each for each in told if each.text.startswith("Rebalance storm")][-1:]:
         score = storm_score(events, now_ms).text
         time = storm.events[-1].time
-        diagnoses.append(Diagnosis(present.group, STORM, SICK, storm.text, CERTAIN, (score,), storm.remedy, time))
+        evidence = (*storm.details, score)
+        diagnoses.append(Diagnosis(present.group, STORM, SICK, storm.text, CERTAIN, evidence, storm.remedy, time))
     for one in [each for each in told if each.text.startswith(OPENING)][-1:]:
         time = one.events[-1].time
         diagnoses.append(Diagnosis(present.group, DEPLOYMENT, ODD, one.text, PROBABLE, (), one.remedy, time))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_explain import words
 from barnabas_explain.catalog import (
@@ -25,6 +25,7 @@ from barnabas_explain.catalog import (
     CommitsWentBack,
     Departure,
     EpochBumped,
+    FetchesWaited,
     FetchOutOfRange,
     GroupDeleted,
     GroupDowngraded,
@@ -83,6 +84,7 @@ from barnabas_explain.findings import (
     ALONE,
     CONSUMER_PER_CALL,
     CRASH_LOOP,
+    FENCING,
     RESTART_LOOP,
     RESTARTED,
     RUNS_UNCOMMITTED,
@@ -260,6 +262,7 @@ _LOOPS: Final = {
     RUNS_UNCOMMITTED: "Runs",
     CONSUMER_PER_CALL: "Consumer for each call",
     SUBSCRIBE_LOOP: "New assignments again and again",
+    FENCING: "Fenced again and again",
 }
 
 
@@ -695,6 +698,7 @@ _ALONE: Final = (
     CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
+    FetchesWaited,
     FetchOutOfRange,
     JoinRefused,
     MemberRewound,
@@ -838,29 +842,58 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     unexplained = [start for start in starts if all(start not in each.starts for each in told)]
     unexplained = [start for start in unexplained if start not in stops]
     counts = _of_counts(unexplained, names_all=not stops)
-    texts = [(len(each.starts), each.text(len(starts))) for each in told] + counts
+    found = [_StormPart(len(each.starts), each.finding.short, each.text(len(starts))) for each in told] + counts
     if stops:
         members = words.names_of(start.by[0] for start in stops if start.by)
-        texts.append((len(stops), f"{len(stops)} of them because programs were stopped, each once: {members}"))
-    parts_told = [text for _, text in sorted(texts, key=lambda each: -each[0])]
+        brief = f"{len(stops)} programs were stopped, each once"
+        found.append(_StormPart(len(stops), brief, f"{len(stops)} of them because {members} were stopped, each once"))
     first, last = starts[0], starts[-1]
     seconds = max((last.time - first.time) / 1000, 0.001)
-    if len(parts_told) > MAX_NAMED:
-        parts_told[MAX_NAMED:] = [count(len(parts_told) - MAX_NAMED, "more member")]
-    text = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: {'; '.join(parts_told)}."
+    head = f"Rebalance storm: {len(starts)} rebalances within {words.span(seconds)}: "
+    text, details = _in_short(head, sorted(found, key=lambda each: -each.weight))
     heaviest = max(told, key=lambda each: len(each.starts), default=None)
     remedy: str | None
     if stops and (heaviest is None or len(heaviest.starts) <= len(stops)):
         remedy = (
             "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
-            " number. If these were restarts: with a group.instance.id they cost no rebalance (KIP-345)."
+            " number."
         )
     # What is known counts for more than a guess by the number of events.
-    elif heaviest is not None and 2 * len(heaviest.starts) >= max((weight for weight, _ in counts), default=0):
+    elif heaviest is not None and 2 * len(heaviest.starts) >= max((each.weight for each in counts), default=0):
         remedy = heaviest.finding.remedy
     else:
         remedy = _remedy_of_counts(unexplained, events)
-    return Explanation(first.time, first.generation, text, remedy, events=[first, last]), others
+    return Explanation(first.time, first.generation, text, remedy, details, events=[first, last]), others
+
+
+class _StormPart(NamedTuple):
+    """A cause of a storm.
+
+    Attributes:
+        weight: the number of its rebalances.
+        brief: the cause in a clause.
+        full: the same with its evidence; "" if there is none.
+    """
+
+    weight: int
+    brief: str
+    full: str = ""
+
+
+def _in_short(head: str, parts: Sequence[_StormPart]) -> tuple[str, list[str]]:
+    """The sentence about a storm with its heaviest causes, in a bounded number of words, and the rest as details."""
+    told: list[str] = []
+    left = _MOST_WORDS - len(head.split())
+    for part in parts:
+        left -= len(part.brief.split())
+        if told and (left < 0 or len(told) == MAX_NAMED):
+            break
+        told.append(part.brief)
+    rest = parts[len(told) :]
+    details = [each.full or each.brief for each in parts if each.full or each in rest][: 2 * MAX_NAMED]
+    if rest:
+        told.append(f"{len(rest)} more {'cause' if len(rest) == 1 else 'causes'}")
+    return f"{head}{'; '.join(told)}.", [f"{words.capital(each)}." for each in details]
 
 
 def _deployment(rebalances: list[_Rebalance], findings: Findings) -> Explanation | None:
@@ -877,6 +910,8 @@ def _deployment(rebalances: list[_Rebalance], findings: Findings) -> Explanation
 
 #: A cause of a storm has caused so many of its rebalances.
 _REPEATED: Final = 3
+#: Words of the sentence about a storm.
+_MOST_WORDS: Final = 45
 
 
 def _storm_cause(rebalance: _Rebalance, findings: Findings) -> tuple[str, str] | None:
@@ -936,7 +971,7 @@ def _stops(told: list[_StormCause]) -> tuple[list[_StormCause], list[RebalanceSt
     return [each for each in told if each not in stopped], [each.starts[0] for each in stopped]
 
 
-def _of_counts(starts: list[RebalanceStarted], *, names_all: bool) -> list[tuple[int, str]]:
+def _of_counts(starts: list[RebalanceStarted], *, names_all: bool) -> list[_StormPart]:
     """How often each member has caused a rebalance of a storm, in words, where nothing more is known.
 
     Args:
@@ -950,13 +985,13 @@ def _of_counts(starts: list[RebalanceStarted], *, names_all: bool) -> list[tuple
     parts = []
     joined = [name for name, weight in members.items() if weight == 1 and causes[name, MemberJoined.type]]
     if not names_all and len(joined) > 1:
-        parts.append((len(joined), f"{len(joined)} members joined once each"))
+        parts.append(_StormPart(len(joined), f"{len(joined)} members joined once each"))
         members = Counter({name: weight for name, weight in members.items() if name not in joined})
     for name, weight in members.most_common():
         how = ", ".join(
             f"{in_words(cause)} {words.times(times)}" for (each, cause), times in causes.most_common() if each == name
         )
-        parts.append((weight, f"{name} {how}"))
+        parts.append(_StormPart(weight, f"{name} {how}"))
     return parts
 
 
@@ -988,6 +1023,8 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     led_to_it = _until(rebalance.events, rebalance.started) if caused and rebalance.started is not None else []
     for event in rebalance.events:
         alone = event.sentence()
+        if isinstance(event, MemberSlow) and findings.about(event) is not None:
+            continue  # Its run is over.
         if isinstance(event, TopicChanged | TopicDeleted):
             clause = None if any(event is each for each in led_to_it) else findings.clause(event)
             alone = None if clause is None else Told(f"{words.capital(clause.text)}.")
@@ -1044,7 +1081,7 @@ def _replaced_quietly(rebalance: _Rebalance, started: RebalanceStarted | None, f
         if finding is None:
             text = f"Static member {event.name} came back with a new member id, without a rebalance."
             explanations.append(Explanation(event.time, event.generation, text, events=[event]))
-        elif finding.kind == CRASH_LOOP:
+        elif finding.kind in _LOOPS:
             text = f"{finding.text}."
             told = Explanation(event.time, event.generation, text, finding.remedy, events=[event], cause=finding)
             explanations.append(told)

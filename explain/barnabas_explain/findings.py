@@ -15,10 +15,13 @@ What is inferred says "probably", and from what. An explanation that is wrong is
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, inf
+from shlex import quote
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
+    BRIEF_MS,
     LATE_HEARTBEATS,
     NEEDS_READ,
     Departure,
@@ -45,12 +48,14 @@ from barnabas_explain.catalog import (
     TargetAssigned,
     TopicChanged,
     TopicDeleted,
+    changed_offset,
     poll_interval,
+    reset_offsets,
     skip_record,
 )
 from barnabas_explain.members import MOST_MEMBERS, ByTopic, Member, Partition, Position, by_topic
 from barnabas_explain.runs import STOPS_MS, Run, Runs
-from barnabas_explain.words import Told, capital, count, ms, names_of, times, were
+from barnabas_explain.words import MAX_NAMED, Told, capital, count, ms, names_of, times, were
 from barnabas_explain.words import partitions as in_words
 
 #: How sure a finding is.
@@ -73,6 +78,7 @@ ALONE: Final = "alone"
 RUNS_UNCOMMITTED: Final = "runs_uncommitted"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
+FENCING: Final = "fencing"
 CLOSED_BY_BROKER: Final = "closed_by_broker"
 BLOCKED: Final = "blocked"
 SILENT: Final = "silent"
@@ -111,6 +117,18 @@ _AT_FIRST_MS: Final = 5_000
 #: So many new assignments without a reason are a loop, if one follows the other within so many milliseconds.
 _LOOP_ASKS: Final = 6
 _LOOP_ASKS_MS: Final = 60_000
+#: A program notices within so many milliseconds that another one has fenced its producer, which goes on for longer.
+_FENCED_MS: Final = 15_000
+_OUTLIVES_MS: Final = 1_000
+_JOINS_MS: Final = 2_000
+#: The part of the ends of programs with one transactional id that have to be such.
+_MOST_FENCED: Final = 0.75
+#: Characters of a transactional id in a sentence.
+_MOST_CHARACTERS: Final = 200
+#: A program commits before it works if it commits within so many milliseconds after it has got partitions, and goes on
+#: for so many without a commit.
+_SOON_MS: Final = 1_000
+_WORKS_MS: Final = 2_000
 #: Words in the reason of a client that has noticed that it was not polled.
 _SAYS_SLOW: Final = ("poll timeout", "max_poll_interval", "max.poll.interval")
 #: What a member had done that has joined again.
@@ -128,6 +146,7 @@ _WAS: Final = {
     ALONE: "it is alone in the group, and starts and stops",
     RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
     CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
+    FENCING: "its producer had probably been fenced by that of another program with its transactional.id",
     CLOSED_BY_BROKER: "the broker had closed its connection",
     BLOCKED: "it had probably been blocked or paused, or its network had been cut",
     SILENT: "it had probably been blocked or paused, or its network had been cut",
@@ -150,6 +169,7 @@ class Finding:
         sure: "certain", "probable" or "possible".
         gap_ms: between two polls, or of silence: the figure that the remedy is about; None if there is none.
         limit_ms: the timeout that it exceeds; None if it is not known.
+        brief: the clause without its evidence; "" if that is what stands before its first colon.
     """
 
     kind: str
@@ -159,6 +179,12 @@ class Finding:
     sure: str = PROBABLE
     gap_ms: float | None = None
     limit_ms: float | None = None
+    brief: str = ""
+
+    @property
+    def short(self) -> str:
+        """The clause without its evidence."""
+        return self.brief or self.text.partition(": ")[0]
 
 
 @dataclass(slots=True)
@@ -250,8 +276,6 @@ class Findings:
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
 
 
-#: A member that leaves sooner than that, and does not come back, may not be one of the group's programs.
-_BRIEF_MS: Final = 30_000
 #: A member that revokes later than this keeps others waiting.
 _LATE_MS: Final = 1_000
 _NEW_PARTITIONS: Final = (
@@ -390,6 +414,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_calls(events, findings)
     _find_runs(events, findings)
+    _find_fences(events, findings)
     _find_loops(events, findings)
     findings.new_topics = _new_topics(events)
     deleted: dict[str, int] = {}
@@ -447,8 +472,8 @@ def _find_new_assignments(events: Sequence[GroupEvent], findings: Findings) -> N
 def _of_subscribe_loop(asks: Sequence[LeaderRejoined]) -> Finding:
     last = asks[-1]
     often = f"{times(len(asks))} within {ms(last.time - asks[0].time)}"
-    text = f"{last.member.common_name} asked for a new assignment {often}, without a change of a topic: its program"
-    text += " probably calls subscribe() in its loop"
+    text = f"{last.member.common_name} probably calls subscribe() in its loop: it asked for a new assignment {often},"
+    text += " without a change of a topic"
     remedy = "Call subscribe() once, before the loop: each further call of the leader makes the whole group rebalance."
     return Finding(SUBSCRIBE_LOOP, last.member, text, remedy)
 
@@ -539,17 +564,10 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
             text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
             remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."
             return Finding(RESTARTED, member, text, remedy)
-        remedy = "If this was a restart: with a group.instance.id it would have cost no rebalance (KIP-345)."
         if case.is_guest and _committed_briefly(event):
-            text += f", {ms(event.joined_ago_ms or 0)} after it had joined; in that time it committed"
-            remedy = (
-                "If it does not belong to the group (a console consumer, a test): give it a group.id of its own. Other"
-                " members do not read what it has committed, unless the offsets are set back (barnabas groups"
-                f" reset-offsets {event.group})."
-            )
-            return Finding(STOPPED, member, f"{text}: it was stopped", remedy, CERTAIN)
+            return _of_guest(event)
         said = f"{name} left{event.reason}" if event.reason else f"{text}: it was stopped"
-        return Finding(STOPPED, member, said, remedy, CERTAIN)
+        return Finding(STOPPED, member, said, sure=CERTAIN)
     return _left_and_stays_connected(event, case)
 
 
@@ -558,7 +576,26 @@ def _committed_briefly(event: MemberLeft) -> bool:
     joined, committed = event.joined_ago_ms, event.committed_ago_ms
     if joined is None or committed is None or event.member.instance_id:
         return False
-    return committed <= joined < _BRIEF_MS
+    return committed <= joined < BRIEF_MS
+
+
+def _of_guest(event: MemberLeft) -> Finding:
+    stayed = ms(event.joined_ago_ms or 0)
+    text = f"{event.name}, a member for {stayed} only, left and closed its connection: it was stopped"
+    others = "Other members do not read what it has committed, unless the offsets are set back"
+    others += f" (barnabas groups reset-offsets {quote(event.group)})."
+    changes = [each for each in event.changes or () if (each.after or 0) > (each.before or 0)]
+    if changes:
+        done = list(map(changed_offset, changes[:MAX_NAMED]))
+        if len(changes) > len(done):
+            done.append(count(len(changes) - len(done), "more partition"))
+        text = f"{event.name}, a member for {stayed} only, committed {', '.join(done)}, and was stopped: other members"
+        text += " do not get these records any more"
+        before = [Position(each.topic, each.partition, each.before) for each in changes if each.before is not None]
+        if len(before) == len(changes):
+            others = f"To read the records again: stop the members, then `{reset_offsets(event.group, before)}`."
+    remedy = "If it does not belong to the group (a console consumer, a test): give it a group.id of its own."
+    return Finding(STOPPED, event.member, text, f"{remedy} {others}", CERTAIN)
 
 
 def _stopped(event: MemberLeft, case: _Case) -> bool:
@@ -851,9 +888,12 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
         found[-1].append(life)
     of_lives: dict[str | None, Finding] = {}
     newest: dict[tuple[str | None, str | None, str | None], tuple[_Life, Finding]] = {}
+    assigned = (
+        _assigned(events) if any(len(lives) >= _LOOP_LIVES for found in loops.values() for lives in found) else {}
+    )
     for key, found in loops.items():
         for lives in found:
-            finding = _of_loop(lives) if len(lives) >= _LOOP_LIVES else None
+            finding = _of_loop(lives, assigned) if len(lives) >= _LOOP_LIVES else None
             if finding is None:
                 continue
             for life in lives:
@@ -879,15 +919,39 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     """Give the ends and joins of programs that were alone in the group, one after the other, the same finding."""
     seen = Runs()
     runs = [run for run in map(seen.add, events) if run is not None and run.took_ms <= _RUN_MS]
-    runs = [run for run in runs if (known := findings.about(run.left)) and known.kind in (STOPPED, RESTARTED)]
-    if len(runs) < _LOOP_LIVES or _stands([run.left for run in runs]):
+    runs = [run for run in runs if _is_run(run, findings)]
+    sure = [run for run in runs if run.is_sure]
+    if len(sure) < _LOOP_LIVES or _stands([run.end for run in runs]) or not _all_advance(sure):
         return
     finding = _of_runs(runs)
-    ends = {id(findings.of_departures[id(run.left)]) for run in runs}
+    ends = {id(findings.of_departures.get(id(run.end))) for run in runs}
     findings.of_joins.update((join, finding) for join, before in findings.of_joins.items() if id(before) in ends)
-    findings.of_departures.update((id(run.left), finding) for run in runs)
+    findings.of_departures.update((id(run.end), finding) for run in runs)
     findings.of_joins.update((id(run.joined), finding) for run in runs[1:])
-    _tell_asks(events, {run.joined.member.member_id for run in runs}, finding, findings)
+    members = {run.joined.member.member_id for run in runs}
+    _tell_asks(events, members, finding, findings)
+    # Static members that are away.
+    away = (event for event in events if isinstance(event, MemberSlow) and event.member.member_id in members)
+    findings.of_departures.update((id(event), finding) for event in away if event.connection == "closed")
+
+
+def _is_run(run: Run, findings: Findings) -> bool:
+    known = findings.about(run.end)
+    if run.is_static:
+        return known is None or known.kind == STATIC_AWAY
+    return known is not None and known.kind in (STOPPED, RESTARTED)
+
+
+def _all_advance(runs: Sequence[Run]) -> bool:
+    """Whether each run of a static member has committed more than the one before: one that crashes may not leave,
+    too."""
+    return all(not after.is_static or _advances(before.end, after.end) for before, after in pairwise(runs))
+
+
+def _advances(before: Seen, after: Seen) -> bool:
+    """Whether the group has committed more at the end of a member than at that of the one before."""
+    first, second = before.committed_sum, after.committed_sum
+    return first is not None and second is not None and first < second
 
 
 def _tell_asks(
@@ -898,26 +962,27 @@ def _tell_asks(
     findings.of_departures.update((id(event), finding) for event in asks)
 
 
-def _stands(ends: Sequence[MemberLeft]) -> set[Position]:
+def _stands(ends: Sequence[Seen]) -> set[Position]:
     """The committed offsets that were the same at all ends of a program, while records waited after them."""
-    waited = [
-        {each for each in end.positions or () if each.offset >= 0 and each[:2] in (end.unread or ())} for end in ends
-    ]
+    waited = [{each for each in end.positions or () if each.offset >= 0 and each[:2] in _unread(end)} for end in ends]
     return set.intersection(*waited)
 
 
 def _of_runs(runs: Sequence[Run]) -> Finding:
-    last = runs[-1].left
+    last = runs[-1].end
     span = _span(run.took_ms for run in runs)
     who = sorted(
-        {run.left.member.common_name or "": run.left.member for run in runs}.values(), key=lambda each: each.name
+        {run.end.member.common_name or "": run.end.member for run in runs}.values(), key=lambda each: each.name
     )
     text = f"{names_of(who)} {were(len(who))} alone in the group, and started and stopped:"
-    text += f" {count(len(runs), 'run')} within {ms(last.time - runs[0].joined.time)}, of {span} each, which joined the"
-    text += " empty group and left it"
-    if all(run.left.positions and all(each.offset < 0 for each in run.left.positions) for run in runs):
-        return _of_runs_without_commit(last.member, text, has_records=any(run.left.unread for run in runs))
-    before, after = runs[0].left.committed_sum, last.committed_sum
+    text += f" {count(len(runs), 'run')} within {ms(runs[-1].ended_at - runs[0].joined.time)}, of {span} each, which"
+    if any(run.is_static for run in runs):
+        text += " committed at their ends, and closed their connections (static members do not leave)"
+    else:
+        text += " joined the empty group and left it"
+    if all(run.end.positions and all(each.offset < 0 for each in run.end.positions) for run in runs):
+        return _of_runs_without_commit(last.member, text, has_records=any(_unread(run.end) for run in runs))
+    before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; meanwhile it has committed {count(after - before, 'record')}"
     remedy = (
@@ -959,22 +1024,31 @@ class _Call(NamedTuple):
     worked_ms: int
 
 
-def _calls(events: Iterable[GroupEvent], findings: Findings) -> Iterator[_Call]:
-    """The members that were stopped, and were never there before."""
-    joins: dict[str | None, MemberJoined] = {}
+def _assigned(events: Iterable[GroupEvent]) -> dict[str | None, int]:
+    """When each member got partitions first, in ms since 1970."""
     assigned: dict[str | None, int] = {}
     waiting: set[str | None] = set()
     for event in events:
         if isinstance(event, MemberJoined):
-            joins[event.member.member_id] = event
             waiting.add(event.member.member_id)
         elif isinstance(event, RebalanceOver | TargetAssigned):
             assigned.update(dict.fromkeys(waiting, event.time))
             waiting.clear()
         elif isinstance(event, Departure):
+            waiting.discard(event.member.member_id)
+    return assigned
+
+
+def _calls(events: Sequence[GroupEvent], findings: Findings) -> Iterator[_Call]:
+    """The members that were stopped, and were never there before."""
+    joins: dict[str | None, MemberJoined] = {}
+    assigned = _assigned(events)
+    for event in events:
+        if isinstance(event, MemberJoined):
+            joins[event.member.member_id] = event
+        elif isinstance(event, Departure):
             member_id = event.member.member_id
-            waiting.discard(member_id)
-            joined, since = joins.pop(member_id, None), assigned.pop(member_id, None)
+            joined, since = joins.pop(member_id, None), assigned.get(member_id)
             known = findings.of_departures.get(id(event))
             if joined is None or known is None or known.kind not in (STOPPED, RESTARTED):
                 continue
@@ -1006,8 +1080,8 @@ def _of_calls(calls: Sequence[_Call], typical_ms: int) -> Finding:
     last = calls[-1].left
     name = last.member.common_name
     text = (
-        f"{name} joined and left {times(len(calls))} within {ms(last.time - calls[0].joined.time)}, and had its"
-        f" partitions for {ms(typical_ms)} at the median: its program probably makes a consumer for each call or record"
+        f"{name} probably makes a consumer for each call or record: it joined and left {times(len(calls))} within"
+        f" {ms(last.time - calls[0].joined.time)}, and had its partitions for {ms(typical_ms)} at the median"
     )
     remedy = (
         "Keep one consumer for as long as the program runs, and poll it: each one that joins and leaves rebalances the"
@@ -1026,6 +1100,8 @@ def _life(event: GroupEvent, findings: Findings) -> _Life | None:
         return _Life(event, event.time - event.joined_ago_ms, event.time)
     if not isinstance(event, MemberExpired | MemberReplaced) or event.connection != "closed":
         return None
+    if isinstance(event, MemberReplaced) and known is not None:
+        return None
     if isinstance(event, MemberExpired) and (known is None or known.kind not in (KILLED, STATIC_AWAY)):
         return None
     if event.joined_ago_ms is None or event.closed_ago_ms is None or event.closed_by == "broker":
@@ -1037,36 +1113,135 @@ def _member_id(event: Seen) -> str | None:
     return event.old_member_id if isinstance(event, MemberReplaced) else event.member.member_id
 
 
-def _of_loop(lives: Sequence[_Life]) -> Finding | None:
+# Programs whose producers fence each other
+
+
+class _Fence(NamedTuple):
+    """A member that ended when another one joined that commits in transactions of the same id."""
+
+    life: _Life
+    by: Member
+
+
+def _find_fences(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the ends and joins of programs that end in turn, and have the same transactional id, the same finding."""
+    lives: dict[str, list[_Life]] = {}
+    ids: dict[object, str] = {}
+    for event in events:
+        life = _life(event, findings) if isinstance(event, Seen) and event.transactional_id is not None else None
+        if life is not None and life.event.transactional_id is not None:
+            lives.setdefault(life.event.transactional_id, []).append(life)
+            ids[_member_id(life.event)] = ids[life.event.member[1:]] = life.event.transactional_id
+    if not lives:
+        return
+    joins = [
+        # Of one that has not ended only the program is known.
+        (ids.get(event.member.member_id) or ids.get(event.member[1:]), event)
+        for event in events
+        if isinstance(event, MemberJoined)
+    ]
+    for transactional_id, ended in lives.items():
+        ends = {_member_id(life.event): life.end for life in ended}
+        others = [each for its_id, each in joins if its_id == transactional_id]
+        fences = [fence for life in ended if (fence := _fence(life, others, ends)) is not None]
+        if len(fences) < max(_LOOP_LIVES, _MOST_FENCED * len(ended)):
+            continue
+        finding = _of_fences(transactional_id, fences)
+        findings.of_departures.update((id(life.event), finding) for life in ended)
+        findings.of_joins.update((id(each), finding) for each in others if each.time > ended[0].end)
+
+
+def _fence(life: _Life, others: Iterable[MemberJoined], ends: Mapping[str | None, float]) -> _Fence | None:
+    """The end of a member when another one joined, which has gone on; None if none did."""
+    earliest, own = max(life.start, life.end - _FENCED_MS), life.event.member
+    for other in others:
+        # A producer is fenced at the start of another one, which may join a moment later.
+        latest = life.end + (0 if other.member[1:] == own[1:] else _JOINS_MS)
+        if earliest < other.time <= latest and ends.get(other.member.member_id, inf) - life.end > _OUTLIVES_MS:
+            return _Fence(life, other.member)
+    return None
+
+
+def _of_fences(transactional_id: str, fences: Sequence[_Fence]) -> Finding:
+    last = fences[-1]
+    member = last.life.event.member
+    shown = transactional_id[:_MOST_CHARACTERS]
+    both = f"{names_of(sorted((member, last.by), key=lambda each: each.name))} probably fence each other"
+    if member.common_name == last.by.common_name:
+        both = f"two programs named {member.common_name} probably fence each other"
+    brief = f"{both} with the transactional.id {shown}"
+    text = f"{both}: their producers have the same transactional.id, {shown}, and {times(len(fences))} within"
+    text += f" {ms(last.life.end - fences[0].life.start)} one of them stopped when the other started"
+    remedy = (
+        "Give each program a transactional.id of its own: a new producer fences the one before that has the same."
+        f" `barnabas transactions explain {quote(transactional_id)}` has the transactions that were aborted because of"
+        " that."
+    )
+    return Finding(FENCING, member, text, remedy, PROBABLE, brief=brief)
+
+
+def _commits_first(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> float | None:
+    """For how many milliseconds at least a program that crashes again and again went on after its last commit, if it
+    committed just after it had got partitions each time, and got on; None if it is not so."""
+    rests = []
+    for life in lives:
+        at, ago = assigned.get(_member_id(life.event)), life.event.committed_ago_ms
+        if at is None or ago is None or life.event.time - ago - at > _SOON_MS:
+            return None
+        rests.append(life.end - life.event.time + ago)
+    gets_on = all(_advances(before.event, after.event) for before, after in pairwise(lives))
+    return min(rests) if gets_on and min(rests) >= _WORKS_MS else None
+
+
+def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Finding | None:
     last = lives[-1].event
     is_static, left = last.member.instance_id is not None, lives[-1].has_left
     if (is_static or left) and max(life.took_ms for life in lives) > _SHORT_MS:
         return None
     span = _span(life.took_ms for life in lives)
     often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
-    stuck, skip = _stuck(lives)
+    stuck, where, skip = _stuck(lives)
     if left:
-        text = f"{last.name} stopped and started again and again: {often}, and it left the group each time{stuck}"
+        brief = f"{last.name} stopped and started again and again"
+        text = f"{brief}: {often}, and it left the group each time{stuck}"
         remedy = (
             f"Look what stops {last.name}: an error after which it closes its consumer, or what scales and restarts it."
-            " A program that makes a consumer for each record or call does so, too: keep one, or read with assign()."
         )
-        return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN)
-    crashed = "crashed or was restarted" if is_static else "crashed"
-    text = f"{last.name} probably {crashed} again and again: {often}, and its connection was closed"
+        return Finding(RESTART_LOOP, last.member, text, skip or remedy, CERTAIN, brief=f"{brief}{where}")
+    brief = f"{last.name} probably {'crashed or was restarted' if is_static else 'crashed'} again and again"
+    text = f"{brief}: {often}, and its connection was closed"
     text += f" each time{stuck}" if is_static else f" without a leave each time{stuck}"
     remedy = (
         f"Look why the process of {last.name} ends: its last lines of log, out of memory, or a record at which it fails"
         " each time. Let what starts it again wait longer each time."
     )
+    rest_ms = _commits_first(lives, assigned)
+    if rest_ms is not None:
+        remedy += f" Each time it committed just after it had got its partitions, and went on for {ms(rest_ms)} or more"
+        remedy += " without a commit: if it commits records before it has worked on them, they are lost at each crash."
     if not is_static and last.session_ms is not None:
         remedy += f" After each crash its partitions wait for its session.timeout.ms ({ms(last.session_ms)})."
-    return Finding(CRASH_LOOP, last.member, text, skip or remedy, POSSIBLE if is_static else PROBABLE)
+    sure = POSSIBLE if is_static else PROBABLE
+    return Finding(CRASH_LOOP, last.member, text, skip or remedy, sure, brief=f"{brief}{where}")
 
 
-def _stuck(lives: Sequence[_Life]) -> Told:
-    """The partition whose offset was the same at each end of a program, if there is one, while others advanced: in
-    words, and how to skip the record. Whether there is a record is known only of the last member of a group."""
+class _Stuck(NamedTuple):
+    """The partition whose offset was the same at each end of a program, while others advanced.
+
+    Attributes:
+        text: in words, after what is said of the ends; "" if there is none.
+        brief: the same, shorter.
+        skip: how to skip the record; None if there may be none.
+    """
+
+    text: str = ""
+    brief: str = ""
+    skip: str | None = None
+
+
+def _stuck(lives: Sequence[_Life]) -> _Stuck:
+    """The partition at which a program may fail. Whether there is a record is known only of the last member of a
+    group."""
     ends = [life.event for life in lives]
     known = [set(event.positions or ()) for event in ends]
     common = set[Position]().union(*known[:1]).intersection(*known)
@@ -1074,23 +1249,26 @@ def _stuck(lives: Sequence[_Life]) -> Told:
     if waiting:
         where = in_words(by_topic(each[:2] for each in waiting))
         if len(waiting) > 1:
-            return Told(f"; the committed offsets of {where} were the same each time, though records waited after them")
+            stood = f"; the committed offsets of {where} were the same each time"
+            return _Stuck(f"{stood}, though records waited after them", stood)
         ((topic, number, offset),) = waiting
-        text = f"; the committed offset of {where} was {offset} each time, though records waited there: it probably"
-        text += " fails at the record there, or at one soon after it"
-        return Told(text, skip_record(ends[-1].group, topic, number, offset))
+        stood = f"; the committed offset of {where} was {offset} each time"
+        text = f"{stood}, though records waited there: it probably fails at the record there, or at one soon after it"
+        brief = f"{stood}: it probably fails at the record there, or soon after"
+        return _Stuck(text, brief, skip_record(ends[-1].group, topic, number, offset))
     if len(common) != 1:
-        return Told("")
+        return _Stuck()
     ((topic, number, offset),) = common
     at = "nothing of it was committed" if offset < 0 else f"its committed offset was {offset}"
     text = f"; it owned {topic}-{number} each time, and {at}"
     before, after = ends[0].committed_sum, ends[-1].committed_sum
     if before is None or after is None or after <= before:
-        return Told(text)
+        return _Stuck(text)
     start = max(offset, 0)
+    brief = f"{text}: it probably fails at that one, or soon after"
     text += f", while the group advanced by {count(after - before, 'record')} in other partitions: if there is a record"
     text += " at that offset, it probably fails at that one, or at one soon after it"
-    return Told(text, skip_record(ends[-1].group, topic, number, start))
+    return _Stuck(text, brief, skip_record(ends[-1].group, topic, number, start))
 
 
 def _unread(end: Seen) -> Sequence[Partition]:

@@ -13,6 +13,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
+    FetchesWaited,
     FetchOutOfRange,
     GroupEvent,
     GroupLoaded,
@@ -125,7 +126,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member), lambda known, later: known)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
-        case NothingCommitted() | NothingFetched():
+        case NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
 
 

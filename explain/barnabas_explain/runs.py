@@ -1,26 +1,56 @@
 """Runs of programs that were alone in their group: each joined an empty group, and left it by itself. Pure.
 
-A scheduled job has such runs, and their rebalances take time from no member.
+A scheduled job has such runs, and their rebalances take time from no member. A static member does not leave when it is
+closed: its run ends when it closes its connection, if it committed at that moment.
 """
 
 from typing import Final, NamedTuple
 
-from barnabas_explain.catalog import Departure, GroupEmpty, GroupEvent, MemberDisconnected, MemberJoined, MemberLeft
+from barnabas_explain.catalog import (
+    Departure,
+    GroupEmpty,
+    GroupEvent,
+    MemberDisconnected,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    MemberReplaced,
+    Seen,
+)
 
 #: A member that stops closes its connection within so many milliseconds after it has left.
 STOPS_MS: Final = 5_000
+#: A static member that stops commits within so many milliseconds before it closes its connection.
+_COMMITS_MS: Final = 500
 
 
 class Run(NamedTuple):
-    """A member that was alone in its group, from its join to its leave."""
+    """A member that was alone in its group, from its join to its end.
 
-    joined: MemberJoined
-    left: MemberLeft
+    Attributes:
+        joined: its join.
+        end: the event of its end.
+        ended_at: the time of its end, in ms since 1970: of a static member that at which its connection was closed.
+    """
+
+    joined: MemberJoined | MemberReplaced
+    end: Seen
+    ended_at: float
 
     @property
-    def took_ms(self) -> int:
+    def took_ms(self) -> float:
         """For how long it was a member."""
-        return self.left.time - self.joined.time
+        return self.ended_at - self.joined.time
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it was a static member that did not leave."""
+        return not isinstance(self.end, MemberLeft)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it has stopped in order: a static member that has committed nothing may also have crashed."""
+        return not self.is_static or self.end.committed_ago_ms is not None
 
 
 class Runs:
@@ -43,29 +73,52 @@ class Runs:
         if isinstance(event, MemberJoined):
             self._joined = event
             self._joins += 1
-            if self._left is not None and event.old_member_id == self._left.left.member.member_id:
+            if self._left is not None and event.old_member_id == self._left.end.member.member_id:
                 self._left = None
+        elif isinstance(event, MemberReplaced):
+            run = self._static(event, event.old_member_id)
+            self._joined = event
+            return run
         elif isinstance(event, Departure):
             self._gone = event
             self._ends += 1
         elif isinstance(event, GroupEmpty):
             self._left = self._alone()
             self._joins = self._ends = 0
-            if self._left is not None and self._left.left.connection == "closed":
+            if self._left is not None and self._left.end.connection == "closed":
                 return self._over()
         elif isinstance(event, MemberDisconnected) and self._left is not None:
             ago = event.gone_ago_ms
-            if ago is not None and ago <= STOPS_MS and event.member.member_id == self._left.left.member.member_id:
+            if ago is not None and ago <= STOPS_MS and event.member.member_id == self._left.end.member.member_id:
                 return self._over()
         return None
 
     def _alone(self) -> Run | None:
-        joined, gone = self._joined, self._gone
-        if self._joins != 1 or self._ends != 1 or not isinstance(joined, MemberJoined):
+        gone = self._gone
+        if self._ends != 1:
+            return None
+        if isinstance(gone, MemberExpired):
+            self._ends = 0
+            return self._static(gone, gone.member.member_id)
+        joined = self._joined
+        if self._joins != 1 or not isinstance(joined, MemberJoined | MemberReplaced):
             return None
         if not isinstance(gone, MemberLeft) or gone.removed_by is not None:
             return None
-        return Run(joined, gone) if joined.member.member_id == gone.member.member_id else None
+        return Run(joined, gone, gone.time) if joined.member.member_id == gone.member.member_id else None
+
+    def _static(self, end: MemberExpired | MemberReplaced, member_id: str | None) -> Run | None:
+        """The run of a static member that is not there any more, or another one in its place."""
+        joined, closed, committed = self._joined, end.closed_ago_ms, end.committed_ago_ms
+        if self._joins != 1 or self._ends or not isinstance(joined, MemberJoined | MemberReplaced):
+            return None
+        if not end.member.instance_id or joined.member.member_id != member_id:
+            return None
+        if closed is None or end.closed_by != "client" or end.closed_error:
+            return None
+        # Without a record to read, it has nothing to commit.
+        has_stopped = committed is None or committed - closed <= _COMMITS_MS
+        return Run(joined, end, end.time - closed) if has_stopped else None
 
     def _over(self) -> Run | None:
         run, self._left = self._left, None

@@ -83,7 +83,7 @@ class StormScore:
             self._ended.append((event.time, paused))
         run = self._runs.add(event)
         if run is not None:
-            others = (each for each in self._starts if not run.joined.time <= each[0] <= run.left.time)
+            others = (each for each in self._starts if not run.joined.time <= each[0] <= run.end.time)
             self._starts = deque(others, maxlen=_MOST)
 
     def at(self, time_ms: int) -> Score:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    FetchesWaited,
     FetchOutOfRange,
     GroupLoaded,
     MemberDisconnected,
@@ -14,6 +15,7 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     RegexResolved,
     SessionRefused,
+    SubscriptionChanged,
 )
 from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine
 from barnabas_explain.explain import explain
@@ -31,6 +33,7 @@ from tests.explain.test_findings import (
     left,
     runs,
     slow_polls,
+    static_runs,
     uncommitted,
 )
 
@@ -374,3 +377,35 @@ def test_a_member_that_loses_records_to_retention_is_a_finding() -> None:
         " records were deleted before it read them."
     )
     assert "retention.ms" in str(found.remedy)
+
+
+def test_a_member_whose_fetches_wait_for_large_batches_is_odd() -> None:
+    def waited(at: int, times: int) -> EventRecord:
+        return event(FetchesWaited, at, client="c1", times=times, min_bytes=1_000_000, waited_ms=25_000)
+
+    (found,) = told(HEALTHY, waited(100_000, 3), waited(150_000, 30))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("fetches_waited", "odd", "certain")
+    assert found.text == (
+        "c1 (h) gets records up to 25 s late: 30 Fetches of it waited for 25 s, all of its fetch.max.wait.ms, while"
+        " records were there, but fewer bytes than its fetch.min.bytes (1,000,000)."
+    )
+    (one,) = explain(read([waited(100_000, 3), waited(150_000, 30)]))
+    assert one.text == found.text
+    assert told(present(reader(2, partitions=(0, 1))), waited(100_000, 3)) == [], "it is not a member any more"
+
+
+def test_a_member_that_probably_reads_what_its_program_writes_is_odd() -> None:
+    changed = event(SubscriptionChanged, 100_000, client="c1", added=["u"], new_topics=["u"], own_topics=["u"])
+    (found,) = told(present(reader(1, ("t", "u"), (0, 1))), changed)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("own_topic", "odd", "possible")
+    assert "it reads its own records again and again" in str(found.remedy)
+    assert told(HEALTHY, changed) == [], "it does not subscribe to it any more"
+
+
+def test_a_static_member_that_is_away_between_its_runs_is_well() -> None:
+    records = static_runs(*range(100, 400, 60), session=300)[:-4]
+    away = event(MemberDisconnected, 345_100, 5, closed_by="client", session_ms=300_000, instance_id="i")
+    here = Reader(Member("m5", "c", "/h", "i"), frozenset({"t"}), frozenset({("t", 0)}))
+    assert told(present(here), *records, away) == []
+    crashes = static_runs(*range(100, 400, 60), session=300, committed_ms=None)[:-4]
+    assert "disconnected" in {each.kind for each in told(present(here), *crashes, away)}

@@ -312,6 +312,12 @@ def test_events_by_themselves(event_type: type[GroupEvent], data: dict[str, Any]
         ),
         (
             SubscriptionChanged,
+            {"added": ["a", "b"], "new_topics": ["a", "b"], "own_topics": ["b"]},
+            "c1 (h) changed its subscription: added a and b, which were created shortly before: its regular expression"
+            " probably matches; b was created because a client of its client id and address used the name.",
+        ),
+        (
+            SubscriptionChanged,
             {"added": ["a", "b"], "new_topics": ["a"]},
             "c1 (h) changed its subscription: added a and b.",
         ),
@@ -443,8 +449,8 @@ def test_a_rebalance_that_is_not_over(generation: int, text: str) -> None:
         (STORM_REBALANCES, 0, 0, "c1 (h) joined 6 times."),
         (4, 2, 0, "c1 (h) joined 4 times, left twice."),
         (5, 0, 1, "c1 (h) joined 5 times; c2 (h) joined once."),
-        (0, 0, 7, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 2 more members."),
-        (0, 0, 6, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 1 more member."),
+        (0, 0, 7, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 2 more causes."),
+        (0, 0, 6, "; ".join(f"c{at} (h) joined once" for at in range(2, 7)) + "; 1 more cause."),
     ],
 )
 def test_a_storm(joins: int, leaves: int, others: int, text: str) -> None:
@@ -738,11 +744,12 @@ def test_a_storm_of_programs_that_come_and_go() -> None:
         events += rebalance(MemberJoined, by=number) + rebalance(MemberLeft, by=number, **seen)
     found = only(events)
     assert found.text.partition(": 10 rebalances")[2] == (
-        " within 1 ms: 5 members joined once each; 5 of them because programs were stopped, each once: c1 (h), c2 (h),"
-        " c3 (h), c4 (h) and c5 (h)."
+        " within 1 ms: 5 members joined once each; 5 programs were stopped, each once."
     )
+    assert found.details == ["5 of them because c1 (h), c2 (h), c3 (h), c4 (h) and c5 (h) were stopped, each once."]
     assert found.remedy is not None
     assert "an autoscaler" in found.remedy
+    assert "group.instance.id" not in found.remedy, "none has come back"
 
 
 def test_topics_that_no_other_member_takes_over() -> None:

@@ -72,6 +72,20 @@ SOME: dict[str, Any] = {**ONE, "records": 3, "first_offset": 1000, "last_offset"
             "group.share.record.lock.duration.ms",
         ),
         (
+            ShareLocksExpired,
+            {**SOME, "deliveries": 2, "lock_ms": 30_000, "never_acknowledged": True},
+            "worker (h) has not acknowledged a single record: the locks (30 s) of 3 records of t-0 (offsets 1,000 to"
+            " 1,200) expired; delivered up to twice so far.",
+            "does not acknowledge: with share.acknowledgement.mode=explicit",
+        ),
+        (
+            ShareLocksExpired,
+            {**ONE, "deliveries": 1, "lock_ms": 30_000, "never_acknowledged": True},
+            "worker (h) has not acknowledged a single record: the lock (30 s) of the record at offset 7 of t-0 expired;"
+            " delivered once so far.",
+            "slower than its lock, or it hangs",
+        ),
+        (
             ShareRecordsReleased,
             {**ONE, "deliveries": 1},
             "worker (h) released the record at offset 7 of t-0; delivered once so far.",

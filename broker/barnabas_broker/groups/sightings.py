@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_explain.catalog import (
+    BRIEF_MS,
     Departure,
     FetchOutOfRange,
     GroupEvent,
@@ -24,7 +25,7 @@ from barnabas_explain.catalog import (
     MemberReplaced,
     MemberSlow,
 )
-from barnabas_explain.members import Member, Partition
+from barnabas_explain.members import Member, OffsetChange, Partition
 
 E = TypeVar("E", bound=MemberEvent)
 
@@ -44,6 +45,12 @@ _REWIND_SECONDS: Final = 1.0
 #: Commits that go back, of a member, and commits after the end of a log, of a connection, are reported once in so many
 #: seconds.
 _BACK_SECONDS: Final = 10.0
+#: Fetches of a client that have to wait for all of their time to be reported, once in so many seconds.
+_WAITS: Final = 3
+_WAITS_SECONDS: Final = 1_800.0
+#: Partitions of a new member whose commits are kept, and for how many seconds it is new.
+_MOST_CHANGES: Final = 30
+_NEW_SECONDS: Final = BRIEF_MS / 1000
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
 
@@ -53,6 +60,7 @@ class SeenClient:
 
     Attributes:
         fetched_at: when it sent its last Fetch, in seconds on the coordinator's clock; None if it has sent none.
+        fetches: the number of its Fetches while partitions were watched.
         connections: its open connections on which members have sent requests.
         lost: the events about Fetches of offsets that are not in their logs, by topic and partition, with their times:
             of the last :data:`_LOST_SECONDS`, and 64 of these.
@@ -63,6 +71,8 @@ class SeenClient:
         ends: the ends of partitions that it has asked for and not fetched since then, 64 at a time.
         begun: the partitions that were added to their topics and of which it has asked for an end since it joined, the
             first 64.
+        waits: how often a Fetch of it has waited for all of its time since it joined, while there were records.
+        waits_told_at: when that was reported last; None for never.
     """
 
     __slots__ = (
@@ -71,14 +81,18 @@ class SeenClient:
         "connections",
         "ends",
         "fetched_at",
+        "fetches",
         "joined_at",
         "lost",
         "rewinds",
+        "waits",
+        "waits_told_at",
         "watched",
     )
 
     def __init__(self) -> None:
         self.fetched_at: float | None = None
+        self.fetches = 0
         self.connections: dict[MemberConnection, None] = {}
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
@@ -86,12 +100,24 @@ class SeenClient:
         self.joined_at: float | None = None
         self.ends: dict[Partition, int] = {}
         self.begun: set[Partition] = set()
+        self.waits = 0
+        self.waits_told_at: float | None = None
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
         self.joined_at = now
         self.ends.clear()
         self.begun.clear()
+        self.waits, self.waits_told_at = 0, None
+
+    def waited(self, now: float) -> int | None:
+        """A Fetch of it has waited for all of its time; returns how often that was so, if it is to be reported."""
+        self.waits += 1
+        told_at = self.waits_told_at
+        if self.waits < _WAITS or (told_at is not None and now - told_at < _WAITS_SECONDS):
+            return None
+        self.waits_told_at = now
+        return self.waits
 
     @property
     def has_fetched(self) -> bool:
@@ -127,7 +153,9 @@ class SeenClient:
         """Count the Fetches of a partition, as long as `watch` is kept."""
         if self.watched is None:
             self.watched = WeakValueDictionary()
-        self.watched[place] = watch
+        if self.watched.get(place) is not watch:
+            watch.began = self.fetches
+            self.watched[place] = watch
 
     def loses(self, place: Partition, offset: int, now: float) -> bool:
         """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while, sooner
@@ -184,6 +212,7 @@ class Clients:
         client.fetched_at = now
         if not client.watched and not client.ends:
             return None
+        client.fetches += 1
         return WatchedFetch(client.watched or {}, now, client.ends, partial(begins_at_end, client_id, host))
 
 
@@ -316,11 +345,23 @@ class Sight:
         joined_at: when it joined, in seconds on the coordinator's clock; None if that was before a restart.
         committed_at: when it committed last; None for never.
         back_at: when it was last reported that a commit of it went back; None for never.
+        changes: what it has committed while it was new, of 30 partitions; None for nothing.
+        transactional_id: in whose transactions it committed last; None for none.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
         session_ms: its session timeout; None if unknown.
     """
 
-    __slots__ = ("back_at", "committed_at", "connection", "joined_at", "member", "rebalance_timeout_ms", "session_ms")
+    __slots__ = (
+        "back_at",
+        "changes",
+        "committed_at",
+        "connection",
+        "joined_at",
+        "member",
+        "rebalance_timeout_ms",
+        "session_ms",
+        "transactional_id",
+    )
 
     def __init__(self, member: Member | None, connection: MemberConnection | None, joined_at: float | None) -> None:
         self.member = member
@@ -328,8 +369,26 @@ class Sight:
         self.joined_at = joined_at
         self.committed_at: float | None = None
         self.back_at: float | None = None
+        self.changes: dict[Partition, OffsetChange] | None = None
+        self.transactional_id: str | None = None
         self.rebalance_timeout_ms: float | None = None
         self.session_ms: float | None = None
+
+    def is_new(self, now: float) -> bool:
+        """Whether it has been a member for a short time; what it has committed is forgotten then."""
+        if self.joined_at is not None and now - self.joined_at < _NEW_SECONDS:
+            return True
+        self.changes = None
+        return False
+
+    def changed(self, topic: str, partition: int, before: int | None, after: int) -> None:
+        """It has committed an offset while it is new."""
+        if self.changes is None:
+            self.changes = {}
+        known = self.changes.get((topic, partition))
+        if known is not None or len(self.changes) < _MOST_CHANGES:
+            first = before if known is None else known.before
+            self.changes[topic, partition] = OffsetChange(topic, partition, first, after)
 
 
 class Sightings:
@@ -355,11 +414,15 @@ class Sightings:
             sight.connection = connection
             connection.use(self._group_id, member_id)
 
-    def committed(self, member_id: str, now: float) -> None:
-        """A member has committed offsets."""
+    def committed(self, member_id: str, now: float, transactional_id: str | None = None) -> Sight | None:
+        """A member has committed offsets, in a transaction or not; returns its sight if it is new."""
         sight = self._members.get(member_id)
-        if sight is not None:
-            sight.committed_at = now
+        if sight is None:
+            return None
+        sight.committed_at = now
+        if transactional_id is not None:
+            sight.transactional_id = transactional_id
+        return sight if sight.is_new(now) else None
 
     def goes_back(self, member_id: str, now: float) -> bool:
         """A member has committed an offset below the one before; returns whether that is to be reported."""
@@ -386,8 +449,11 @@ class Sightings:
         if isinstance(event, Departure):
             sight = self._members.get(event.member.member_id or "")
             seen = self._gone(event.member.member_id or "", event.member, now)
-            if isinstance(event, MemberLeft) and sight is not None and connection not in (None, sight.connection):
-                seen["removed_by"] = connection.client_id if connection is not None else None
+            if isinstance(event, MemberLeft) and sight is not None:
+                if connection not in (None, sight.connection):
+                    seen["removed_by"] = connection.client_id if connection is not None else None
+                if sight.is_new(now) and sight.changes is not None:
+                    seen["changes"] = tuple(sight.changes.values())
             return self._without_known(event, seen)
         if isinstance(event, MemberSlow):
             sight = self._members.get(event.member.member_id or "")
@@ -461,6 +527,7 @@ class Sightings:
         fields: dict[str, Any] = {
             "joined_ago_ms": _ago(sight.joined_at, now),
             "committed_ago_ms": _ago(sight.committed_at, now),
+            "transactional_id": sight.transactional_id,
             "rebalance_timeout_ms": sight.rebalance_timeout_ms,
             "session_ms": sight.session_ms,
         }

@@ -28,14 +28,16 @@ class Watch:
         furthest: the largest offset that was asked for.
         again: the offset to which they went back last.
         deliveries: how often the records from there on were delivered.
+        began: the number of Fetches of the client before the first one that may count.
     """
 
-    __slots__ = ("__weakref__", "_last", "_served", "again", "asked_at", "deliveries", "first", "furthest")
+    __slots__ = ("__weakref__", "_last", "_served", "again", "asked_at", "began", "deliveries", "first", "furthest")
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
         self.first = self.furthest = self.again = self._last = NOTHING
         self.deliveries = 0
+        self.began = 0
         self._served = False
 
     def asked(self, offset: int, now: float) -> None:

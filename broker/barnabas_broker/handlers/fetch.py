@@ -11,6 +11,7 @@ A consumer that is over its quota gets an empty response, and the time to wait (
 import asyncio
 from collections.abc import Awaitable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -48,6 +49,8 @@ from barnabas_protocol.wire import Encoded
 _BY_ID: Final = 13
 _READ_COMMITTED: Final = 1
 _NONE: Final[frozenset[str]] = frozenset()
+#: A Fetch waits for long from so many milliseconds on.
+_LONG_WAIT_MS: Final = 5_000
 #: Aborted transactions that are encoded in one step.
 _ABORTED_STEP: Final = 256
 _NOT_HERE: Final = frozenset(
@@ -349,9 +352,20 @@ class _Reading:
             except Exception as error:
                 answered.set_exception(error)
 
-        timer = loop.call_later(self._request.max_wait_ms / 1000, delayed.wake)
+        over = delayed.wake
+        if self._min_bytes > 1 and self._request.max_wait_ms >= _LONG_WAIT_MS and replicas and not self.follows:
+            over = partial(self._over, delayed, replicas[0].log.topic_partition.topic)
+        timer = loop.call_later(self._request.max_wait_ms / 1000, over)
         delayed.woken.add_done_callback(woken)
         return answered
+
+    def _over(self, delayed: DelayedFetch, topic: str) -> None:
+        """The time is over, and there are fewer than `min_bytes`: records that are there have waited for it."""
+        context, min_bytes = self._context, self._min_bytes
+        if not delayed.woken.done() and delayed.missing < min_bytes:
+            client = context.client_id, f"/{context.peer.host}"
+            context.services.groups.fetch_waited(*client, topic, min_bytes, self._request.max_wait_ms)
+        delayed.wake()
 
     def response(self) -> FetchResponse:
         """The response with what was read; without it, if the client is over its quota."""

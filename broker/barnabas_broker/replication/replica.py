@@ -27,19 +27,20 @@ class DelayedFetch:
         min_bytes: how much it waits for.
 
     Attributes:
+        missing: how much is still missing.
         woken: done when there is enough, or when waiting is over.
     """
 
-    __slots__ = ("_missing", "woken")
+    __slots__ = ("missing", "woken")
 
     def __init__(self, min_bytes: int) -> None:
-        self._missing = min_bytes
+        self.missing = min_bytes
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def appended(self, size: int) -> None:
         """Count `size` bytes; wake up when that is enough."""
-        self._missing -= size
-        if self._missing <= 0:
+        self.missing -= size
+        if self.missing <= 0:
             self.wake()
 
     def wake(self) -> None:

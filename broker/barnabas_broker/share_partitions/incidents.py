@@ -118,14 +118,17 @@ class Incidents:
 
     Args:
         identity: the member of a group with an id.
+        never_acknowledged: whether a member of a group has not acknowledged a single record; False if that is not
+            known.
 
     Attributes:
         dropped: incidents that became no events, because there were too many.
     """
 
-    def __init__(self, identity: Callable[[str, str], Member]) -> None:
+    def __init__(self, identity: Callable[[str, str], Member], never_acknowledged: Callable[[str, str], bool]) -> None:
         self.dropped = 0
         self._identity = identity
+        self._never_acknowledged = never_acknowledged
         self._sums: dict[_Kind, _Sum] = {}
         self._of_group: Counter[str] = Counter()
         #: When the next events may be made.
@@ -136,8 +139,9 @@ class Incidents:
 
     def expired(self, place: Place, expired: Iterable[Returned], lock_seconds: float) -> None:
         """The locks of records have expired, which last for so many seconds."""
-        detail = (("lock_ms", lock_seconds * 1000),)
         for member, each in _by_member(expired).items():
+            never = self._never_acknowledged(place.group, member) or None
+            detail = (("lock_ms", lock_seconds * 1000), ("never_acknowledged", never))
             self._add(_Kind(ShareLocksExpired, place, member, detail), each)
 
     def released(self, place: Place, released: Iterable[Returned]) -> None:

@@ -84,7 +84,7 @@ class SharePartitions:
     ) -> None:
         self.sessions = ShareSessions(config[GROUP_SHARE_MAX_SHARE_SESSIONS], _MOST_PARTITIONS)
         self.totals = Totals()
-        self.incidents = Incidents(self._identity)
+        self.incidents = Incidents(self._identity, self._never_acknowledged)
         self._publish = publish
         self._config = config
         self._cluster = cluster
@@ -216,6 +216,9 @@ class SharePartitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         hosted.configure(*self._limits(place.group))
         await hosted.acknowledge(member, batches)
+        session = self.sessions.of(place.group, member)
+        if session is not None:
+            session.acknowledged = True
 
     # Sessions
 
@@ -223,6 +226,11 @@ class SharePartitions:
         """A member as group events name it: only its id if its session has ended."""
         session = self.sessions.of(group, member)
         return Member(member) if session is None else session.identity
+
+    def _never_acknowledged(self, group: str, member: str) -> bool:
+        """Whether a member has not acknowledged a record since it came to this broker."""
+        session = self.sessions.of(group, member)
+        return session is not None and not session.acknowledged
 
     def tick(self) -> None:
         """Publish what has happened to records, and write how often lines were repeated. To be called every second."""
@@ -240,7 +248,9 @@ class SharePartitions:
         old = self.sessions.of(group, identity.member_id or "")
         if old is not None:
             self._end(old)
-        return self.sessions.open(group, identity, partitions)
+        session = self.sessions.open(group, identity, partitions)
+        session.acknowledged = old is not None and old.acknowledged
+        return session
 
     def _end(self, session: ShareSession) -> None:
         self.sessions.close(session)

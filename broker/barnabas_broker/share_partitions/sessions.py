@@ -46,6 +46,8 @@ class ShareSession:
         epoch: of the next request.
         partitions: what it fetches, the one to begin with first.
         closed: whether it has ended.
+        acknowledged: whether the member has acknowledged a record of this broker: accepted, released, rejected or
+            renewed it.
         waiting: its fetches that wait; the end of the session wakes them.
         ended: called at its end.
     """
@@ -56,6 +58,7 @@ class ShareSession:
     epoch: int = INITIAL_EPOCH + 1
     partitions: dict[Where, None] = field(default_factory=dict)
     closed: bool = False
+    acknowledged: bool = False
     waiting: set[Waiting] = field(default_factory=set)
     ended: Callable[[], object] = nothing
 

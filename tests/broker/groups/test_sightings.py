@@ -7,6 +7,7 @@ from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
+    FetchesWaited,
     FetchOutOfRange,
     MemberDisconnected,
     MemberEvent,
@@ -208,6 +209,80 @@ async def test_the_last_event_of_a_member_has_the_offsets_of_its_partitions() ->
     await again.join()
     await service.after(20)
     assert newest(service, MemberExpired)["positions"] == (Position("t", 0, 42),)
+
+
+async def test_the_last_event_of_a_new_member_has_what_it_committed() -> None:
+    service = await Service(group_initial_rebalance_delay_ms="0").loaded()
+    await service.ask(service.commit(40), 8)
+    one = await program(service=service)
+
+    async def commit(offset: int, partition: int = 0) -> None:
+        asked = service.commit(offset, partition=partition, member_id=one.member_id, generation=one.generation)
+        await service.ask(asked, 8)
+
+    for offset, partition in ((42, 0), (45, 0), (7, 1)):
+        await commit(offset, partition)
+    one.leave()
+    left = newest(service, MemberLeft)
+    assert left["changes"] == (OffsetChange("t", 0, 40, 45), OffsetChange("t", 1, None, 7))
+    await one.join()
+    for offset in range(32):
+        await commit(offset, offset)
+        one.heartbeat()
+        await service.after(1)
+    one.leave()
+    assert "changes" not in newest(service, MemberLeft), "it was a member for longer than 30 s"
+
+
+async def test_what_a_new_member_commits_is_kept_up_to_a_bound() -> None:
+    one = await program()
+    service = one.service
+    for partition in range(40):
+        commit = service.commit(1, partition=partition, member_id=one.member_id, generation=one.generation)
+        await service.ask(commit, 8)
+    one.leave()
+    assert len(newest(service, MemberLeft)["changes"]) == 30
+
+
+async def test_the_last_event_of_a_member_has_the_transactional_id_of_its_commits() -> None:
+    one = await program()
+    service = one.service
+    await service.ask(service.commit_in_transaction(5, member_id=one.member_id, generation=one.generation), 3)
+    await service.after(2)
+    one.leave()
+    left = newest(service, MemberLeft)
+    assert (left["transactional_id"], left["committed_ago_ms"]) == ("x", 2_000)
+
+
+async def test_fetches_that_wait_for_all_of_their_time_are_an_event_once_in_a_while() -> None:
+    one = await program()
+    service = one.service
+
+    def wait(client_id: str = "client", topic: str = "t") -> None:
+        service.groups.fetch_waited(client_id, "/127.0.0.1", topic, 1_000_000, 25_000)
+
+    for _ in range(2):
+        wait()
+        wait("nobody")
+    assert service.events_of(FetchesWaited) == []
+    for _ in range(5):
+        wait()
+    (waited,) = service.events_of(FetchesWaited)
+    assert (waited.member.member_id, waited.times, waited.min_bytes, waited.waited_ms) == (
+        one.member_id,
+        3,
+        1_000_000,
+        25_000,
+    )
+    for _ in range(300):
+        one.heartbeat()
+        await service.after(7)
+    wait()
+    assert [event.times for event in service.events_of(FetchesWaited)] == [3, 8]
+    one.leave()
+    await one.join()
+    wait()
+    assert len(service.events_of(FetchesWaited)) == 2, "it has begun anew"
 
 
 async def test_commits_that_are_refused_one_after_the_other_are_an_event() -> None:

@@ -117,15 +117,24 @@ async def test_a_member_that_does_not_fetch() -> None:
 
 
 class TwoPartitions(Reader):
-    """A member that has read records of two partitions, and works through them: it fetches nothing more."""
+    """A member that has read records of two partitions, and works through them: it fetches seldom or nothing more."""
 
     owned = (0, 1)
 
-    async def works(self, *offsets: int) -> None:
-        """Commit both partitions, and then each of these offsets of the second one, one after 4 s."""
+    async def works(self, *offsets: int, fetches: int = 0) -> None:
+        """Commit both partitions, and then each of these offsets of the second one, one after 4 s.
+
+        Args:
+            offsets: to commit.
+            fetches: so many Fetches of the second partition follow each commit whose offset can be divided by 4.
+        """
         await self.commits(5)
         await self.goes_on(5)
         for offset in offsets:
+            for _ in range(0 if offset % 4 else fetches):
+                fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1")
+                if fetch is not None:
+                    fetch.asks(("t", 1), offset)
             await self.service.ask(
                 self.service.commit(
                     offset,
@@ -140,12 +149,21 @@ class TwoPartitions(Reader):
             await self.waits(4)
 
 
-async def test_a_member_that_advances_in_another_partition_does_not_stand_still() -> None:
+@pytest.mark.parametrize("fetches", [0, 1])
+async def test_a_member_that_advances_in_another_partition_does_not_stand_still(fetches: int) -> None:
+    """It may fetch more records of that one when it has worked through those that it has."""
     member = await reader_of(TwoPartitions, Logs(100))
-    await member.works(*range(1, 20))
+    await member.works(*range(1, 20), fetches=fetches)
     assert member.stuck == []
-    await member.waits()
+    await member.waits(90)
     assert {place.partition for event in member.stuck for place in event.positions} == {0, 1}
+
+
+async def test_a_member_that_fetches_another_partition_all_the_time_has_paused_this_one() -> None:
+    member = await reader_of(TwoPartitions, Logs(100))
+    await member.works(*range(1, 20), fetches=20)
+    event = member.stuck[0]
+    assert (event.fetches, event.positions) == ("none", (("t", 0, 5),))
 
 
 async def test_a_look_that_fails_is_not_the_last_one() -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.handlers import fetch as fetch_module
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (
@@ -222,6 +224,26 @@ async def test_a_fetch_waits_for_min_bytes(broker: BrokerServer, wire: Wire, top
 async def test_a_fetch_without_data_is_answered_after_max_wait(wire: Wire, topic_id: bytes) -> None:
     response = await wire.ask(fetching(0, version=12, wait=10), 12, FetchResponse)
     assert values(response.responses[0].partitions[0]) == []
+
+
+async def test_a_long_fetch_that_waits_in_vain_though_there_are_records_is_reported(
+    broker: BrokerServer, wire: Wire, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(broker.services.groups, "fetch_waited", lambda *of: found.append(of[2:]))
+    monkeypatch.setattr(fetch_module, "_LONG_WAIT_MS", 10)
+
+    async def ask(wait: int, least: int) -> None:
+        await wire.ask(fetching(0, version=12, wait=wait, least=least), 12, FetchResponse)
+
+    await ask(10, 1_000)
+    assert found == [], "there is no record"
+    await produce(wire, batch(b"x"))
+    for wait, least in ((9, 1_000), (10, 1), (0, 1_000)):
+        await ask(wait, least)
+    assert found == []
+    await ask(10, 1_000)
+    assert found == [("t", 1_000, 10)]
 
 
 async def test_a_fetch_session_returns_only_changes(wire: Wire, topic_id: bytes) -> None:

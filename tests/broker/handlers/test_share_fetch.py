@@ -625,6 +625,19 @@ async def test_the_locks_of_a_member_that_never_acknowledges(start_broker: Start
         assert await ann.acknowledge((0, 1, [1])) == E.INVALID_RECORD_STATE
 
 
+async def test_a_member_that_has_acknowledged_a_record_is_known(broker: BrokerServer, members: list[Member]) -> None:
+    ann = members[0]
+    await produce(ann.wire, b"a", b"b")
+    queues = broker.services.queues
+    assert acquired(await ann.fetch()) == [(0, 1, 1)]
+    session = queues.sessions.of("g", ann.name)
+    assert session is not None
+    assert queues.incidents._never_acknowledged("g", ann.name)
+    assert await ann.acknowledge((0, 0, [1])) == E.NONE
+    assert not queues.incidents._never_acknowledged("g", ann.name)
+    assert queues.begin("g", session.identity, []).acknowledged, "a session that it opens anew"
+
+
 async def test_records_in_flight_are_bounded(wire: Wire, broker: BrokerServer, members: list[Member]) -> None:
     await configure(broker, share_partition_max_record_locks="100")
     for _ in range(20):

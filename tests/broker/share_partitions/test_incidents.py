@@ -9,7 +9,9 @@ PLACE = Place("g", "t", bytes(16), 0)
 
 
 def incidents() -> Incidents:
-    return Incidents(lambda group, member: Member(member, f"client of {group}"))
+    return Incidents(
+        lambda group, member: Member(member, f"client of {group}"), lambda group, member: member == "never"
+    )
 
 
 def values(event: GroupEvent) -> dict[str, object]:
@@ -71,6 +73,12 @@ def test_the_type_of_each_event() -> None:
             {"records": 190, "first_offset": 11, "last_offset": 11, "deliveries": 4, "waited_ms": 10_000.0},
         ),
     ]
+
+
+def test_the_locks_of_a_member_that_has_acknowledged_nothing() -> None:
+    found = incidents()
+    found.expired(PLACE, [Returned("ann", 0, 4, 2), Returned("never", 5, 9, 1)], 30.0)
+    assert [values(event).get("never_acknowledged") for _, event in found.take(0.0)] == [None, True]
 
 
 def test_incidents_are_bounded() -> None:

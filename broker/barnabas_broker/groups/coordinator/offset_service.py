@@ -29,6 +29,7 @@ from barnabas_broker.groups.coordinator.responses import (
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.sightings import Sight
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, consumed, each
 from barnabas_explain.catalog import (
@@ -183,7 +184,7 @@ class OffsetService:
             return (yield from commit_error(request, error))
         if not records:
             return response
-        hosted.sightings.committed(request.member_id, hosted_groups.now())
+        sight = hosted.sightings.committed(request.member_id, hosted_groups.now())
         if caller.connection is not None:
             caller.connection.commit_accepted()
         if new:
@@ -192,7 +193,7 @@ class OffsetService:
             commits = _renumbered(commits, hosted_groups.next_sequence())  # Others were appended between the steps.
         hosted.last_commit = hosted_groups.last_sequence
         future: Future[OffsetCommitResponse] = hosted_groups.loop.create_future()
-        appended = partial(self._commit_appended, hosted, commits, request, caller, response, future)
+        appended = partial(self._commit_appended, hosted, commits, request, caller, response, future, sight)
         hosted_groups.runtime.append(hosted, records, appended)
         return future
 
@@ -287,6 +288,7 @@ class OffsetService:
         caller: Caller,
         response: OffsetCommitResponse,
         future: "Future[OffsetCommitResponse]",
+        sight: Sight | None,
         error: ErrorCode,
     ) -> None:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
@@ -300,6 +302,8 @@ class OffsetService:
                 before = offsets.find(name, index)
                 if before is not None and before.offset > committed.offset and len(back) < _MAX_LISTED:
                     back.append(OffsetChange(name, index, before.offset, committed.offset))
+                if sight is not None:
+                    sight.changed(name, index, None if before is None else before.offset, committed.offset)
                 offsets.apply(name, index, committed, committed.sequence)
             if back and hosted.sightings.goes_back(request.member_id, self._hosted_groups.now()):
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
@@ -580,7 +584,9 @@ class OffsetService:
             hosted = self._hosted_groups.present(hosted)
             for name, index, committed in commits:
                 hosted.offsets.apply(name, index, committed, committed.sequence, producer_id)
-            hosted.offsets.name_transaction(producer_id, request.transactional_id[:_MOST_CHARACTERS])
+            transactional_id = request.transactional_id[:_MOST_CHARACTERS]
+            hosted.offsets.name_transaction(producer_id, transactional_id)
+            hosted.sightings.committed(request.member_id, self._hosted_groups.now(), transactional_id)
             self._report_beyond_end(hosted, commits, request, caller)
             home.transactions.setdefault(producer_id, set()).add(hosted.name)
             hosted.group.recorded = True

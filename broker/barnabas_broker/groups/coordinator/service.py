@@ -99,6 +99,7 @@ from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps, distinct
 from barnabas_explain.catalog import (
     CommitsRefused,
+    FetchesWaited,
     FetchOutOfRange,
     GroupDeleted,
     GroupEvent,
@@ -272,6 +273,8 @@ class GroupCoordinator:
         self._topics: dict[str, int] = {}
         #: When topics were created, the newest ones, in seconds on the coordinator's clock.
         self._created: dict[str, float] = {}
+        #: The client id and host of the clients for which topics were created automatically, the newest ones.
+        self._created_for: dict[str, tuple[str, str]] = {}
         #: The number of partitions that topics had before they have grown last, and when that was, the newest ones.
         self._grown: dict[str, tuple[int, float]] = {}
         self._logs = logs
@@ -417,6 +420,29 @@ class GroupCoordinator:
         )
         self._hosted_groups.publish(hosted.name, event)
 
+    def fetch_waited(self, client_id: str, host: str, topic: str, min_bytes: int, max_wait_ms: int) -> None:
+        """A Fetch of a client has waited for all of its time, which is long, while there were too few records.
+
+        A client id that a library chooses by itself may be that of another program on the same host.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            topic: that it reads.
+            min_bytes: for which it has waited.
+            max_wait_ms: for how long.
+        """
+        client = None if is_default(client_id) else self._clients.find(client_id, host)
+        fetches = None if client is None else client.waited(self._hosted_groups.now())
+        reader = None if fetches is None else self._reader(client_id, host, topic)
+        if fetches is None or reader is None:
+            return
+        _, hosted, member = reader
+        event = FetchesWaited(
+            generation=hosted.group.generation, member=member, times=fetches, min_bytes=min_bytes, waited_ms=max_wait_ms
+        )
+        self._hosted_groups.publish(hosted.name, event)
+
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""
         if caller.connection is not None:
@@ -464,7 +490,22 @@ class GroupCoordinator:
         event = event.decoded()
         since = self._hosted_groups.now() - _NEW_SECONDS
         new = tuple(topic for topic in event.added or () if self._created.get(topic, -inf) >= since)
-        return event.changed(new_topics=new or None)
+        client = event.member.client_id or "", event.member.host or ""
+        own = tuple(topic for topic in new if self._created_for.get(topic) == client and not is_default(client[0]))
+        return event.changed(new_topics=new or None, own_topics=own or None)
+
+    def created_for(self, topic: str, client_id: str, host: str) -> None:
+        """A topic was created automatically, because a client has used its name.
+
+        Args:
+            topic: the topic.
+            client_id: of the client.
+            host: its address, as Kafka prints it.
+        """
+        self._created_for.pop(topic, None)
+        self._created_for[topic] = client_id, host
+        if len(self._created_for) > _MOST_NEW:
+            del self._created_for[next(iter(self._created_for))]
 
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End the session of a member, as if its heartbeats had stopped. A member that waits for a rebalance stays."""

@@ -20,6 +20,8 @@ from barnabas_explain.members import Member, Partition, Position, by_topic
 #: Seconds between two looks.
 _MOST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.5
+#: A client that works through many records sends a Fetch once in so many seconds; others wait for records all the time.
+_SELDOM_SECONDS: Final = 5.0
 #: Groups, partitions and members that one step looks at.
 _STEP: Final = 200
 #: Events of one look at a group, and partitions that one of them lists.
@@ -161,7 +163,7 @@ class StuckCheck:
                 continue
             if each.offset == NOTHING and fetches not in ("none", "beyond"):
                 continue  # It may have had nothing to read.
-            if fetches == "none" and owner in moving and self._fetches_nothing(each, now):
+            if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
                 continue  # It works through the records of another partition: aiokafka reads one after the other.
             readable = logs.readable(*place)
             start = each.offset if each.offset != NOTHING or readable is None else readable[0]
@@ -187,11 +189,11 @@ class StuckCheck:
             return True
         return client.fetched_at is not None and client.fetched_at >= sight.joined_at
 
-    def _fetches_nothing(self, standing: Standing, now: float) -> bool:
-        """Whether the owner of a partition has sent no Fetch for half of the time for which the offset has stood."""
+    def _fetches_seldom(self, standing: Standing, now: float) -> bool:
+        """Whether the owner of a partition has sent few Fetches since the offset has stood: it has records for long."""
         client = self._client(standing.owner)
-        at = None if client is None else client.fetched_at
-        return at is not None and now - at >= (now - standing.since) / 2
+        seldom = (now - standing.since) / _SELDOM_SECONDS
+        return client is not None and client.fetches - standing.watch.began <= seldom
 
     def _patience_with(self, sight: Sight | None) -> float:
         """For how many seconds an offset of a member may stand still."""

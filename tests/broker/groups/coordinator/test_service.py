@@ -10,7 +10,7 @@ from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
 from barnabas_explain.catalog import SessionRefused, SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
-from tests.broker.groups.support import Service, assignment, turn
+from tests.broker.groups.support import CALLER, Service, assignment, turn
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,19 @@ async def test_a_changed_subscription_says_which_topics_are_new(service: Service
     service.join(member_id, topics=("t", "later", "old"))
     (changed,) = service.events_of(SubscriptionChanged)
     assert (changed.added, changed.new_topics) == (("later", "old"), ("later",))
+
+
+async def test_a_changed_subscription_says_which_new_topics_its_own_client_has_made(service: Service) -> None:
+    member_id = await service.member(topics=("t",))
+    topics = {"t": 1, "letters": 1, "of another": 1, "elsewhere": 1}
+    service.groups.topics_changed({"t": 1})
+    service.groups.topics_changed(topics)
+    service.groups.created_for("letters", CALLER.client_id, CALLER.host)
+    service.groups.created_for("of another", "other", CALLER.host)
+    service.groups.created_for("elsewhere", CALLER.client_id, "/10.0.0.7")
+    service.join(member_id, topics=tuple(topics))
+    (changed,) = service.events_of(SubscriptionChanged)
+    assert changed.own_topics == ("letters",)
 
 
 async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:
