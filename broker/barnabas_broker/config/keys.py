@@ -1102,7 +1102,7 @@ GROUP_SHARE_MIN_PARTITION_MAX_RECORD_LOCKS = _int(
 GROUP_SHARE_MAX_PARTITION_MAX_RECORD_LOCKS = _int(
     "group.share.max.partition.max.record.locks",
     4000,
-    "The most record locks of a share group.",
+    "The most record locks of a share group. No more than 4000 count: the state of each record has to be written.",
     2000,
     20_000,
 )

@@ -33,7 +33,7 @@ from barnabas_broker.share_partitions.dead_letters import DeadLetterTopics
 from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition, Wanted, as_answered
 from barnabas_broker.share_partitions.incidents import Incidents, Place
 from barnabas_broker.share_partitions.sessions import ShareSession, ShareSessions, Where, nothing
-from barnabas_broker.shares.ports import Persister
+from barnabas_broker.shares.ports import MOST_LOCKS, Persister
 from barnabas_broker.slicer import Slicer
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.members import Member
@@ -361,7 +361,7 @@ class SharePartitions:
         limits = DeliveryLimits(
             config.bounded(SHARE_DELIVERY_COUNT_LIMIT),
             config.bounded(SHARE_RECORD_LOCK_DURATION_MS) / 1000,
-            config.bounded(SHARE_PARTITION_MAX_RECORD_LOCKS),
+            min(config.bounded(SHARE_PARTITION_MAX_RECORD_LOCKS), MOST_LOCKS),
         )
         return limits, config[SHARE_ISOLATION_LEVEL] == "read_committed"
 

@@ -6,9 +6,11 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 #: A state, and one write of it, have no more batches than this. Kafka bounds both by the size of a record, which holds
-#: 52,000 batches: merging these would hold the event loop for 0.2 s. A share group has 2,000 record locks in a
-#: partition if the broker is not configured otherwise.
+#: 52,000 batches: merging these would hold the event loop for 0.2 s.
 MOST_BATCHES: Final = 5_000
+#: Record locks of a share group in a partition that count, whatever is configured; 2,000 are the default. Each of these
+#: records may become a batch of the state, and each of the last fetch, which may exceed them.
+MOST_LOCKS: Final = MOST_BATCHES - 1_000
 
 
 class StateBatch(NamedTuple):

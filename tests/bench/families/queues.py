@@ -23,6 +23,7 @@ BATCH: Final = 100
 RATE: Final = 1_000
 SECONDS: Final = 10
 HELD: Final = 100_000
+HOLDING: Final = 25
 ABOUT: Final = (
     "Share groups. The server has one core, the load (uvloop) the other: members that speak the raw protocol, with "
     f"connections of their own. Records have 100 B, in batches of {BATCH}. Records/s: from the first fetch of a new "
@@ -31,7 +32,7 @@ ABOUT: Final = (
     "Produce to accept: "
     f"one producer writes {RATE:,} records/s to one partition, each in a request of its own, and members accept each "
     "fetch at once with a request of its own; the time counts from when a record is due to the response that says that "
-    f"it is accepted. Memory: {HELD:,} records of ten partitions are acquired, then every second one is accepted; "
+    f"it is accepted. Memory: {HELD:,} records of {HOLDING} partitions are acquired, then every second one is accepted; "
     "resident memory of Barnabas, live objects of the JVM."
 )
 ROUNDS: Final = 3
@@ -109,6 +110,6 @@ def _latency(table: Table, target: Target, server: Server, members: int, seconds
 
 def _memory(table: Table, target: Target, settings: Mapping[str, str | int]) -> None:
     with running(target, settings, answers) as server:
-        done = _load(server, "hold", _filled(server, 10, HELD), 10, 10, HELD)
+        done = _load(server, "hold", _filled(server, HOLDING, HELD), HOLDING, 10, HELD)
     table.add(f"memory of {HELD:,} acquired records", target.name, done["acquired"], mebibytes)
     table.add("memory when every second one is accepted", target.name, done["alone"], mebibytes)

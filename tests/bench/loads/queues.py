@@ -53,8 +53,8 @@ from tests.bench.wire import PASSING, Link, named
 LIMIT: Final = 180.0
 #: Records that a member asks for, the default of Kafka's clients.
 RECORDS: Final = 500
-#: The largest window of a share partition that the servers allow.
-LOCKS: Final = 10_000
+#: The largest window of a share partition that both servers allow.
+LOCKS: Final = 4_000
 #: Seconds between two heartbeats, the default of clients.
 _INTERVAL: Final = 5.0
 _PAUSE: Final = 0.02

@@ -66,7 +66,7 @@ def offset_commit(address: str, version: int) -> Shot:
     with Link(address) as link:
         group = named()
         member_id, generation = join_alone(link, group)
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,

@@ -646,6 +646,19 @@ async def test_records_in_flight_are_bounded(wire: Wire, broker: BrokerServer, m
     assert counts == [100, 0, 0]
 
 
+async def test_each_record_of_the_largest_window_may_have_a_state_of_its_own(start_broker: StartBroker) -> None:
+    broker = await start_broker(**{"group.share.max.partition.max.record.locks": "10000"})
+    async with await Wire.connect(broker.port) as wire:
+        ann = Member(wire, await initialized(wire, broker))
+        await configure(broker, share_partition_max_record_locks="10000")
+        for _ in range(12):
+            await produce(wire, *[b"x"] * 500)
+        taken = 0
+        while records := acquired(await ann.fetch()):
+            taken += sum(last - first + 1 for first, last, _ in records)
+        assert await ann.acknowledge((0, taken - 1, [1, 2] * (taken // 2))) == E.NONE
+
+
 def told(events: Iterable[GroupEvent]) -> list[tuple[str, int, int, int | None]]:
     """The events of records: type, records, first offset, deliveries."""
     return [
