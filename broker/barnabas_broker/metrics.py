@@ -78,15 +78,13 @@ class ApiMetrics:
         errors: the number of each error code, anywhere in a response.
     """
 
-    __slots__ = ("_nested", "_own", "errors", "latency", "name")
+    __slots__ = ("_tallies", "errors", "latency", "name")
 
     def __init__(self, key: ApiKey) -> None:
         self.name = key.title
         self.latency = Histogram(LATENCY_BOUNDS)
         self.errors: dict[int, int] = {}
-        paths = list(error_paths(api(key).response))
-        self._own = ("error_code",) in paths
-        self._nested = tuple(_tally(path) for path in paths if path != ("error_code",))
+        self._tallies = tuple(_tally(path) for path in error_paths(api(key).response))
 
     def answered(self, response: Any, seconds: float) -> None:
         """Count a response.
@@ -100,12 +98,14 @@ class ApiMetrics:
         latency.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         latency.total += seconds
         if response is not None:
-            self._tally(response, self.errors)
+            for tally in self._tallies:
+                tally(response, self.errors)
 
     def errors_of(self, response: Any) -> dict[int, int]:
         """The number of each error code in a response. It takes long for a long one; a thread may call it."""
         errors: dict[int, int] = {}
-        self._tally(response, errors)
+        for tally in self._tallies:
+            tally(response, errors)
         return errors
 
     def answered_with(self, errors: Mapping[int, int], seconds: float) -> None:
@@ -113,12 +113,6 @@ class ApiMetrics:
         self.latency.observe(seconds)
         for code, count in errors.items():
             self.errors[code] = self.errors.get(code, 0) + count
-
-    def _tally(self, response: Any, errors: dict[int, int]) -> None:
-        if self._own and (code := response.error_code):
-            errors[code] = errors.get(code, 0) + 1
-        for tally in self._nested:
-            tally(response, errors)
 
     def failed(self, code: int, seconds: float) -> None:
         """Count a request whose handler failed."""

@@ -73,7 +73,7 @@ def body(cls: type[Message], header: RequestHeader, frame: Buffer) -> memoryview
         DecodeError: the tag section is broken.
     """
     view = memoryview(frame)
-    if header.api_version not in cls.FLEXIBLE:
+    if header.api_version < cls.FLEXIBLE.low:
         return view[header.end :]
     return view[_skip_tags(view, header.end) :]
 
@@ -155,7 +155,7 @@ def encode_request(message: Request, version: int, correlation_id: int, client_i
     head = b"\x00\x00\x00\x00" + _HEADER.pack(
         message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
-    tags = b"\x00" if version in message.FLEXIBLE else b""
+    tags = b"\x00" if version >= message.FLEXIBLE.low else b""
     return _sized(_encode(message, version, head + name + tags))
 
 
@@ -166,7 +166,7 @@ def encode_response(message: Response, version: int, correlation_id: int) -> byt
         EncodeError: a value does not fit its field, or the version cannot express it.
     """
     head = _FRAME_HEAD.pack(0, correlation_id)
-    if version in message.FLEXIBLE and message.API_KEY != ApiKey.API_VERSIONS:
+    if version >= message.FLEXIBLE.low and message.API_KEY != ApiKey.API_VERSIONS:
         head += b"\x00"
     return _sized(_encode(message, version, head))
 
@@ -199,7 +199,7 @@ def response_body(cls: type[Message], version: int, frame: Buffer) -> memoryview
     """
     decode_correlation_id(frame)
     view = memoryview(frame)
-    if version in cls.FLEXIBLE and getattr(cls, "API_KEY", None) != ApiKey.API_VERSIONS:
+    if version >= cls.FLEXIBLE.low and getattr(cls, "API_KEY", None) != ApiKey.API_VERSIONS:
         return view[_skip_tags(view, 4) :]
     return view[4:]
 

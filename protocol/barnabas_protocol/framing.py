@@ -52,16 +52,12 @@ class Framer:
         self.max_bytes = max_bytes
         self._buffer = bytearray(ROOM) if shared is None else shared
         self._view = memoryview(self._buffer)
-        self.left = False
+        self.pending = self.left = False
         #: The beginning of a frame that has arrived in part, with its size; before that, frames that are left.
         self._rest = b""
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_end = 0
-
-    @property
-    def pending(self) -> bool:
-        return bool(self._rest) or self._large is not None
 
     @property
     def room(self) -> int:
@@ -107,7 +103,7 @@ class Framer:
             self._large_end += count
             if self._large_end < self._large_size:
                 return iter(())
-            frame, self._large = self._large, None
+            frame, self._large, self.pending = self._large, None, False
             return iter((frame,))
         return self._cut(self._buffer, self._view, len(self._rest) + count, most)
 
@@ -121,7 +117,8 @@ class Framer:
         return self._cut(rest, memoryview(rest), len(rest), most)
 
     def _cut(self, buffer: bytearray, view: memoryview, end: int, most: int) -> Iterator[bytearray]:
-        start, self._rest, self.left = 0, b"", False
+        start, self._rest = 0, b""
+        self.pending = self.left = False
         while end - start >= 4:
             (size,) = _INT32.unpack_from(buffer, start)
             if not 0 <= size <= self.max_bytes:
@@ -136,9 +133,9 @@ class Framer:
                 yield buffer[at:start]
             elif size > ROOM - 4:
                 self._large = bytearray(view[at:end])
-                self._large_size, self._large_end = size, end - at
+                self._large_size, self._large_end, self.pending = size, end - at, True
                 return
             else:
                 break
         if start != end:
-            self._rest = bytes(view[start:end])
+            self._rest, self.pending = bytes(view[start:end]), True

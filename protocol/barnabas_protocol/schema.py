@@ -38,9 +38,10 @@ class Versions:
     @staticmethod
     @cache
     def of(text: str) -> "Versions":
-        """Read Kafka's notation. An open end is 32767, and "none" is an empty range."""
+        """Read Kafka's notation. An open end is 32767, and "none" is an empty range, which begins after the last
+        version that there can be."""
         if text == "none":
-            return Versions(0, -1)
+            return Versions(32768, 32767)
         if text.endswith("+"):
             return Versions(int(text[:-1]), 32767)
         low, _, high = text.partition("-")

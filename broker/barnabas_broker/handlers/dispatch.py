@@ -47,11 +47,6 @@ LARGE: Final = 64 * 1024
 LONG: Final = 10_000
 
 
-def decode(request: type[Request], header: RequestHeader, frame: Buffer) -> Request:
-    """Decode a request body through its compiled schema."""
-    return codec.decode_request(request, header, frame)
-
-
 def encode(response: Response, version: int, correlation_id: int) -> Answer:
     """Encode a response through its compiled schema."""
     return [codec.encode_response(response, version, correlation_id)]
@@ -80,8 +75,8 @@ class Route:
     handler: Handler
     authorizes: tuple[Requirement, ...]
     versions: str | None = None
-    decode: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
-    decode_long: Callable[[type[Request], RequestHeader, Buffer], Any] = decode
+    decode: Callable[[type[Request], RequestHeader, Buffer], Any] = codec.decode_request
+    decode_long: Callable[[type[Request], RequestHeader, Buffer], Any] = codec.decode_request
     encode: Callable[[Any, int, int], Answer] = encode
     alone: bool = False
     changes: tuple[Change, ...] = ()

@@ -8,7 +8,7 @@ Known deviation: OffsetFetch answers a group that is named again only while the 
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -75,9 +75,9 @@ from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Response
 
 #: A method of the coordinator. What takes longer with more in the request is a generator of steps.
-Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Awaitable[Any] | Steps[Any]]
+Method = Callable[[GroupCoordinator, Any, int, Caller], Response | Future[Any] | Steps[Any]]
 
-_ANSWERS: Final = (Response, Awaitable)
+_ANSWERS: Final = (Response, Future)
 #: The first version of JoinGroup in which a response may have no protocol.
 _NULL_PROTOCOL: Final = 7
 

@@ -136,7 +136,7 @@ def handle_produce(context: RequestContext, request: Produce) -> Handled:
         CloseConnection: an error of a request with acks=0, which has no response.
     """
     refusal = _refuse_request(context, request)
-    if refusal is None and (_may_be_refused(context, request) or _transactional(request)):
+    if refusal is None and (_may_be_refused(context, request) or _may_be_transactional(request)):
         steps = _append_allowed(context, request)
     else:
         steps = _append_all(context, request, refusal, _NOTHING, {})
@@ -153,6 +153,22 @@ def _may_be_refused(context: RequestContext, request: Produce) -> bool:
         topic not in writable and (isinstance(topic, str) or names.get(topic) not in writable)
         for topic, _ in request.topics
     )
+
+
+def _may_be_transactional(request: Produce) -> bool:
+    """Whether the request or one of its batches says that it is part of a transaction; also if it has too many
+    partitions to be looked at here."""
+    if request.head.transactional_id is not None:
+        return True
+    looked_at = 0
+    for _, partitions in request.topics:
+        looked_at += 1 + len(partitions)
+        if looked_at > _FEW:
+            return True
+        for _, records in partitions:
+            if records is not None and len(records) >= HEADER_SIZE and records[_ATTRIBUTES] & TRANSACTIONAL:
+                return True
+    return False
 
 
 def _append_allowed(context: RequestContext, request: Produce) -> Steps[Handled]:

@@ -634,7 +634,8 @@ class TransactionCoordinator:
 
     def _fold(self, event: str, facts: dict[str, Hashable]) -> None:
         """Log what a client may repeat without end."""
-        self._lines.add(log.info, event, str(facts.pop("client_id") or ""), **facts)
+        client_id = facts.pop("client_id")
+        self._lines.add(log.info, event, "" if client_id is None else str(client_id), **facts)
 
     def _publish(self, event: EventRecord) -> None:
         """Write an event, with the others of this iteration of the loop."""

@@ -1,21 +1,14 @@
 """CRC-32C over records."""
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import cast
+from typing import Final, cast
 
 from barnabas_protocol.wire import Buffer
 
 
-def crc32c(content: Buffer) -> int:
-    """Compute the CRC-32C of `content`."""
-    return _function()(content)
-
-
-@cache
 def _function() -> Callable[[Buffer], int]:
     """Load the C extension of the package `crc32c` alone.
 
@@ -29,3 +22,7 @@ def _function() -> Callable[[Buffer], int]:
     module = module_from_spec(extension)
     extension.loader.exec_module(module)
     return cast(Callable[[Buffer], int], module.crc32c)
+
+
+#: Computes the CRC-32C of some bytes.
+crc32c: Final = _function()

@@ -32,7 +32,7 @@ ABOUT: Final = (
     "Produce to accept: "
     f"one producer writes {RATE:,} records/s to one partition, each in a request of its own, and members accept each "
     "fetch at once with a request of its own; the time counts from when a record is due to the response that says that "
-    f"it is accepted. Memory: {HELD:,} records of {HOLDING} partitions are acquired, then every second one is accepted; "
+    f"it is accepted. Memory: {HELD:,} records of {HOLDING} partitions are acquired, then every second is accepted; "
     "resident memory of Barnabas, live objects of the JVM."
 )
 ROUNDS: Final = 3

@@ -99,6 +99,17 @@ def values(answer: PartitionData) -> list[bytes | None]:
     return [r.value for _, view in iter_batches(memoryview(answer.records)) for r in decode_records(view)]
 
 
+async def test_what_is_in_no_transaction_is_appended_without_a_look_at_transactions(
+    wire: Wire, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("barnabas_broker.handlers.produce._append_allowed", asked)
+    assert (await produce(wire, batch(b"a"))).error_code == ErrorCode.NONE
+    assert (await produce(wire, batch(b"a"), topic_id=topic_id, topic="", version=13)).base_offset == 1
+
+
 @pytest.mark.parametrize("producer", [2**63 - 1, 2**62])
 async def test_a_producer_id_that_was_never_allocated_is_refused(
     wire: Wire, topic_id: bytes, producer: int, broker: BrokerServer

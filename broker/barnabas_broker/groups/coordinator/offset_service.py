@@ -299,12 +299,11 @@ class OffsetService:
                 self._report_commit(hosted, commits, caller)
             back: list[OffsetChange] = []
             for name, index, committed in commits:
-                before = offsets.find(name, index)
+                before = offsets.commit(name, index, committed)
                 if before is not None and before.offset > committed.offset and len(back) < _MAX_LISTED:
                     back.append(OffsetChange(name, index, before.offset, committed.offset))
                 if sight is not None:
                     sight.changed(name, index, None if before is None else before.offset, committed.offset)
-                offsets.apply(name, index, committed, committed.sequence)
             if back and hosted.sightings.goes_back(request.member_id, self._hosted_groups.now()):
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
                 event = CommitsWentBack(generation=hosted.group.generation, member=member, changes=tuple(back))

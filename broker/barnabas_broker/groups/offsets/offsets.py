@@ -135,17 +135,19 @@ class GroupOffsets:
         if committed is None:
             self._remove(topic, partition, sequence)
         elif producer_id == NO_PRODUCER:
-            self._commit(topic, partition, committed)
+            self.commit(topic, partition, committed)
         else:
             self._put(producer_id, (topic, partition), committed)
 
-    def _commit(self, topic: str, partition: int, committed: Committed) -> None:
+    def commit(self, topic: str, partition: int, committed: Committed) -> Committed | None:
+        """Take over a commit that is in the log, in no transaction; returns the committed offset before it."""
         partitions = self.topics.get(topic)
         if partitions is None:
             partitions = self.topics[topic] = {}
         before = partitions.get(partition)
         if before is None or before.sequence < committed.sequence:
             partitions[partition] = committed
+        return before
 
     def _remove(self, topic: str, partition: int, sequence: int) -> None:
         key = topic, partition
@@ -209,7 +211,7 @@ class GroupOffsets:
             ended.offsets[key] = offset
             self._not_pending(key, producer_id)
             if commit:
-                self._commit(*key, offset)
+                self.commit(*key, offset)
         if remaining.offsets:
             self._transactions[producer_id] = remaining
         return ended if ended.offsets else None
