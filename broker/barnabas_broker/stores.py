@@ -15,6 +15,7 @@ from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config, ConfigError, parse_properties
 from barnabas_broker.config.keys import CLUSTER_URL, LOG_DIR_MODE, LOG_DIRS
 from barnabas_broker.errors import BrokerError
+from barnabas_broker.files import Files, RealFiles, read_all
 from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
@@ -61,12 +62,12 @@ async def _open_alone(
     stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints, clock: Clock
 ) -> Stores:
     """Open the data directory of a single broker, which keeps the metadata in it."""
-    path = Path(config[LOG_DIRS])
+    path, files = Path(config[LOG_DIRS]), RealFiles(int(config[LOG_DIR_MODE], 8))
     began = time.monotonic()
-    directory = LogDirectory.open(path, config, node_id=node_id, now_ms=clock.wall_ms(), now=clock.now)
+    directory = LogDirectory.open(path, config, node_id=node_id, now_ms=clock.wall_ms(), files=files, now=clock.now)
     recovery = time.monotonic() - began
     stack.callback(lambda: directory.close(clock.wall_ms()))
-    store = LocalStore(path, int(config[LOG_DIR_MODE], 8) & 0o666)
+    store = LocalStore(path, files)
     stack.push_async_callback(store.close)
     if directory.logs and not store.exists():
         raise ConfigError(f"{path} belongs to a broker of cluster {directory.cluster_id}: start it with --cluster")
@@ -80,23 +81,29 @@ async def _open_shared(
     stack: AsyncExitStack, config: Config, node_id: int, endpoints: Endpoints, clock: Clock
 ) -> Stores:
     """Open the data directory of a broker of a cluster, whose metadata is in etcd."""
-    path = Path(config[LOG_DIRS])
-    if (path / METADATA_JOURNAL).exists():
+    path, files = Path(config[LOG_DIRS]), RealFiles(int(config[LOG_DIR_MODE], 8))
+    if files.exists(path / METADATA_JOURNAL):
         raise ConfigError(f"{path} belongs to a single broker: start it without --cluster, or give another --data-dir")
     async with AsyncExitStack() as reached:
         connection = open_cluster(config)
         reached.push_async_callback(connection.close)
-        cluster_id = await connection.cluster_id(_cluster_of(path), new_id(os.urandom(16)))
+        cluster_id = await connection.cluster_id(_cluster_of(files, path), new_id(os.urandom(16)))
         began = time.monotonic()
         directory = LogDirectory.open(
-            path, config, node_id=node_id, now_ms=clock.wall_ms(), now=clock.now, cluster_id=cluster_id
+            path,
+            config,
+            node_id=node_id,
+            now_ms=clock.wall_ms(),
+            files=files,
+            now=clock.now,
+            cluster_id=cluster_id,
         )
         recovery = time.monotonic() - began
         stack.callback(lambda: directory.close(clock.wall_ms()))
         # Opened before the directory, whose cluster it names, but closed before it as well.
         await stack.enter_async_context(reached.pop_all())
     member = await connection.load(
-        cluster_id, node_id, endpoints, directory.directory_id, path, intact=directory.intact
+        cluster_id, node_id, endpoints, directory.directory_id, path, files=files, intact=directory.intact
     )
 
     def note_epochs() -> None:
@@ -107,14 +114,14 @@ async def _open_shared(
     return Stores(directory, member.cluster, member, recovery)
 
 
-def _cluster_of(path: Path) -> str | None:
+def _cluster_of(files: Files, path: Path) -> str | None:
     """The cluster that a data directory belongs to; None for a new one.
 
     Raises:
         BrokerError: its properties cannot be read.
     """
     try:
-        properties = parse_properties((path / META_PROPERTIES).read_text("utf-8"))
+        properties = parse_properties(read_all(files, path / META_PROPERTIES).decode())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -12,7 +12,8 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.storage import LogDirectory, RealFiles, Threads, TopicPartition
+from barnabas_broker.files import RealFiles
+from barnabas_broker.storage import LogDirectory, Threads, TopicPartition
 from barnabas_broker.storage.disk import remove_tree
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (

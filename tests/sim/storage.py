@@ -17,12 +17,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import Inline, LogDirectory
 from barnabas_broker.storage.directory import LogDirectoryError
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.records import iter_batches

@@ -19,6 +19,7 @@ from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import join
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.periodic import PeriodicTimer
 from barnabas_broker.quotas.clients import ClientQuotas
 from barnabas_broker.quotas.rates import Window
@@ -31,7 +32,6 @@ from barnabas_broker.server.connection import CloseConnection, DeferredResponse,
 from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.slicer import Slicer
 from barnabas_broker.storage import LogDirectory, LogDirectoryError, TopicPartition
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.framing import Framer
 from barnabas_protocol.registry import ApiKey
 from tests.sim_cluster.etcd import Etcd, SimKv

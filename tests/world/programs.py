@@ -3,9 +3,6 @@
 import asyncio
 import inspect
 import logging
-import os
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -13,13 +10,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.handlers.produce import Produce
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.server.connection import Dispatcher
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.testing.requests import SeenRequest
 from barnabas_broker.testing.rules import Rules
@@ -49,7 +45,8 @@ START: Final = 1000.0
 _ETCD: Final = "etcd://etcd:2379/world"
 #: Seconds of virtual time that a test may take.
 PATIENCE: Final = 3600.0
-_MEMORY: Final = Path("/dev/shm")
+#: The data directory of each broker, on the disk of its machine.
+DATA: Final = Path("/data")
 _KEYS: Final = {
     "auto.create.topics.enable": "true",
     "event.loop.watchdog.ms": "0",
@@ -99,7 +96,7 @@ class Machine:
 
     Attributes:
         name: its host name.
-        files: of its log directory.
+        files: its disk.
         rules: faults of its broker's answers by API and client, with any handler.
         script: answers that its broker does not give itself.
         seen: the requests that its broker got.
@@ -119,9 +116,7 @@ class Machine:
         self.script = Script()
         self.seen = _Seen(simulation, self.name)
         self._simulation = simulation
-        folder = simulation.folder / self.name
-        folder.mkdir()
-        given = {**_KEYS, **keys, "node.id": str(node_id), "log.dir": str(folder)}
+        given = {**_KEYS, **keys, "node.id": str(node_id), "log.dir": str(DATA)}
         self._config = Config(BROKER_KEYS, given)
 
     @property
@@ -219,13 +214,6 @@ class Machine:
         self.files = self.files.crash(self._simulation.chance) if power else self.files.kill()
         for kv in [each for each in self._simulation.etcd.kvs if each.life is self.life]:
             kv.died()
-        self.close_files()
-
-    def close_files(self) -> None:
-        """Close the files of a single broker's metadata journal, as the kernel does when a process ends."""
-        store = self.broker.services.cluster._store
-        while isinstance(store, LocalStore) and store._files:
-            os.close(store._files.pop())
 
 
 class Simulation(World):
@@ -239,10 +227,8 @@ class Simulation(World):
         network: connects them.
         etcd: coordinates those of a cluster.
         machines: those with a broker, by name.
-        folder: the files of brokers that are not those of their logs.
+        clocks: seconds by which the time of day of a machine or program is wrong, by its name.
     """
-
-    folder: Path
 
     def __init__(self, seed: int = 0, level: int = logging.WARNING) -> None:
         super().__init__(seed, START)
@@ -250,6 +236,7 @@ class Simulation(World):
         self.network = Network(self)
         self.etcd = Etcd(self, self.network)
         self.machines: dict[str, Machine] = {}
+        self.clocks: dict[str, float] = {}
 
     async def machine(self, **keys: str) -> Machine:
         """Start a broker with keys like ``num_partitions="2"`` on a machine of its own."""
@@ -305,23 +292,19 @@ class Simulation(World):
         Raises:
             Violation: an exception was not caught, or the program does not end.
         """
-        self.folder = Path(tempfile.mkdtemp(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
-        try:
-            with self._logged(), seams(self, self.network, self.etcd, lambda name: self.machines[name].files):
-                try:
-                    task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())
-                    self.run(START + PATIENCE, task.done)
-                    if not task.done():
-                        self.fail("the program does not end")
-                        self.run(0.0)
-                    return task.result()
-                finally:
-                    self.loop.end()
-        finally:
-            for machine in self.machines.values():
-                if machine.up:
-                    machine.close_files()
-            shutil.rmtree(self.folder)
+        with (
+            self._logged(),
+            seams(self, self.network, self.etcd, lambda name: self.machines[name].files, self.clocks),
+        ):
+            try:
+                task: asyncio.Task[T] = self.program("program").context.run(self.loop.create_task, work())
+                self.run(START + PATIENCE, task.done)
+                if not task.done():
+                    self.fail("the program does not end")
+                    self.run(0.0)
+                return task.result()
+            finally:
+                self.loop.end()
 
 
 def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

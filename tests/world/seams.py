@@ -8,7 +8,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,9 @@ from barnabas_broker import stores
 from barnabas_broker.cluster.member import ClusterConnection
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import CLUSTER_URL
+from barnabas_broker.files import Files
 from barnabas_broker.server import listeners
 from barnabas_broker.storage import LogDirectory
-from barnabas_broker.storage.files import Files
 from barnabas_client import config
 from barnabas_client.membership import membership
 from barnabas_client.membership.thread import MemberThread, MemberThreadOwner
@@ -43,7 +43,9 @@ def _life() -> Life:
 
 
 @contextmanager
-def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Files]) -> Iterator[None]:
+def seams(
+    world: World, network: Network, etcd: Etcd, files: Callable[[str], Files], clocks: Mapping[str, float]
+) -> Iterator[None]:
     """Replace clocks, random numbers, sockets, files, threads and etcd.
 
     Args:
@@ -51,13 +53,17 @@ def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Fil
         network: the sockets.
         etcd: that of clusters.
         files: those of a machine, by the name of its process.
+        clocks: seconds by which the time of day of a process is wrong, by its name.
     """
     now, loop = world.loop.time, world.loop
     opened = LogDirectory.open
 
+    def time_of_day() -> float:
+        life = LIFE.get()
+        return EPOCH + now() + (0.0 if life is None else clocks.get(life.name.partition("/")[0], 0.0))
+
     def open_directory(path: Path, *args: Any, **kwargs: Any) -> LogDirectory:
-        kwargs |= {"files": files(_life().name), "background": Background(world)}
-        return opened(path, *args, random_bytes=world.chance.randbytes, **kwargs)
+        return opened(path, *args, background=Background(world), random_bytes=world.chance.randbytes, **kwargs)
 
     def open_cluster(config: Config) -> ClusterConnection:
         return ClusterConnection(SimKv(etcd, _life()), "/world/", config[CLUSTER_URL], config)
@@ -72,8 +78,8 @@ def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Fil
             perf_counter=now,
             thread_time=now,
             clock_gettime=lambda clock: now(),
-            time=lambda: EPOCH + now(),
-            time_ns=lambda: int((EPOCH + now()) * 1e9),
+            time=time_of_day,
+            time_ns=lambda: int(time_of_day() * 1e9),
         ),
         patch.object(os, "urandom", world.chance.randbytes),
         patch.object(random, "_urandom", world.chance.randbytes),
@@ -83,6 +89,7 @@ def seams(world: World, network: Network, etcd: Etcd, files: Callable[[str], Fil
         patch.object(membership, "MemberThread", _MemberThread),
         patch.object(listeners, "bind", lambda host, port: Listener(network, _life(), port)),
         patch.object(LogDirectory, "open", open_directory),
+        patch.object(stores, "RealFiles", lambda mode: files(_life().name)),
         patch.object(stores, "open_cluster", open_cluster),
     ):
         try:

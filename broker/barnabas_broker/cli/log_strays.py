@@ -12,7 +12,8 @@ from barnabas_broker.cluster.local import LocalStore
 from barnabas_broker.cluster.metadata import new_topic_id
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import parse_properties
-from barnabas_broker.storage import RealFiles, TopicPartition, names
+from barnabas_broker.files import RealFiles
+from barnabas_broker.storage import TopicPartition, names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_epochs, parse_partition_metadata
 from barnabas_broker.storage.disk import remove_tree
 

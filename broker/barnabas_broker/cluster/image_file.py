@@ -6,7 +6,6 @@ One JSON document; the events, one a line, turn an empty image into this one. It
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, even
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import Restored, StoreError
+from barnabas_broker.files import REAL_FILES, Files, replace_file
 from barnabas_broker.logs import logger
 
 log = logger("cluster")
@@ -35,7 +35,6 @@ _PAUSE_SECONDS: Final = 0.5
 _PAUSE_FACTOR: Final = 20
 #: The longest pause, in seconds, while it cannot be written.
 _LONGEST_PAUSE_SECONDS: Final = 30.0
-_MODE: Final = 0o600
 
 
 class ImageFileError(ClusterError):
@@ -101,59 +100,36 @@ def parse_image(data: bytes) -> SavedImage:
         raise ImageFileError(f"is not a cluster image, or is damaged: {error}") from error
 
 
-def read_image(path: Path) -> SavedImage:
+def read_image(path: Path, files: Files = REAL_FILES) -> SavedImage:
     """Read a file, or the one in a data directory.
 
     Raises:
         ImageFileError: it does not exist, or is not an image.
     """
-    if path.is_dir():
+    if files.is_directory(path):
         path = path / NAME
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ImageFileError(f"{path} is larger than {MAX_BYTES:,} bytes, so it is not a cluster image")
-        return parse_image(path.read_bytes())
+        handle = files.open(path, write=False)
+        try:
+            size = files.size(handle)
+            if size > MAX_BYTES:
+                raise ImageFileError(f"{path} is larger than {MAX_BYTES:,} bytes, so it is not a cluster image")
+            return parse_image(files.read(handle, size, 0))
+        finally:
+            files.close(handle)
     except OSError as error:
         raise ImageFileError(f"{path} cannot be read: {error.strerror}") from error
     except ImageFileError as error:
         raise ImageFileError(str(error) if str(path) in str(error) else f"{path} {error}") from error
 
 
-def write_image(path: Path, saved: SavedImage) -> None:
-    """Replace the file of an image, as :func:`replace_file` does."""
-    replace_file(path, format_image(saved), _MODE)
-
-
-def write_all(file: int, data: bytes) -> None:
-    """Write to a file descriptor.
-
-    Raises:
-        OSError: the disk failed, after some of the bytes.
-    """
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file atomically, also across a crash.
+def write_image(path: Path, saved: SavedImage, files: Files = REAL_FILES) -> None:
+    """Replace the file of an image atomically, also across a crash.
 
     Raises:
         OSError: the disk failed. A file with the suffix ``.tmp`` may be left.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        write_all(file, data)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.rename(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(files, path, format_image(saved))
 
 
 class ImageKeeper:
@@ -164,15 +140,22 @@ class ImageKeeper:
         cluster: the image and its changes.
         history: the restores of the metadata.
         now: a monotonic clock, in seconds.
+        files: the file system of the directory.
     """
 
     def __init__(
-        self, directory: Path, cluster: ClusterMetadata, history: Sequence[Restored], now: Callable[[], float]
+        self,
+        directory: Path,
+        cluster: ClusterMetadata,
+        history: Sequence[Restored],
+        now: Callable[[], float],
+        files: Files = REAL_FILES,
     ) -> None:
         self._path = directory / NAME
         self._cluster = cluster
         self._history = tuple(history)
         self._now = now
+        self._files = files
         self._changed = asyncio.Event()
         self._changed.set()
         self._lock = threading.Lock()
@@ -214,5 +197,5 @@ class ImageKeeper:
         with self._lock:
             # The thread of a write that was cancelled still runs, and may be late.
             if saved.sequence > self._written:
-                write_image(self._path, saved)
+                write_image(self._path, saved, self._files)
                 self._written = saved.sequence

@@ -9,7 +9,6 @@ they stay as they are, if they are equal.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,8 +17,8 @@ from crc32c import crc32c
 
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
-from barnabas_broker.cluster.image_file import replace_file, write_all
 from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
+from barnabas_broker.files import REAL_FILES, Files, read_all, replace_file, write_file
 from barnabas_broker.logs import logger
 from barnabas_broker.resource_errors import is_shortage
 
@@ -34,20 +33,20 @@ class LocalStore:
 
     Args:
         directory: the broker's data directory, locked by this process.
-        mode: permissions of new files; the umask removes more.
+        files: its file system.
     """
 
-    def __init__(self, directory: Path, mode: int = 0o600) -> None:
-        self._mode = mode
+    def __init__(self, directory: Path, files: Files = REAL_FILES) -> None:
         self.path = directory / NAME
         self.copy = directory / COPY
-        self._files: list[int] = []
+        self._files = files
+        self._handles: list[int] = []
         self._failed = False
         self._sequence = 0
 
     def exists(self) -> bool:
         """Whether there is a journal, or a copy of one."""
-        return self.path.exists() or self.copy.exists()
+        return self._files.exists(self.path) or self._files.exists(self.copy)
 
     async def load(self) -> LoadedMetadata:
         """Read every event, and replace the journal by a snapshot. The numbers of batches begin again at 0.
@@ -56,13 +55,13 @@ class LocalStore:
             StoreError: the journal and its copy cannot be read, rewritten or opened, or are corrupt before their end.
         """
         try:
-            data = [path.read_bytes() if path.exists() else b"" for path in (self.path, self.copy)]
+            files, both = self._files, (self.path, self.copy)
+            data = [read_all(files, path) if files.exists(path) else b"" for path in both]
             events = self._choose(*data)
             snapshot = Image(cluster_id="").apply_all(events).snapshot()
             if events != snapshot or data[0] != data[1] or not data[0].endswith(b"\n"):
                 self._compact(data, snapshot)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._files = [os.open(path, flags, self._mode) for path in (self.path, self.copy)]
+            self._handles = [files.open(path, create=True) for path in both]
             self._sequence = 0
             return LoadedMetadata(0, snapshot)
         except OSError as error:
@@ -93,7 +92,7 @@ class LocalStore:
                 return events
             events, reason = more, f"{len(events)} events, but the copy has {len(more)}"
         if data:
-            self.path.with_name(NAME + ".damaged").write_bytes(data)
+            write_file(self._files, self.path.with_name(NAME + ".damaged"), data)
         log.error("metadata journal is damaged, its copy is used", file=str(self.path), reason=reason)
         return events
 
@@ -110,14 +109,16 @@ class LocalStore:
             # Without their torn last lines, which needs no space, they have the content of the snapshot.
             for path, content, found in zip(both, whole, data, strict=True):
                 if len(content) < len(found):
-                    os.truncate(path, len(content))
+                    handle = self._files.open(path)
+                    self._files.truncate(handle, len(content))
+                    self._files.close(handle)
         try:
             # The journal is the newer one after a crash between the two, and either has the same content.
             for path in both:
-                replace_file(path, _lines(snapshot), self._mode)
+                replace_file(self._files, path, _lines(snapshot))
         except OSError as error:
             for path in both:
-                path.with_name(path.name + ".tmp").unlink(missing_ok=True)
+                self._files.remove(path.with_name(path.name + ".tmp"))
             if not equal:
                 raise
             log.warning("metadata journal could not be compacted", file=str(self.path), reason=error.strerror)
@@ -129,13 +130,13 @@ class LocalStore:
             StoreError: they are not stored. No later ones are either, unless there was no space: the state after a
                 failed fsync is unknown.
         """
-        if self._failed or not self._files:
+        if self._failed or not self._handles:
             raise StoreError(f"{self.path}: closed after an earlier failure")
         if expected != self._sequence:
             return False
         self._sequence += 1
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._append, tuple(self._files), events)
+            await asyncio.get_running_loop().run_in_executor(None, self._append, tuple(self._handles), events)
         except OSError as error:
             self._failed, self._sequence = not isinstance(error, _Undone), expected
             raise StoreError(f"{self.path}: {error.strerror}") from error
@@ -150,26 +151,25 @@ class LocalStore:
         await asyncio.Event().wait()
         yield EventBatch(0, ())
 
-    @staticmethod
-    def _append(files: Sequence[int], events: Sequence[Event]) -> None:
-        data = _lines(events)
-        sizes = [os.fstat(file).st_size for file in files]
-        for file in files:
+    def _append(self, handles: Sequence[int], events: Sequence[Event]) -> None:
+        files, data = self._files, _lines(events)
+        sizes = [files.size(handle) for handle in handles]
+        for handle, end in zip(handles, sizes, strict=True):
             try:
-                write_all(file, data)
+                files.write(handle, [data], end)
             except OSError as error:
                 if not is_shortage(error):
                     raise
-                for written, size in zip(files, sizes, strict=True):
-                    os.ftruncate(written, size)
-                    os.fsync(written)
+                for written, size in zip(handles, sizes, strict=True):
+                    files.truncate(written, size)
+                    files.sync(written)
                 raise _Undone(error.errno, error.strerror) from error
-            os.fsync(file)
+            files.sync(handle)
 
     async def close(self) -> None:
         """Close the journal."""
-        while self._files:
-            os.close(self._files.pop())
+        while self._handles:
+            self._files.close(self._handles.pop())
 
 
 class _Undone(OSError):

@@ -58,6 +58,7 @@ from barnabas_broker.config.keys import (
     UNCLEAN_LEADER_ELECTION_ENABLE,
     UNCLEAN_RECOVERY_TIMEOUT_MS,
 )
+from barnabas_broker.files import REAL_FILES, Files
 from barnabas_broker.logs import logger
 from barnabas_broker.optional import require
 from barnabas_protocol.errors import KafkaError
@@ -182,6 +183,7 @@ class ClusterConnection:
         directory: str,
         path: Path | None = None,
         *,
+        files: Files = REAL_FILES,
         intact: tuple[int, int] = NOT_INTACT,
     ) -> "ClusterMember":
         """Read the cluster's metadata. This broker is not a member before :meth:`ClusterMember.enter`.
@@ -192,6 +194,7 @@ class ClusterConnection:
             endpoints: the addresses where others reach it.
             directory: the id of the data directory that it has locked.
             path: that directory, where this broker keeps a copy of the metadata; None to keep none.
+            files: its file system.
             intact: the broker epochs since which that has lost nothing, see :class:`.BrokerInfo`.
 
         Raises:
@@ -204,7 +207,7 @@ class ClusterConnection:
         before: list[str] | None = None
         if path is not None:
             try:
-                last = take_over(path, self._incarnation)
+                last = take_over(files, path, self._incarnation)
             except OSError as error:
                 log.warning("owner of the data directory cannot be written", directory=str(path), reason=error.strerror)
                 last = None
@@ -220,20 +223,20 @@ class ClusterConnection:
         cluster = ClusterMetadata(image, self.metadata, loaded.sequence, may_serve, self._wall_ms)
         keeper = None
         if path is not None:
-            self._check_kept(path / IMAGE_FILE, cluster_id, loaded.sequence)
-            keeper = ImageKeeper(path, cluster, self.metadata.history, self.now)
+            self._check_kept(files, path / IMAGE_FILE, cluster_id, loaded.sequence)
+            keeper = ImageKeeper(path, cluster, self.metadata.history, self.now, files)
         return ClusterMember(self, cluster, lifecycle, entered, keeper)
 
-    def _check_kept(self, path: Path, cluster_id: str, sequence: int) -> None:
+    def _check_kept(self, files: Files, path: Path, cluster_id: str, sequence: int) -> None:
         """Check that etcd has all metadata that this broker had applied before it was stopped.
 
         Raises:
             MembershipError: it has not.
         """
-        if not path.exists():
+        if not files.exists(path):
             return
         try:
-            kept = read_image(path)
+            kept = read_image(path, files)
         except ImageFileError as error:
             log.warning("kept cluster image is not used", reason=str(error))
             return

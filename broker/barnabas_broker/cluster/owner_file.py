@@ -5,20 +5,20 @@ restart, or that of a broker with a copy of the directory.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 
+from barnabas_broker.files import Files, put_file, read_all
+
 #: The name of the file in a data directory.
 NAME: Final = "cluster.owner"
-#: Maximum bytes of the file.
-_MAX_BYTES: Final = 4096
 
 
-def take_over(directory: Path, incarnation: str) -> str | None:
+def take_over(files: Files, directory: Path, incarnation: str) -> str | None:
     """Write down that this process uses a directory, which it has locked.
 
     Args:
+        files: the file system.
         directory: the data directory.
         incarnation: the unique name of the process.
 
@@ -29,16 +29,11 @@ def take_over(directory: Path, incarnation: str) -> str | None:
     Raises:
         OSError: the disk failed.
     """
-    path, inode = directory / NAME, directory.stat().st_ino
+    path, inode = directory / NAME, files.identity(directory)
     try:
-        fields = json.loads(path.read_bytes()[:_MAX_BYTES])
+        fields = json.loads(read_all(files, path))
         before = str(fields["incarnation"]) if fields["inode"] == inode else None
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         before = None
-    temporary = path.with_name(NAME + ".tmp")
-    with temporary.open("w") as file:
-        json.dump({"incarnation": incarnation, "inode": inode}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    put_file(files, path, json.dumps({"incarnation": incarnation, "inode": inode}).encode())
     return before

@@ -1,7 +1,7 @@
 """Partition logs on the disk, in Apache Kafka's own format.
 
-Imports only config and the protocol package. Replication appends to logs and reads them; the composition root opens the
-log directory; the command line reads log files without a broker (:mod:`~.inspect`).
+Imports only config, the port of the file system and the protocol package. Replication appends to logs and reads them;
+the composition root opens the log directory; the command line reads log files without a broker (:mod:`~.inspect`).
 
 * :class:`LogDirectory` owns the logs of a broker: opens, recovers, creates, deletes and maintains them.
 * :class:`Log` is one partition's log: append, read, truncation, retention, compaction's swap, durability. Its parts are
@@ -10,13 +10,11 @@ log directory; the command line reads log files without a broker (:mod:`~.inspec
   each segment has the index of the aborted ones (:mod:`~.transaction_index`).
 * :mod:`~.recovery` loads a log at start; :mod:`~.cleaner` compacts logs; :mod:`~.compaction`, :mod:`~.retention` and
   :mod:`~.validate` hold their decisions.
-* :class:`Files` is the port of the file system, :class:`RealFiles` its adapter, and :mod:`~.memory_files` a twin in
-  memory that injects faults; :class:`Background` is the port of the threads.
+* :class:`~barnabas_broker.files.Files` is the port of the file system; :class:`Background` is that of the threads.
 """
 
 from barnabas_broker.storage.directory import ForeignDataError, LogDirectory, LogDirectoryError
 from barnabas_broker.storage.disk import Background, Inline, Threads
-from barnabas_broker.storage.files import Files, RealFiles
 from barnabas_broker.storage.log import AppendInfo, Log
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segments import TimestampAt
@@ -27,7 +25,6 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "Background",
-    "Files",
     "Inline",
     "InvalidRecords",
     "Log",
@@ -35,7 +32,6 @@ __all__ = [
     "ForeignDataError",
     "LogDirectoryError",
     "MalformedBatch",
-    "RealFiles",
     "Threads",
     "TimestampAt",
     "TopicPartition",

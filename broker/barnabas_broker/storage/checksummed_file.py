@@ -8,9 +8,9 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from barnabas_broker.files import Files, read_all
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
-from barnabas_broker.storage.files import Files, read_all
 
 log = logger("storage")
 

@@ -11,13 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas_broker.files import Files, put_file, read_all, write_file
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_compacted
 from barnabas_broker.storage.compaction import MOST_KEYS, CleanedTransactions, collect, filter_batch
 from barnabas_broker.storage.disk import Disk
-from barnabas_broker.storage.files import Files, put_file, read_all, write_file
 from barnabas_broker.storage.index import MOST_RELATIVE, OffsetIndex, TimeIndex, TimestampOffset, format_checksums
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition

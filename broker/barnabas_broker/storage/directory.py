@@ -19,6 +19,7 @@ from barnabas_broker.config.keys import (
     LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
 )
+from barnabas_broker.files import Files, RealFiles, put_file, read_all, replace_file, write_file
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
@@ -40,7 +41,6 @@ from barnabas_broker.storage.checksummed_file import read_with_copy, with_copy
 from barnabas_broker.storage.cleaner import Cleaner, Throttle
 from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.disk import Background, Disk, Threads
-from barnabas_broker.storage.files import Files, RealFiles, put_file, read_all, replace_file, write_file
 from barnabas_broker.storage.flush import SyncFailed
 from barnabas_broker.storage.log import Log
 from barnabas_broker.storage.names import TopicPartition

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from barnabas_broker.files import Files
 from barnabas_broker.logs import logger
 from barnabas_broker.resource_errors import is_shortage, lacks_descriptors, most_descriptors
 from barnabas_broker.storage.corruption import Damage
-from barnabas_broker.storage.files import Files
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.time_budget import Allowance

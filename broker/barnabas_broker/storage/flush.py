@@ -18,12 +18,12 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from barnabas_broker.files import Files, put_file
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import format_epochs, format_partition_metadata
 from barnabas_broker.storage.checksummed_file import with_copy
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_broker.storage.files import Files, put_file
 from barnabas_broker.storage.segments import Segments
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.waiters import OffsetWaiters

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.files import Files, RealFiles, read_all
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
@@ -17,7 +18,6 @@ from barnabas_broker.storage.checkpoints import (
     parse_partition_metadata,
 )
 from barnabas_broker.storage.checksummed_file import copy_path, parse_copy, read_if_any
-from barnabas_broker.storage.files import Files, RealFiles, read_all
 from barnabas_broker.storage.index import CorruptIndex, OffsetIndex, TimeIndex, parse_checksums
 from barnabas_broker.storage.producer_state import CorruptSnapshot, read_snapshot
 from barnabas_broker.storage.scan import LONG_MAX, BadBatch, find_sound, scan
@@ -98,7 +98,7 @@ def dump(
     files = files or RealFiles()
     parsed = names.parse_offset_name(path.name)
     offset = parsed[0] if parsed else 0
-    handle = files.open(path)
+    handle = files.open(path, write=False)
     try:
         position, size, exact = 0, files.size(handle), True
         limit = LONG_MAX if following is None else following

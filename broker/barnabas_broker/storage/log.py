@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_broker.config import TopicConfig
+from barnabas_broker.files import replace_file
 from barnabas_broker.logs import logger
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage import names
@@ -22,7 +23,6 @@ from barnabas_broker.storage.checkpoints import format_lost_records
 from barnabas_broker.storage.corruption import Damage, DamagedLog
 from barnabas_broker.storage.disk import Disk
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_broker.storage.files import replace_file
 from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producer_state import ANY_PRODUCER_ID, Producers, Verification

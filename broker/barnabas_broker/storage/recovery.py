@@ -12,13 +12,13 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.files import Files, read_all
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
 from barnabas_broker.storage.checkpoints import BadCheckpoint, parse_compacted, parse_epochs, parse_lost_records
 from barnabas_broker.storage.checksummed_file import read_if_any, read_with_copy
 from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.epochs import LeaderEpochs
-from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.index import CorruptIndex
 from barnabas_broker.storage.producer_state import Producers
 from barnabas_broker.storage.scan import CHUNK, LONG_MAX, BadBatch, scan

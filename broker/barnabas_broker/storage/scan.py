@@ -12,7 +12,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from barnabas_broker.storage.files import Files
+from barnabas_broker.files import Files
 from barnabas_protocol.records.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, flaw
 
 #: Bytes of one read: enough for the full speed of a disk, and small enough for the processor's cache.

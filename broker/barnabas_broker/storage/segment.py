@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from barnabas_broker.files import Files, put_file, read_all
 from barnabas_broker.logs import logger
 from barnabas_broker.resource_errors import is_shortage
 from barnabas_broker.storage import names
 from barnabas_broker.storage.corruption import Damage, DamagedLog
-from barnabas_broker.storage.files import Files, put_file, read_all
 from barnabas_broker.storage.index import (
     CHECKSUMS_SIZE,
     MOST_RELATIVE,

@@ -6,7 +6,7 @@ A large Fetch response is not read into memory: the kernel sends it from the pag
 
 from collections.abc import Iterable
 
-from barnabas_broker.storage.files import Files
+from barnabas_broker.files import Files
 
 
 class OpenFile:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from barnabas_broker.files import Files, read_all
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
-from barnabas_broker.storage.files import Files, read_all
 from barnabas_broker.storage.producer_state import CompletedTransaction, CorruptSnapshot, Producers
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.transaction_index import AbortedTransaction

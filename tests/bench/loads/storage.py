@@ -23,7 +23,8 @@ from typing import Final
 
 import uvloop
 
-from barnabas_broker.storage import Background, Inline, Log, LogDirectory, RealFiles, Threads, TopicPartition
+from barnabas_broker.files import RealFiles
+from barnabas_broker.storage import Background, Inline, Log, LogDirectory, Threads, TopicPartition
 from barnabas_protocol.records.builder import build_batch
 from tests.bench.loads.storage_feed import drain, feed
 from tests.broker.storage.support import broker_config, topic_config

@@ -2,21 +2,36 @@
 
 import asyncio
 import errno
+import random
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from barnabas_broker.cluster import image_file, local
 from barnabas_broker.cluster.image import Event, PartitionInfo, ProducerIdsAllocated, TopicCreated, TopicDeleted
 from barnabas_broker.cluster.local import COPY, NAME, LocalStore
 from barnabas_broker.cluster.store import StoreError
+from barnabas_broker.files import RealFiles
+from barnabas_broker.memory_files import Crash, MemoryFiles
 
+ROOT: Final = Path("/data")
+JOURNAL: Final = ROOT / NAME
+BOTH: Final = (JOURNAL, ROOT / COPY)
 TOPIC = TopicCreated("topic", b"i" * 16, (PartitionInfo(1, 0, (1,), (1,)),), {"retention.ms": "5"})
 
 
-def keep(directory: Path, *events: Event) -> None:
+@pytest.fixture
+def files() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory(ROOT)
+    files.sync_directory(Path("/"))
+    return files
+
+
+def keep(files: MemoryFiles, *events: Event) -> None:
     async def run() -> None:
-        store = LocalStore(directory)
+        store = LocalStore(ROOT, files)
         sequence = (await store.load()).sequence
         for number, event in enumerate(events):
             assert await store.append([event], sequence + number)
@@ -25,9 +40,9 @@ def keep(directory: Path, *events: Event) -> None:
     asyncio.run(run())
 
 
-def kept(directory: Path) -> list[Event]:
+def kept(files: MemoryFiles) -> list[Event]:
     async def run() -> list[Event]:
-        store = LocalStore(directory)
+        store = LocalStore(ROOT, files)
         try:
             return list((await store.load()).events)
         finally:
@@ -36,140 +51,155 @@ def kept(directory: Path) -> list[Event]:
     return asyncio.run(run())
 
 
-def test_a_new_journal_is_empty(tmp_path: Path) -> None:
-    assert kept(tmp_path) == [ProducerIdsAllocated(0)]
+def test_a_new_journal_is_empty(files: MemoryFiles) -> None:
+    assert kept(files) == [ProducerIdsAllocated(0)]
 
 
-def test_stored_events_are_loaded(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
-    assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)]
+def test_stored_events_are_loaded(files: MemoryFiles) -> None:
+    keep(files, TOPIC, ProducerIdsAllocated(1000))
+    assert kept(files) == [TOPIC, ProducerIdsAllocated(1000)]
 
 
-def test_superseded_events_are_dropped_at_start(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
-    assert kept(tmp_path) == [ProducerIdsAllocated(2000)]
-    assert len((tmp_path / NAME).read_bytes().splitlines()) == 1
+def test_superseded_events_are_dropped_at_start(files: MemoryFiles) -> None:
+    keep(files, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
+    assert kept(files) == [ProducerIdsAllocated(2000)]
+    assert len(files.content(JOURNAL).splitlines()) == 1
 
 
-def test_a_torn_line_loses_no_acknowledged_event(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC)
-    whole = (tmp_path / NAME).read_bytes()
-    keep(tmp_path, ProducerIdsAllocated(1000))
-    more = (tmp_path / NAME).read_bytes()
-    for end in range(len(whole), len(more)):
-        (tmp_path / NAME).write_bytes(more[:end])
-        assert TOPIC in kept(tmp_path)
-        keep(tmp_path, ProducerIdsAllocated(5000))
-        assert kept(tmp_path)[-1] == ProducerIdsAllocated(5000)
-
-
-def test_a_flip_in_the_journal_loses_nothing(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
-    kept(tmp_path)
-    whole = (tmp_path / NAME).read_bytes()
-    for name in (NAME, COPY):
-        for at in range(0, len(whole), 7):
-            damaged = bytearray(whole)
-            damaged[at] ^= 1 << at % 8
-            (tmp_path / name).write_bytes(damaged)
-            assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)], f"{name} at {at}"
-            assert (tmp_path / NAME).read_bytes() == (tmp_path / COPY).read_bytes() == whole
-
-
-def test_a_journal_that_was_cut_or_removed_is_restored_from_its_copy(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
-    kept(tmp_path)
-    whole = (tmp_path / NAME).read_bytes()
-    for size in range(len(whole)):
-        (tmp_path / NAME).write_bytes(whole[:size])
-        assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)], size
-    (tmp_path / NAME).unlink()
-    assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)]
-
-
-def test_a_crash_between_the_journal_and_its_copy(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC)
-    old = (tmp_path / COPY).read_bytes()
-    keep(tmp_path, ProducerIdsAllocated(1000))
-    for size in (len(old), len(old) + 5):
-        (tmp_path / COPY).write_bytes((tmp_path / NAME).read_bytes()[:size])
-        assert kept(tmp_path) == [TOPIC, ProducerIdsAllocated(1000)]
-
-
-def test_a_journal_and_a_copy_that_are_both_corrupt_are_an_error(tmp_path: Path) -> None:
-    keep(tmp_path, TOPIC, ProducerIdsAllocated(1000))
-    damaged = bytearray((tmp_path / NAME).read_bytes())
-    damaged[20] ^= 1
-    for name in (NAME, COPY):
-        (tmp_path / name).write_bytes(damaged)
-    with pytest.raises(StoreError, match="line 1: checksum"):
-        kept(tmp_path)
-    assert (tmp_path / NAME).read_bytes() == damaged
-
-
-def test_nothing_is_stored_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_files_have_the_permissions_of_the_directory(tmp_path: Path) -> None:
     async def run() -> None:
-        store = LocalStore(tmp_path)
+        store = LocalStore(tmp_path, RealFiles(0o750))
         await store.load()
-
-        def fail(file: int, data: bytes) -> None:
-            raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(LocalStore, "_append", staticmethod(fail))
-            with pytest.raises(StoreError, match="No space left"):
-                await store.append([TOPIC], 0)
-        with pytest.raises(StoreError, match="earlier failure"):
-            await store.append([TOPIC], 0)
         await store.close()
 
     asyncio.run(run())
-    assert kept(tmp_path) == [ProducerIdsAllocated(0)]
+    assert {each.name: each.stat().st_mode & 0o137 for each in tmp_path.iterdir()} == {NAME: 0, COPY: 0}
 
 
-def test_a_full_disk_keeps_the_journal_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(tmp_path, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
-    files = (tmp_path / NAME, tmp_path / COPY)
-    whole = files[0].read_bytes()
-    files[0].write_bytes(whole + b"torn")
-
-    def full(file: int, data: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("barnabas_broker.cluster.image_file.write_all", full)
-        assert kept(tmp_path) == [ProducerIdsAllocated(2000)]
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {NAME: whole, COPY: whole}
-    keep(tmp_path, ProducerIdsAllocated(3000))
-    assert kept(tmp_path) == [ProducerIdsAllocated(3000)]
-    files[1].unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr("barnabas_broker.cluster.image_file.write_all", full)
-        with pytest.raises(StoreError, match="No space left"):
-            kept(tmp_path)
+def test_a_torn_line_loses_no_acknowledged_event(files: MemoryFiles) -> None:
+    keep(files, TOPIC)
+    whole = files.content(JOURNAL)
+    keep(files, ProducerIdsAllocated(1000))
+    more = files.content(JOURNAL)
+    for end in range(len(whole), len(more)):
+        files.damage(JOURNAL, more[:end])
+        assert TOPIC in kept(files)
+        keep(files, ProducerIdsAllocated(5000))
+        assert kept(files)[-1] == ProducerIdsAllocated(5000)
 
 
-async def test_events_for_which_there_is_no_space_may_be_stored_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of them in the journal, or all of them there and half in the copy: nothing of them is left."""
-    write, writes = image_file.write_all, 0
+def test_a_crash_at_any_step_loses_no_acknowledged_event() -> None:
+    chance, crashed, step = random.Random(1), True, 0
+    while crashed:
+        crashed, step = False, step + 1
+        files, stored = MemoryFiles(), 0
+        files.crash_at = step
+        try:
+            files.make_directory(ROOT)
+            files.sync_directory(Path("/"))
+            for number in range(1, 5):
+                keep(files, ProducerIdsAllocated(number))
+                stored = number
+        except Crash:
+            crashed = True
+        after = files.crash(chance)
+        after.make_directory(ROOT)
+        (found,) = kept(after)
+        assert found in (ProducerIdsAllocated(stored), ProducerIdsAllocated(stored + 1)), step
+    assert step > 50
 
-    def full(file: int, data: bytes) -> None:
-        nonlocal writes
-        writes += 1
-        if writes in (1, 3):
-            write(file, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(file, data)
 
-    store = LocalStore(tmp_path)
+def test_a_flip_in_the_journal_loses_nothing(files: MemoryFiles) -> None:
+    keep(files, TOPIC, ProducerIdsAllocated(1000))
+    kept(files)
+    whole = files.content(JOURNAL)
+    for path in BOTH:
+        for at in range(0, len(whole), 7):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << at % 8
+            files.damage(path, bytes(damaged))
+            assert kept(files) == [TOPIC, ProducerIdsAllocated(1000)], f"{path} at {at}"
+            assert [files.content(each) for each in BOTH] == [whole, whole]
+
+
+def test_a_journal_that_was_cut_or_removed_is_restored_from_its_copy(files: MemoryFiles) -> None:
+    keep(files, TOPIC, ProducerIdsAllocated(1000))
+    kept(files)
+    whole = files.content(JOURNAL)
+    for size in range(len(whole)):
+        files.damage(JOURNAL, whole[:size])
+        assert kept(files) == [TOPIC, ProducerIdsAllocated(1000)], size
+    files.lose(JOURNAL)
+    assert kept(files) == [TOPIC, ProducerIdsAllocated(1000)]
+
+
+def test_a_journal_and_a_copy_that_are_both_corrupt_are_an_error(files: MemoryFiles) -> None:
+    keep(files, TOPIC, ProducerIdsAllocated(1000))
+    damaged = bytearray(files.content(JOURNAL))
+    damaged[20] ^= 1
+    for path in BOTH:
+        files.damage(path, bytes(damaged))
+    with pytest.raises(StoreError, match="line 1: checksum"):
+        kept(files)
+    assert files.content(JOURNAL) == damaged
+
+
+def full(what: str, path: Path) -> None:
+    if what.startswith("write"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_nothing_is_stored_after_a_failed_sync(files: MemoryFiles) -> None:
+    store = LocalStore(ROOT, files)
     await store.load()
-    monkeypatch.setattr(local, "write_all", full)
-    sequence = await store.newest()
-    for _ in range(2):
-        with pytest.raises(StoreError, match="No space left"):
-            await store.append([TOPIC], sequence)
-    assert await store.append([ProducerIdsAllocated(7)], sequence)
+
+    def fail(what: str, path: Path) -> None:
+        if what == "sync":
+            raise OSError(errno.EIO, "Input/output error")
+
+    files.fault = fail
+    with pytest.raises(StoreError, match="Input/output error"):
+        await store.append([TOPIC], 0)
+    files.fault = None
+    with pytest.raises(StoreError, match="earlier failure"):
+        await store.append([TOPIC], 0)
     await store.close()
-    assert await asyncio.to_thread(kept, tmp_path) == [ProducerIdsAllocated(7)]
+
+
+def test_a_full_disk_keeps_the_journal_as_it_is(files: MemoryFiles) -> None:
+    keep(files, TOPIC, TopicDeleted("topic"), ProducerIdsAllocated(1000), ProducerIdsAllocated(2000))
+    whole = files.content(JOURNAL)
+    files.damage(JOURNAL, whole + b"torn")
+    files.fault = full
+    assert kept(files) == [ProducerIdsAllocated(2000)]
+    assert {name: files.content(ROOT / name) for name in files.names(ROOT)} == {NAME: whole, COPY: whole}
+    files.fault = None
+    keep(files, ProducerIdsAllocated(3000))
+    assert kept(files) == [ProducerIdsAllocated(3000)]
+    files.lose(ROOT / COPY)
+    files.fault = full
+    with pytest.raises(StoreError, match="No space left"):
+        kept(files)
+
+
+async def test_events_for_which_there_is_no_space_may_be_stored_later(files: MemoryFiles) -> None:
+    """All of them in the journal, and half in the copy: nothing of them is left."""
+    store = LocalStore(ROOT, files)
+    await store.load()
+    whole = [files.content(path) for path in BOTH]
+
+    def half(torn: Path, what: str, path: Path) -> None:
+        if what.startswith("write") and path == torn:
+            files.fault = None
+            handle = files.open(path)
+            files.write(handle, [b"half"], files.size(handle))
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    for torn in BOTH:
+        files.fault = partial(half, torn)
+        with pytest.raises(StoreError, match="No space left"):
+            await store.append([TOPIC], 0)
+        assert [files.content(path) for path in BOTH] == whole
+    assert await store.append([ProducerIdsAllocated(7)], 0)
+    await store.close()
+    assert await asyncio.to_thread(kept, files) == [ProducerIdsAllocated(7)]

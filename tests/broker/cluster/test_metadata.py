@@ -94,10 +94,10 @@ async def test_a_rejection_stands_when_the_store_does_not_answer(
 async def test_a_rejection_after_a_failed_journal_is_immediate(
     cluster: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(file: int, data: bytes) -> None:
+    def fail(self: LocalStore, handles: Sequence[int], events: Sequence[Event]) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(LocalStore, "_append", staticmethod(fail))
+    monkeypatch.setattr(LocalStore, "_append", fail)
     with pytest.raises(KafkaError):
         await cluster.change(lambda image: setting("a"))
 

@@ -10,9 +10,9 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.cluster.image import LastKnown, PartitionInfo, TopicCreated
+from barnabas_broker.files import RealFiles
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
-from barnabas_broker.storage.files import RealFiles
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -21,13 +21,13 @@ from barnabas_broker.cluster.image import (
     TopicCreated,
 )
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.replication.alter_partition import AlterPartitionManager
 from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.corruption import Damage, DamagedLog
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.names import LOST_RECORDS
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.builder import build_batch

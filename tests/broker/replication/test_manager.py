@@ -7,8 +7,8 @@ from pathlib import Path
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.replication.manager import ReplicaManager
-from barnabas_broker.storage.memory_files import MemoryFiles
 from tests.broker.storage.support import open_directory
 from tests.sim import virtual
 

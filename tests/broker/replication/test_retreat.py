@@ -11,8 +11,8 @@ from typing import Any
 from barnabas_broker.cluster.controller import Withdrawal, withdraw
 from barnabas_broker.cluster.image import BrokerRegistered, Event, Image, PartitionChanged, PartitionInfo, TopicCreated
 from barnabas_broker.conditions import ConditionName
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.replication.retreat import Retreat
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.support import TOPIC_ID, TP, batch, open_directory, topic_config
 from tests.sim import virtual

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.files import RealFiles
 from barnabas_broker.quotas.connections import ConnectionLimits, ConnectionQuotas
 from barnabas_broker.quotas.rates import Window
 from barnabas_broker.server.connection import Answer, DeferredResponse, Peer
@@ -20,7 +21,6 @@ from barnabas_broker.server.memory_pool import Budget
 from barnabas_broker.server.refusals import Refusals
 from barnabas_broker.server.server import SocketServer
 from barnabas_broker.slicer import Slicer
-from barnabas_broker.storage.files import RealFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile
 from barnabas_protocol.wire import Buffer
 from tests.broker.server.test_server import frame as framed

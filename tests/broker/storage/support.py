@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from barnabas_broker.config import BROKER_KEYS, TOPIC_KEYS, Config, TopicConfig
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition
 from barnabas_broker.storage.corruption import DamagedLog
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records import Record, build_batch, decode_records, iter_batches
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage import Inline, Log, LogDirectory, TopicPartition, names
 from barnabas_broker.storage.checkpoints import parse_compacted
 from barnabas_broker.storage.cleaner import Throttle
 from barnabas_broker.storage.inspect import check
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import (

@@ -12,11 +12,11 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage import Log, names
 from barnabas_broker.storage.cleaner import Throttle, clean, plan
 from barnabas_broker.storage.corruption import Damage, DamagedLog
 from barnabas_broker.storage.inspect import check
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.slices import joined
 from barnabas_broker.storage.time_budget import Allowance

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from barnabas_broker.config import Config
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from tests.broker.storage.support import (
     TOPIC_ID,
     TP,

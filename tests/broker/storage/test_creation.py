@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage import Log, LogDirectory, TopicPartition, names
 from barnabas_broker.storage.inspect import check
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from tests.broker.storage.support import (
     ROOT,
     TOPIC_ID,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.files import read_all, replace_file
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, TopicPartition, names
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
@@ -17,8 +19,6 @@ from barnabas_broker.storage.checkpoints import (
     parse_offsets,
 )
 from barnabas_broker.storage.disk import Threads
-from barnabas_broker.storage.files import read_all, replace_file
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.builder import build_batch
 from tests.broker.storage.support import (

@@ -1,7 +1,7 @@
 """A leader without appends has begun an epoch at the log's end; the next batch may be of an older epoch."""
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.records.batches import restamp
 from tests.broker.storage.support import TOPIC_ID, TP, batch, open_directory, topic_config
 

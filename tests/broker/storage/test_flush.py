@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from barnabas_broker.storage import Inline, Log, LogDirectory, RealFiles
-from barnabas_broker.storage.memory_files import MemoryFiles
+from barnabas_broker.files import RealFiles
+from barnabas_broker.memory_files import MemoryFiles
+from barnabas_broker.storage import Inline, Log, LogDirectory
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.support import (
     ROOT,

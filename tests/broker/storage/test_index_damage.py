@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas_broker.files import read_all, replace_file
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import Log, names
 from barnabas_broker.storage.checksummed_file import copy_path, with_copy
-from barnabas_broker.storage.files import read_all, replace_file
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.retention import expired
 from tests.broker.storage.support import (
     ROOT,

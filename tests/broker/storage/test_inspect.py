@@ -1,8 +1,8 @@
 """Reading and checking log files without a broker."""
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import names
 from barnabas_broker.storage.inspect import DumpedBatch, Problem, check, dump
-from barnabas_broker.storage.memory_files import MemoryFiles
 from tests.broker.storage.support import ROOT, TP, close, open_directory
 from tests.broker.storage.test_recovery import cut, filled, overwrite
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import iter_batches

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
@@ -12,7 +13,6 @@ from barnabas_broker.storage.checkpoints import (
 )
 from barnabas_broker.storage.checksummed_file import copy_path
 from barnabas_broker.storage.corruption import Damage
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import (
     CLEAN_SHUTDOWN,
     COPY,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import Log, names
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.support import (

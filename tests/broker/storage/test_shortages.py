@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import TopicPartition, disk
 from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.wire import Buffer
 from tests.broker.storage.support import TOPIC_ID, TP, batch, maintain, open_directory, topic_config, values
@@ -39,10 +39,10 @@ class FewDescriptors(MemoryFiles):
 
     most = 1 << 30
 
-    def open(self, path: Path, *, create: bool = False) -> int:
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> int:
         if len(self._open) >= self.most:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return super().open(path, create=create)
+        return super().open(path, create=create, write=write)
 
 
 def append(log: Log, value: bytes, now_ms: int = 0) -> None:

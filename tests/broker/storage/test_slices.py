@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.storage.files import RealFiles
+from barnabas_broker.files import RealFiles
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage.log import Log
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.slices import FileSlice, OpenFile, joined
 from barnabas_protocol.records import iter_batches
 from tests.broker.storage.support import TOPIC_ID, TP, batch, close, new_log, open_directory, topic_config

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.storage import AppendInfo, Log, LogDirectory
 from barnabas_broker.storage.inspect import check
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import DAMAGED
 from barnabas_broker.storage.scan import LONG_MAX, BadBatch, find_sound
 from barnabas_protocol.errors import ErrorCode, KafkaError

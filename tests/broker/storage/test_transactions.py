@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from barnabas_broker.memory_files import MemoryFiles
 from barnabas_broker.steps import finish
 from barnabas_broker.storage import AbortedTransaction, Log, LogDirectory, recovery, snapshots
 from barnabas_broker.storage.compaction import CleanedTransactions
 from barnabas_broker.storage.inspect import check
-from barnabas_broker.storage.memory_files import MemoryFiles
 from barnabas_broker.storage.names import DAMAGED
 from barnabas_broker.storage.producer_state import Producers, ProducerState
 from barnabas_broker.storage.segment import Segment

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from barnabas_broker.memory_files import Crash, MemoryFiles
 from barnabas_broker.storage import Log
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.support import (
     TOPIC_ID,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.storage.files import Files, RealFiles, read_all, replace_file
-from barnabas_broker.storage.memory_files import Crash, MemoryFiles
+from barnabas_broker.files import Files, RealFiles, read_all, replace_file
+from barnabas_broker.memory_files import Crash, MemoryFiles
 
 
 @pytest.fixture(params=["real", "memory"])

@@ -1,5 +1,5 @@
 """A file system in memory that injects the faults of real ones: the twin of
-:class:`~barnabas_broker.storage.files.RealFiles` for tests.
+:class:`~barnabas_broker.files.RealFiles` for tests.
 
 It separates what programs see from what is on the disk. Writes between two fsyncs of a file may reach the disk in any
 order, each completely, in part (sectors of 512 bytes) or not at all. The same applies to names between two fsyncs of
@@ -164,7 +164,7 @@ class MemoryFiles:
         except KeyError:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
-    def open(self, path: Path, *, create: bool = False) -> int:
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> int:
         name = str(path)
         if name not in self._names:
             if not create or not self.is_directory(path.parent):
@@ -259,6 +259,9 @@ class MemoryFiles:
 
     def exists(self, path: Path) -> bool:
         return str(path) in self._names
+
+    def identity(self, path: Path) -> int:
+        return 1
 
     def make_directory(self, path: Path) -> bool:
         new = not self.exists(path)

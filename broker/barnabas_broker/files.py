@@ -1,8 +1,8 @@
-"""The file system: the port that the log uses, and the operating system's adapter.
+"""The file system: the port that logs and metadata use, and the operating system's adapter.
 
-All disk access of the log goes through :class:`Files`, so that a test can lose writes, tear them and crash between any
-two steps (:mod:`barnabas_broker.storage.memory_files`). Handles are ints, like file descriptors. Every method raises
-:class:`OSError` if the disk fails.
+All disk access to a log directory goes through :class:`Files`, so that a test can lose writes, tear them and crash
+between any two steps (:mod:`barnabas_broker.memory_files`). Handles are ints, like file descriptors. Every method
+raises :class:`OSError` if the disk fails.
 """
 
 import errno
@@ -25,10 +25,14 @@ _PIECE: Final = 256 * 1024
 
 
 class Files(Protocol):
-    """The file system operations of the log."""
+    """The file system operations of a log directory."""
 
-    def open(self, path: Path, *, create: bool = False) -> int:
-        """Open `path` to read and write; FileNotFoundError if it does not exist and `create` is false."""
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> int:
+        """Open `path` to read, and to write unless `write` is false.
+
+        Raises:
+            FileNotFoundError: it does not exist, and `create` is false.
+        """
 
     def close(self, handle: int) -> None:
         """Close the handle, without a sync."""
@@ -73,6 +77,9 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool:
         """Whether `path` exists."""
 
+    def identity(self, path: Path) -> int:
+        """A number that `path` keeps when it is renamed, and that its copies do not have (its inode)."""
+
     def make_directory(self, path: Path) -> bool:
         """Create a directory, and its parents; False if it exists."""
 
@@ -102,8 +109,9 @@ class RealFiles:
     def __init__(self, mode: int = 0o700) -> None:
         self._mode = mode
 
-    def open(self, path: Path, *, create: bool = False) -> int:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), self._mode & 0o666)
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> int:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return os.open(path, flags | os.O_CLOEXEC, self._mode & 0o666)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -180,6 +188,9 @@ class RealFiles:
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
+    def identity(self, path: Path) -> int:
+        return os.stat(path).st_ino
+
     def make_directory(self, path: Path) -> bool:
         try:
             os.mkdir(path, self._mode)
@@ -225,9 +236,13 @@ class RealFiles:
         return handle
 
 
+#: Real files that only their owner can read.
+REAL_FILES: Final = RealFiles()
+
+
 def read_all(files: Files, path: Path) -> bytes:
     """Read a whole file; FileNotFoundError if it does not exist."""
-    handle = files.open(path)
+    handle = files.open(path, write=False)
     try:
         return files.read(handle, files.size(handle), 0)
     finally:
