@@ -16,6 +16,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker import stores
+from barnabas_broker.clock import Clock
 from barnabas_broker.cluster.member import ClusterConnection
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import CLUSTER_URL
@@ -81,6 +82,7 @@ def seams(
             time=time_of_day,
             time_ns=lambda: int(time_of_day() * 1e9),
         ),
+        patch.object(Clock, "now", staticmethod(now)),
         patch.object(os, "urandom", world.chance.randbytes),
         patch.object(random, "_urandom", world.chance.randbytes),
         patch.object(os, "getpid", lambda: 1),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas import Consumer, Producer
+from barnabas_broker.clock import Clock
 from barnabas_client.errors import KafkaConnectionError
 from tests.world.network import WINDOW
 from tests.world.programs import Machine, Simulation, simulated
@@ -33,8 +34,9 @@ async def test_records_are_sent_and_read(world: Simulation) -> None:
 @simulated
 async def test_time_passes_at_once(world: Simulation) -> None:
     began, steps = world.now, world.loop.steps
-    await world.machine()
+    machine = await world.machine()
     await asyncio.sleep(30)
+    assert machine.broker.services.now() == Clock().now() == world.now
     assert world.now - began >= 30
     assert world.loop.steps - steps < 1000
 
