@@ -802,6 +802,7 @@ class Admin(Client[AsyncAdmin]):
     list_offsets = _blocking(AsyncAdmin.list_offsets)
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     incremental_alter_configs = _blocking(AsyncAdmin.incremental_alter_configs)
+    list_config_resources = _blocking(AsyncAdmin.list_config_resources)
     list_consumer_groups = _blocking(AsyncAdmin.list_consumer_groups)
     describe_consumer_groups = _blocking(AsyncAdmin.describe_consumer_groups)
     delete_consumer_groups = _blocking(AsyncAdmin.delete_consumer_groups)

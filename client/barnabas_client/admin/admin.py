@@ -48,6 +48,7 @@ from barnabas_client.admin.types import (
     PartitionProducers,
     PartitionReassignment,
     PartitionResult,
+    ResourceType,
     ShareGroupOffset,
     TopicResult,
     TransactionDescription,
@@ -106,6 +107,7 @@ from barnabas_protocol.messages.elect_leaders import ElectLeadersResponse
 from barnabas_protocol.messages.end_txn import EndTxnResponse
 from barnabas_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from barnabas_protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas_protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_protocol.messages.list_offsets import ListOffsetsResponse
 from barnabas_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
@@ -473,6 +475,27 @@ class Admin(AsyncOnly):
 
         found = await driver.ask_owners(what, ops, messages.config_owner, ask)
         return _config_results(found, raise_errors)
+
+    async def list_config_resources(
+        self, types: Iterable[ResourceType] = (), timeout_ms: int | None = None
+    ) -> list[ConfigResource]:
+        """The resources that have a configuration (KIP-1142): all topics and brokers, and groups and subscriptions to
+        metrics of clients with keys of their own.
+
+        Args:
+            types: only resources of these types; all if empty. Apache Kafka before 4.1 lists only
+                `ResourceType.CLIENT_METRICS`.
+            timeout_ms: how long it may take; `request_timeout_ms` if None.
+
+        Raises:
+            UnsupportedVersionError: the broker cannot list resources of these types.
+            KafkaError: the resources cannot be listed for another reason.
+        """
+        request = ListConfigResourcesRequest(resource_types=[int(one) for one in types])
+        response = await self._running(timeout_ms).ask_controller(request, ListConfigResourcesResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise refusal(response.error_code, "list the resources that have a configuration")
+        return [ConfigResource(ResourceType(one.resource_type), one.resource_name) for one in response.config_resources]
 
     # Groups.
 

@@ -6,6 +6,7 @@ from typing import Final
 from barnabas_client.cli import (
     acls,
     bench,
+    client_metrics,
     completion,
     consume,
     doctor,
@@ -40,6 +41,7 @@ _SECTIONS: Final = {
     "cluster": "describe brokers, find partitions with problems, and move replicas and leaders",
     "acls": "list, add and remove ACLs: what principals may do",
     "quotas": "list, set and remove quotas: how much users, clients and addresses may use",
+    "client-metrics": "list, describe, set and delete subscriptions: which clients push which metrics to the brokers",
     "dump": "print the contents of internal topics and log files",
     "log": "check a broker's log directory",
 }
@@ -82,6 +84,7 @@ COMMAND_LINE: Final = CommandLine(
         elections.COMMAND,
         *acls.COMMANDS,
         *quotas.COMMANDS,
+        *client_metrics.COMMANDS,
         dump.COMMAND,
         init.COMMAND,
         bench.COMMAND,

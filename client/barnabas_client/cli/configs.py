@@ -1,36 +1,74 @@
 """Common parts of the commands that change configurations."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource, ConfigSource, ResourceType
+from barnabas_client.admin.types import (
+    AlterConfigOp,
+    ConfigOp,
+    ConfigResource,
+    ConfigResult,
+    ConfigSource,
+    ResourceType,
+)
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.output import Output
 from barnabas_protocol.suggestions import did_you_mean
 
-#: The source of a value that a resource has of its own.
-_OWN = {ResourceType.TOPIC: ConfigSource.TOPIC, ResourceType.GROUP: ConfigSource.GROUP}
+#: What resources of a type are called, and the source of a value that one has of its own.
+_OWN: Final = {
+    ResourceType.TOPIC: ("topics", ConfigSource.TOPIC),
+    ResourceType.GROUP: ("groups", ConfigSource.GROUP),
+    ResourceType.CLIENT_METRICS: ("subscriptions", ConfigSource.CLIENT_METRICS),
+}
 
 
-async def not_set(admin: Admin, resource: ConfigResource, keys: Sequence[str]) -> list[str]:
-    """The keys to unset of which the topic or group has no value of its own.
+async def change_configs(
+    admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfigOp], *, dry_run: bool
+) -> tuple[list[str], list[str]]:
+    """Change the configuration of a topic, a group or a subscription to metrics.
+
+    Args:
+        admin: of the brokers.
+        resource: what to configure.
+        changes: of its keys.
+        dry_run: only check whether it could be done.
+
+    Returns:
+        The changes that were made, as text, and the keys that were to be unset and are not set.
 
     Raises:
-        CommandError: a key does not exist. Brokers do not refuse to unset it.
-        KafkaError: the topic or group cannot be described.
+        CommandError: a key to unset does not exist. Brokers do not refuse that.
+        KafkaError: the configuration cannot be described, or the changes are refused.
     """
+    unset = [change.name for change in changes if change.op is ConfigOp.DELETE]
+    unchanged = await _not_set(admin, resource, unset)
+    left = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
+    if left:
+        await admin.incremental_alter_configs({resource: left}, validate_only=dry_run)
+    return [_shown(change) for change in left], unchanged
+
+
+def own_keys(found: ConfigResult) -> list[str]:
+    """The keys of which a resource has values of its own."""
+    _, own = _OWN[found.resource.type]
+    return [name for name, entry in found.entries.items() if entry.source is own]
+
+
+async def _not_set(admin: Admin, resource: ConfigResource, keys: Sequence[str]) -> list[str]:
     if not keys:
         return []
     (found,) = await admin.describe_configs([resource])
     for key in keys:
         if key not in found.entries:
-            kind = resource.type.name.lower()
-            raise CommandError(f"{kind}s have no configuration key {key!r}{did_you_mean(key, found.entries)}")
-    return [key for key in keys if found.entries[key].source is not _OWN[resource.type]]
+            kind, _ = _OWN[resource.type]
+            raise CommandError(f"{kind} have no configuration key {key!r}{did_you_mean(key, found.entries)}")
+    own = own_keys(found)
+    return [key for key in keys if key not in own]
 
 
-def shown_change(change: AlterConfigOp) -> str:
-    """Format a change of one key."""
+def _shown(change: AlterConfigOp) -> str:
     if change.op is ConfigOp.DELETE:
         return f"{change.name} unset"
     sign = {ConfigOp.SET: "=", ConfigOp.APPEND: "+=", ConfigOp.SUBTRACT: "-="}[change.op]
@@ -40,12 +78,12 @@ def shown_change(change: AlterConfigOp) -> str:
 def print_changes(
     output: Output, kind: str, name: str, done: Sequence[str], unchanged: Sequence[str], *, dry_run: bool
 ) -> None:
-    """Print what was changed of a topic or a group, or could be changed.
+    """Print the changes of a configuration, made or possible.
 
     Args:
         output: prints.
-        kind: "topic" or "group", the name's key in JSON.
-        name: of the topic or the group.
+        kind: "topic", "group" or "subscription", the name's key in JSON.
+        name: of the topic, group or subscription.
         done: the changes.
         unchanged: keys that were to be reset and are not set.
         dry_run: whether nothing was changed.

@@ -13,8 +13,8 @@ from barnabas_client.admin.types import AlterConfigOp, ConfigOp, ConfigResource,
 from barnabas_client.cli import clients, share_view, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, add_topic_specs, checked
-from barnabas_client.cli.configs import not_set, print_changes, shown_change
-from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
+from barnabas_client.cli.configs import change_configs, print_changes
+from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
@@ -295,7 +295,6 @@ def as_data(view: GroupView) -> dict[str, Any]:
 async def alter_group(arguments: Namespace, output: Output) -> int:
     """Change the configuration of a group, which need not exist."""
     name, dry_run = arguments.group, arguments.dry_run
-    resource = ConfigResource.group(name)
     changes = [
         *(AlterConfigOp(key, value) for key, value in arguments.set),
         *(AlterConfigOp(key, None, ConfigOp.DELETE) for key in arguments.unset),
@@ -303,15 +302,7 @@ async def alter_group(arguments: Namespace, output: Output) -> int:
     if not changes:
         raise UsageError("there is nothing to change: give --set or --unset")
     async with clients.admin(arguments) as admin:
-        unchanged = await not_set(admin, resource, arguments.unset)
-        changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
-        if changes:
-            (result,) = await admin.incremental_alter_configs(
-                {resource: changes}, validate_only=dry_run, raise_errors=False
-            )
-            if result.error is not None:
-                raise CommandError(for_command_line(result.error))
-    done = [shown_change(change) for change in changes]
+        done, unchanged = await change_configs(admin, ConfigResource.group(name), changes, dry_run=dry_run)
     print_changes(output, "group", name, done, unchanged, dry_run=dry_run)
     return DONE
 

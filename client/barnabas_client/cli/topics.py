@@ -19,7 +19,7 @@ from barnabas_client.admin.types import (
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_pairs, checked
-from barnabas_client.cli.configs import not_set, print_changes, shown_change
+from barnabas_client.cli.configs import change_configs, print_changes
 from barnabas_client.cli.failures import DONE, FAILED, CommandError, UsageError
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.errors import error_for
@@ -138,24 +138,17 @@ async def alter_topic(arguments: Namespace, output: Output) -> int:
     ]
     if not changes and arguments.partitions is None:
         raise UsageError("there is nothing to change: give --partitions, --set, --unset, --append or --subtract")
-    done: list[str] = []
     async with clients.admin(arguments) as admin:
-        unchanged = await not_set(admin, ConfigResource.topic(name), arguments.unset)
-        changes = [change for change in changes if change.op is not ConfigOp.DELETE or change.name not in unchanged]
+        try:
+            done, unchanged = await change_configs(admin, ConfigResource.topic(name), changes, dry_run=dry_run)
+        except KafkaError as error:
+            hints = await _suggestions(admin, name, [error], [change.name for change in changes])
+            if not hints:
+                raise
+            raise CommandError(for_command_line(error) + hints) from error
         if arguments.partitions is not None:
             await admin.create_partitions({name: arguments.partitions}, validate_only=dry_run)
-            done.append(counted(arguments.partitions, "partition"))
-        if changes:
-            resource = ConfigResource.topic(name)
-            (result,) = await admin.incremental_alter_configs(
-                {resource: changes}, validate_only=dry_run, raise_errors=False
-            )
-            if result.error is not None:
-                keys = [change.name for change in changes]
-                raise CommandError(
-                    for_command_line(result.error) + await _suggestions(admin, name, [result.error], keys)
-                )
-            done += (shown_change(change) for change in changes)
+            done.insert(0, counted(arguments.partitions, "partition"))
     print_changes(output, "topic", name, done, unchanged, dry_run=dry_run)
     return DONE
 

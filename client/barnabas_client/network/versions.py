@@ -18,6 +18,7 @@ from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas_protocol.messages.fetch import FetchRequest
 from barnabas_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from barnabas_protocol.messages.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas_protocol.messages.metadata import MetadataRequest
@@ -111,6 +112,10 @@ def downgrade(request: Request, version: int) -> Request:
         raise UnsupportedVersionError("the broker cannot filter transactions by a pattern: leave it out")
     if isinstance(request, ListTransactionsRequest) and version < 1 and request.duration_filter >= 0:
         raise UnsupportedVersionError("the broker cannot filter transactions by duration: leave it out")
+    if isinstance(request, ListConfigResourcesRequest) and version < 1:
+        if request.resource_types != [CLIENT_METRICS]:
+            raise UnsupportedVersionError("the broker can list client metrics only (KIP-1142): ask for no other types")
+        return ListConfigResourcesRequest(resource_types=[])
     if isinstance(request, ConsumerGroupHeartbeatRequest) and version < 1:
         if request.subscribed_topic_regex:
             raise UnsupportedVersionError(

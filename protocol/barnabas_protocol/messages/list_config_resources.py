@@ -8,6 +8,9 @@ from typing import Final
 
 from barnabas_protocol.schema import INT8, INT16, INT32, STRING, Api, Request, Response, Struct, array, field
 
+#: The type of subscriptions to metrics of clients.
+CLIENT_METRICS: Final = 16
+
 
 class ListConfigResourcesRequest(Request, api_key=74, versions="0-1", flexible="0+"):
     resource_types: list[int] = field(array(INT8), "1+")
@@ -15,7 +18,7 @@ class ListConfigResourcesRequest(Request, api_key=74, versions="0-1", flexible="
 
 class ConfigResource(Struct):
     resource_name: str = field(STRING)
-    resource_type: int = field(INT8, "1+", default=16, ignorable=True)
+    resource_type: int = field(INT8, "1+", default=CLIENT_METRICS, ignorable=True)
 
 
 class ListConfigResourcesResponse(Response, api_key=74, versions="0-1", flexible="0+"):

@@ -121,7 +121,7 @@ def test_options_of_all_commands_stand_anywhere_in_each_command() -> None:
         (
             "list",
             "unknown command 'list', did you mean topics list or groups list or transactions list or users list or "
-            "acls list or quotas list? (see barnabas --help)",
+            "acls list or quotas list or client-metrics list? (see barnabas --help)",
         ),
         (
             "groups xyz",

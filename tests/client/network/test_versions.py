@@ -10,6 +10,7 @@ from barnabas_protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from barnabas_protocol.messages.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from barnabas_protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_protocol.messages.offset_fetch import (
@@ -34,6 +35,7 @@ REQUESTS: list[Request] = [
     DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1),
     MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False),
     ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[]),
+    ListConfigResourcesRequest(resource_types=[CLIENT_METRICS]),
 ]
 
 
@@ -96,3 +98,5 @@ def test_an_old_response_to_leave_group() -> None:
 def test_requests_that_an_old_version_cannot_encode() -> None:
     with pytest.raises(UnsupportedVersionError, match="name them"):
         downgrade(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"x" * 16)], timeout_ms=1), 5)
+    with pytest.raises(UnsupportedVersionError, match="client metrics only"):
+        downgrade(ListConfigResourcesRequest(resource_types=[]), 0)
