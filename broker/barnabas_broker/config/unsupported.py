@@ -229,10 +229,10 @@ UNSERVED: Final[dict[str, Unserved]] = {
         """,
     ),
     **_group(
-        "Newer group protocols",
-        "share and streams groups are not served",
+        "Share groups",
+        "there is one assignor and one store of their state, assignments are made at once, and topics of dead letters "
+        "are created by an operator",
         """
-        group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
         errors.deadletterqueue.auto.create.topics.enable | false | Whether topics of dead letters are created.
         group.share.assignment.interval.ms | 1000 | Shortest time between two assignments of a share group.
         group.share.assignor.offload.enable | true | Whether assignors of share groups run in threads of their own.
@@ -246,6 +246,13 @@ UNSERVED: Final[dict[str, Unserved]] = {
         group.share.persister.class.name | \
             org.apache.kafka.server.share.persister.DefaultStatePersister | \
             The class that keeps the state of share groups.
+        """,
+    ),
+    **_group(
+        "Streams groups",
+        "streams groups are not served",
+        """
+        group.coordinator.rebalance.protocols | classic,consumer,streams | The group protocols that are served.
         group.streams.acceptable.recovery.lag | 10000 | Lag at which a task counts as recovered.
         group.streams.assignor.offload.enable | true | Whether assignors of streams groups run in threads of their own.
         group.streams.assignors | sticky | Assignors of streams groups.

@@ -37,6 +37,43 @@ This page is generated from the declarations: `python -m tests.interop.behaviour
 |---|---|---|
 """
 
+#: Differences that the answers to single requests do not show, by area.
+UNSEEN: Final = {
+    "Share groups, beyond single requests": (
+        (
+            "A ShareFetch is answered as soon as there are records",
+            "Apache Kafka waits until there are as many bytes as it asks for, or its time is over.",
+        ),
+        (
+            "The lag of a partition that another broker leads is -1",
+            "DescribeShareGroupOffsets does not ask other brokers. `barnabas_share_group_lag` of that broker has it.",
+        ),
+        (
+            "The state of a share partition has at most 5,000 batches",
+            "Merging more would hold the event loop. Apache Kafka bounds them by the size of a record, about 52,000.",
+        ),
+        (
+            "Records of a member whose session has ended are delivered again as soon as the write of its "
+            "acknowledgements has failed",
+            "In Apache Kafka their locks last until they expire, though the member can acknowledge nothing any more.",
+        ),
+        (
+            "`simple` is the only assignor, and it assigns at once",
+            "`group.share.assignors`, `group.share.assignment.interval.ms` and `group.share.persister.class.name` have "
+            "no effect.",
+        ),
+        (
+            "Topics for dead letters are not created",
+            "`errors.deadletterqueue.auto.create.topics.enable` has no effect: create the topic with "
+            "`errors.deadletterqueue.group.enable=true`.",
+        ),
+        (
+            "At most 10,000 dead letters wait for another attempt",
+            "What comes when there are more is tried once, and counted if it is lost: memory is bounded.",
+        ),
+    ),
+}
+
 SUITES: Final = """\
 ## Test suites of other clients
 
@@ -90,6 +127,8 @@ def render() -> str:
             more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
             where = "; ".join(shown[:NAMED]) + more
             lines.append(f"- **{difference.title}.** {difference.reason} *({where})*")
+    for title, differences in UNSEEN.items():
+        lines += ["", f"### {title}", "", *(f"- **{what}.** {why}" for what, why in differences)]
     same = [family.title for family in every.values() if not family.differences]
     if same:
         lines += ["", f"No differences: {', '.join(same)}."]
