@@ -31,10 +31,11 @@ async def pushed(broker: BrokerServer, client_id: str, name: str) -> float:
     """Wait for a metric; its value."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            for client, values in broker.services.telemetry.values():
-                for (found, _), value in values.items():
-                    if client.client_id == client_id and found == name:
-                        return value
+            for one in broker.services.telemetry.known():
+                if one is not None and one.client.client_id == client_id:
+                    for (found, _), each in one.values.items():
+                        if found == name:
+                            return each.value
             await asyncio.sleep(0.05)
 
 

@@ -88,7 +88,7 @@ def handle_push_telemetry(context: RequestContext, request: PushTelemetryRequest
             code = ErrorCode.TELEMETRY_TOO_LARGE
         except (MalformedMetrics, DecodeError):
             code = ErrorCode.INVALID_RECORD
-        instance.error = code
+        clients.finish(instance, code)
     except KafkaError as error:
         code = error.code
     return PushTelemetryResponse(throttle_time_ms=0, error_code=code)

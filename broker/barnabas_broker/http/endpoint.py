@@ -16,6 +16,7 @@ from aiohttp import web
 from barnabas_broker.config.keys import HTTP_MAX_CONNECTIONS
 from barnabas_broker.http import assets
 from barnabas_broker.http.access import AllowedHosts, HttpLogin
+from barnabas_broker.http.client_metrics import all_clients, one_client
 from barnabas_broker.http.cluster import all_acls, all_topics, disk_of, one_broker, one_topic
 from barnabas_broker.http.groups import all_groups, one_group
 from barnabas_broker.http.history import recorded, version_of
@@ -103,6 +104,7 @@ class Endpoint:
                 ("/topics", partial(all_topics, view)),
                 ("/transactions", partial(all_transactions, view)),
                 ("/acls", partial(all_acls, view)),
+                ("/client-metrics", partial(all_clients, view)),
                 ("/broker", self._broker_pieces),
             )
         }
@@ -139,6 +141,10 @@ class Endpoint:
             ),
             HttpRoute("/broker", "this broker: requests, memory, log directory, place in the cluster", self._broker),
             HttpRoute("/transactions", "the open transactions, and the partitions that wait for them", self._listed),
+            HttpRoute(
+                "/client-metrics", "the clients that push metrics to this broker, and what they push", self._listed
+            ),
+            HttpRoute("/client-metrics/{id}", "the last values of a client's metrics", self._client),
             HttpRoute("/acls", "what principals may do", self._listed),
             HttpRoute("/healthz", "200 while the event loop runs", self._health, probe=True),
             HttpRoute(
@@ -300,6 +306,14 @@ class Endpoint:
         return await send_json(
             request, listing({**head, "next": found.next, "gaps": found.gaps}, "records", found.rows)
         )
+
+    async def _client(self, request: web.Request) -> web.StreamResponse:
+        client_instance_id = request.match_info["id"]
+        instance = self._view.telemetry.find(client_instance_id)
+        if instance is None:
+            reason = "it never did, or was silent for more than three intervals"
+            return as_json({"error": f"client {client_instance_id} pushes no metrics to this broker: {reason}"}, 404)
+        return await send_json(request, one_client(self._view, instance))
 
     async def _broker(self, request: web.Request) -> web.StreamResponse:
         # The system may take long to answer, for instance if the disk is on another machine.

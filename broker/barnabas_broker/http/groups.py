@@ -10,6 +10,7 @@ from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import ClassicGroupMember
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
+from barnabas_broker.http.client_metrics import pushing_members
 from barnabas_broker.http.health import health
 from barnabas_broker.http.samples import Age
 from barnabas_broker.http.shares import summaries
@@ -30,8 +31,10 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
     """``/groups/{id}``: a group with its members and offsets."""
     group = hosted.group
     if isinstance(group, ConsumerGroup):
-        return _consumer_group(view, hosted, group)
+        yield from _consumer_group(view, hosted, group)
+        return
     members = group.members
+    pushing = yield from pushing_members(view, group.group_id, members)
     now = view.now()
     assignments = {each.member_id: _assignment(each, members.protocol_type) for each in members}
     owners = {
@@ -55,16 +58,18 @@ def one_group(view: View, hosted: HostedGroup) -> Iterator[str]:
                 "heard_ago_ms": round((now - each.last_seen) * 1000),
                 "waits_for_broker": each.awaits_response,
                 "assignment": assignments[each.member_id],
+                "client_metrics": pushing.get(each.member_id),
             }
             for each in members
         ],
     }
     positions = view.positions(view.cluster.image, hosted)
-    return listing(head, "offsets", (_offset(each, owners) for each in positions))
+    yield from listing(head, "offsets", (_offset(each, owners) for each in positions))
 
 
 def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> Iterator[str]:
     """A group of the consumer protocol: what each member owns, has to revoke and waits for, and its target."""
+    pushing = yield from pushing_members(view, group.group_id, group.members.values())
     now = view.now()
     image = view.cluster.image
     names = {topic.topic_id: name for name, topic in image.topics.items()}
@@ -100,12 +105,13 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
                 "revoking_ms": 0 if member.revoking_since == inf else round((now - member.revoking_since) * 1000),
                 "target": by_name(group.targets.get(member.member_id, {})),
                 "waits_for": {owner: by_name(waited) for owner, waited in group.waits_for(member).items()},
+                "client_metrics": pushing.get(member.member_id),
             }
             for member in group.members.values()
         ],
     }
     positions = view.positions(image, hosted)
-    return listing(head, "offsets", (_offset(each, owners) for each in positions))
+    yield from listing(head, "offsets", (_offset(each, owners) for each in positions))
 
 
 def _head(hosted: HostedGroup) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.journal import BUCKETS, GroupMetrics
 from barnabas_broker.groups.share.partition import State
+from barnabas_broker.http.client_metrics import SHOWN
 from barnabas_broker.http.process import LoopLag, cpu_seconds, resident_bytes
 from barnabas_broker.http.shares import open_window, summaries
 from barnabas_broker.http.text import COUNTER, GAUGE, PIECE, Sample, escape, family, histograms, labels, one
@@ -35,8 +36,6 @@ from barnabas_protocol.uuids import uuid_text
 
 #: Begins the name of each pushed metric.
 PREFIX: Final = "barnabas_client_"
-#: Characters of a client id that are shown; the client instance id tells two clients apart that begin alike.
-_SHOWN: Final = 200
 #: Labels that tell which client it is.
 _OURS: Final = frozenset({"client_id", "client_instance_id"})
 
@@ -496,12 +495,16 @@ def pushed(view: View) -> Iterator[str]:
     clients = view.telemetry
     families: dict[str, list[Sample]] = {}
     number = 0
-    for client, values in clients.values():
-        client_id = escape(client.client_id[:_SHOWN])
+    for instance in clients.known():
+        if instance is None:
+            yield ""
+            continue
+        client = instance.client
+        client_id = escape(client.client_id[:SHOWN])
         mark = f'client_id="{client_id}",client_instance_id="{uuid_text(client.client_instance_id)}"'
-        for (name, given), value in list(values.items()):
+        for (name, given), each in list(instance.values.items()):
             own = "".join(f',{key}="{escape(text)}"' for key, text in given if key not in _OURS)
-            families.setdefault(name, []).append((f"{{{mark}{own}}}", value))
+            families.setdefault(name, []).append((f"{{{mark}{own}}}", each.value))
             if not (number := number + 1) % PIECE:
                 yield ""
     for name, samples in families.items():

@@ -7,6 +7,7 @@ from uuid import UUID
 from barnabas_broker.groups.share.assignor import NAME, Partitions
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.share.partition import Part, SharePartition, State
+from barnabas_broker.http.client_metrics import pushing_members
 from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
 from barnabas_broker.http.view import View
@@ -63,6 +64,7 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
     for window in windows(view, group, by_place(view)):
         found.append(window)
         yield ""
+    pushing = yield from pushing_members(view, group.group_id, group.members.values())
     lags = [window.lag for window in found if window.lag is not None]
     names = view.cluster.image.names
 
@@ -84,6 +86,7 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
                 "heard_ago_ms": None,
                 "topics": sorted(member.topics),
                 "assignment": by_name(member.assigned),
+                "client_metrics": pushing.get(member.member_id),
             }
             for member in group.members.values()
         ],

@@ -10,15 +10,18 @@ from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.telemetry.points import Point
-from barnabas_broker.telemetry.series import Series, Values
+from barnabas_broker.telemetry.series import Series, SeriesKey, Values
 from barnabas_broker.telemetry.subscriptions import MetricsSubscriptions, PushingClient, WantedMetrics
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records import Codec
+from barnabas_protocol.uuids import read_uuid_text
 
 #: Maximum clients that are remembered, as in Kafka. The one that was silent for longest is forgotten first.
 MOST_CLIENTS: Final = 16_384
 #: Minimum seconds for which a silent client is remembered; otherwise three of its intervals.
 LEAST_MEMORY: Final = 60.0
+#: Clients between two turns of the event loop.
+_PIECE: Final = 200
 NO_ID: Final = bytes(16)
 _CODECS: Final = frozenset(Codec)
 #: Ids that mean something else in Kafka.
@@ -38,7 +41,9 @@ class Instance:
         pushed: when its last PushTelemetry was accepted.
         terminating: it has said that this was its last push.
         error: the answer to its last push.
+        last_push: when its last PushTelemetry was read; None if it has pushed nothing.
         values: what it pushed last.
+        read: the series that were in its last push, or in the part of it that was read so far.
     """
 
     client: PushingClient
@@ -49,7 +54,15 @@ class Instance:
     pushed: float = -inf
     terminating: bool = False
     error: ErrorCode = ErrorCode.NONE
-    values: Values = field(default_factory=dict)
+    last_push: float | None = None
+    values: Values = field(default_factory=Values)
+    read: set[SeriesKey] = field(default_factory=set)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of its newest series: those that name the client's member are of the member that it is now."""
+        key = next(reversed(self.values), None)
+        return {} if key is None else dict(key[1])
 
     def memory_ends(self) -> float:
         """The time at which it is forgotten, unless it sends a request."""
@@ -134,6 +147,7 @@ class TelemetryClients:
         finally:
             instance.terminating = terminating
         instance.error = ErrorCode.NONE
+        instance.read.clear()
         return instance
 
     def _check(
@@ -165,7 +179,17 @@ class TelemetryClients:
         """Keep a point of a push that was accepted; one that no subscription asks for is left out."""
         known = self._instances.get(instance.client.client_instance_id) is instance
         if known and instance.wanted.wants(point.name):
-            self.series.add(instance.values, point)
+            key = self.series.add(instance.values, point)
+            if key is not None:
+                instance.read.add(key)
+
+    def finish(self, instance: Instance, code: ErrorCode) -> None:
+        """All points of a push were added, or those before an error. Gauges that a whole push lacks are dropped."""
+        instance.error = code
+        if code is ErrorCode.NONE:
+            instance.last_push = self._now()
+            self.series.keep(instance.values, instance.read)
+        instance.read.clear()
 
     def connected(self, connection: int, client_instance_id: bytes) -> bool:
         """A client uses a connection; whether that is new, so that :meth:`gone` has to follow."""
@@ -180,14 +204,24 @@ class TelemetryClients:
             instance.asked = instance.pushed = -inf
             instance.terminating, instance.error = False, ErrorCode.NONE
 
-    def values(self) -> Iterator[tuple[PushingClient, Values]]:
-        """The values of the clients that are not silent for too long; the others are forgotten."""
+    def known(self) -> Iterator[Instance | None]:
+        """The clients that are not silent for too long; the others are forgotten. None for a turn of the event loop."""
         now = self._now()
-        for instance in list(self._instances.values()):
+        for number, instance in enumerate(list(self._instances.values()), 1):
+            if self._instances.get(instance.client.client_instance_id) is not instance:
+                continue  # forgotten between two turns
             if instance.memory_ends() <= now:
                 self._forget(instance)
-            elif instance.values:
-                yield instance.client, instance.values
+                yield None
+                continue
+            if number % _PIECE == 0:
+                yield None
+            yield instance
+
+    def find(self, client_instance_id: str) -> Instance | None:
+        """The client with an id, in the form of :func:`~barnabas_protocol.uuids.uuid_text`; None if there is none."""
+        instance = self._instances.get(read_uuid_text(client_instance_id))
+        return None if instance is None or instance.memory_ends() <= self._now() else instance
 
     def _heard(self, client: PushingClient, now: float) -> Instance:
         instance = self._instances.get(client.client_instance_id)

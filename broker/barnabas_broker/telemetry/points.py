@@ -1,7 +1,8 @@
 """Reads a push of metrics: OpenTelemetry's ``MetricsData`` in Protobuf. Pure.
 
-Clients send gauges and sums; other kinds are left out. Any bytes may come: the reader does not recurse, copies nothing
-but names and labels, and yields after each field, so that a long message does not hold the event loop.
+Clients send gauges and sums: librdkafka, the Java clients and franz-go have no other kinds. Histograms and summaries
+are left out. Any bytes may come: the reader does not recurse, copies nothing but names and labels, and yields after
+each field, so that a long message does not hold the event loop.
 
 Schema: https://github.com/open-telemetry/opentelemetry-proto, ``metrics.proto``.
 """
@@ -39,12 +40,14 @@ class Point(NamedTuple):
         labels: its attributes, and those of the client.
         value: the value.
         delta: the value is to be added to the one before.
+        total: it is a sum, which stays what it is until the client sends another value.
     """
 
     name: str
     labels: _Labels
     value: float
     delta: bool
+    total: bool = False
 
 
 def points(data: bytes) -> Iterator[Point | None]:
@@ -80,12 +83,12 @@ def _resource(data: memoryview) -> _Read[None]:
 
 
 def _metric(data: memoryview, shared: _Labels) -> _Read[None]:
-    name, values, delta = "", [], False
+    name, values, delta, total = "", [], False, False
     for number, value in _fields(data):
         if number == 1:
             name = _text(value)
         elif number in (_GAUGE, _SUM):
-            inside = _message(value)
+            inside, total = _message(value), number == _SUM
             for field, content in _fields(inside):
                 if field == 1:
                     values.append(_message(content))
@@ -94,10 +97,10 @@ def _metric(data: memoryview, shared: _Labels) -> _Read[None]:
                 yield None
         yield None
     for each in values:
-        yield from _point(each, name, shared, delta)
+        yield from _point(each, name, shared, delta=delta, total=total)
 
 
-def _point(data: memoryview, name: str, shared: _Labels, delta: bool) -> _Read[None]:
+def _point(data: memoryview, name: str, shared: _Labels, *, delta: bool, total: bool) -> _Read[None]:
     labels = dict(shared)
     value: float | None = None
     for number, content in _fields(data):
@@ -106,7 +109,7 @@ def _point(data: memoryview, name: str, shared: _Labels, delta: bool) -> _Read[N
         yield None
     yield from _attributes(data, 7, labels)
     if value is not None:
-        yield Point(name, labels, value, delta)
+        yield Point(name, labels, value, delta, total)
 
 
 def _attributes(data: memoryview, number: int, labels: _Labels) -> _Read[None]:

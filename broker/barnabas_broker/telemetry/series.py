@@ -4,7 +4,8 @@ Names, labels and their number are the clients' choice, so all three are bounded
 """
 
 import re
-from typing import Final
+from collections.abc import Set
+from typing import Final, NamedTuple
 
 from barnabas_broker.telemetry.points import Point
 
@@ -15,10 +16,32 @@ MOST_CHARACTERS: Final = 8_000_000
 _PREFIX: Final = "org.apache.kafka."
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 
-#: A metric: its name, and its labels in order.
-_Key = tuple[str, tuple[tuple[str, str], ...]]
-#: Values by the name of a metric and its labels.
-Values = dict[_Key, float]
+#: A series: the name of its metric, and its labels in order.
+SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class Value(NamedTuple):
+    """The last value of a series.
+
+    Attributes:
+        value: the value.
+        total: it is a sum, which stays until the client pushes another one.
+    """
+
+    value: float
+    total: bool
+
+
+class Values(dict[SeriesKey, Value]):
+    """The last values of a client, by series.
+
+    Attributes:
+        characters: in the names and labels of all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.characters = 0
 
 
 class Series:
@@ -35,28 +58,43 @@ class Series:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, values: Values, point: Point) -> None:
-        """Add a point to the values of its client, unless there are too many."""
+    def add(self, values: Values, point: Point) -> SeriesKey | None:
+        """Add a point to the values of its client, and return its series; None if there are too many."""
         labels = {_name(key): value for key, value in point.labels.items()}
         key = _name(point.name.removeprefix(_PREFIX)), tuple(sorted(labels.items()))
         if key not in values:
-            characters = self._characters + _characters(key)
-            if len(values) >= MOST_OF_CLIENT or self._count >= MOST or characters > MOST_CHARACTERS:
+            characters = _characters(key)
+            most = self._characters + characters > MOST_CHARACTERS
+            if len(values) >= MOST_OF_CLIENT or self._count >= MOST or most:
                 self.dropped += 1
-                return
+                return None
             self._count += 1
-            self._characters = characters
-            values[key] = 0.0
-        values[key] = values[key] + point.value if point.delta else point.value
+            self._characters += characters
+            values.characters += characters
+        before = values.get(key)
+        value = point.value if before is None or not point.delta else before.value + point.value
+        values[key] = Value(value, point.total)
+        return key
+
+    def keep(self, values: Values, pushed: Set[SeriesKey]) -> None:
+        """Drop the gauges of a client that are not in its last push: what they tell is not so any more."""
+        gone = [key for key, each in values.items() if not each.total and key not in pushed]
+        characters = sum(map(_characters, gone))
+        self._count -= len(gone)
+        self._characters -= characters
+        values.characters -= characters
+        for key in gone:
+            del values[key]
 
     def forget(self, values: Values) -> None:
         """Drop all values of a client."""
         self._count -= len(values)
-        self._characters -= sum(map(_characters, values))
+        self._characters -= values.characters
         values.clear()
+        values.characters = 0
 
 
-def _characters(key: _Key) -> int:
+def _characters(key: SeriesKey) -> int:
     name, labels = key
     return len(name) + sum(len(label) + len(text) for label, text in labels)
 

@@ -44,13 +44,19 @@ async def subscribe(wire: Wire, configs: Mapping[str, str | None], name: str = "
     return ErrorCode.of(answer.responses[0].error_code)
 
 
-async def asked(wire: Wire, identity: bytes = NO_ID) -> GetTelemetrySubscriptionsResponse:
+async def asked(wire: Wire, identity: bytes = NO_ID, client_id: str = "shop") -> GetTelemetrySubscriptionsResponse:
     request = GetTelemetrySubscriptionsRequest(client_instance_id=identity)
-    return await wire.ask(request, 0, GetTelemetrySubscriptionsResponse, "shop")
+    return await wire.ask(request, 0, GetTelemetrySubscriptionsResponse, client_id)
 
 
 async def push(
-    wire: Wire, answer: GetTelemetrySubscriptionsResponse, data: Buffer, codec: int = 0, *, last: bool = False
+    wire: Wire,
+    answer: GetTelemetrySubscriptionsResponse,
+    data: Buffer,
+    codec: int = 0,
+    *,
+    last: bool = False,
+    client_id: str = "shop",
 ) -> ErrorCode:
     request = PushTelemetryRequest(
         client_instance_id=answer.client_instance_id,
@@ -59,12 +65,16 @@ async def push(
         compression_type=codec,
         metrics=data,
     )
-    return ErrorCode.of((await wire.ask(request, 0, PushTelemetryResponse, "shop")).error_code)
+    return ErrorCode.of((await wire.ask(request, 0, PushTelemetryResponse, client_id)).error_code)
 
 
 def values(broker: BrokerServer) -> dict[str, float]:
-    each = broker.services.telemetry.values()
-    return {f"{client.client_id} {name}": value for client, found in each for (name, _), value in found.items()}
+    return {
+        f"{one.client.client_id} {name}": each.value
+        for one in broker.services.telemetry.known()
+        if one is not None
+        for (name, _), each in one.values.items()
+    }
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -140,6 +140,7 @@ async def test_a_group(wire: Wire, http: Http) -> None:
         "rebalance_timeout_ms": 60_000,
         "waits_for_broker": False,
         "assignment": {"t": [0]},
+        "client_metrics": None,
     }
     (offset,) = response["offsets"]
     assert offset.pop("committed_ms") > 1_600_000_000_000

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from barnabas_broker.telemetry import Point, PushingClient, TelemetryClients, clients, series
-from barnabas_broker.telemetry.clients import NO_ID, Instance
+from barnabas_broker.telemetry.clients import NO_ID
 from barnabas_protocol.errors import ErrorCode, KafkaError
+from barnabas_protocol.uuids import uuid_text
 
 NEW = PushingClient(NO_ID, "shop", "librdkafka", "2.16.1", "10.0.0.1", 4711)
 EVERYTHING = {"all": {"metrics": "*", "interval.ms": "10000"}}
@@ -40,12 +41,15 @@ class Shop:
             return error.code
         return ErrorCode.NONE
 
-    def add(self, *names: str, value: float = 1, delta: bool = False, instance: Instance | None = None) -> None:
+    def add(self, *names: str, value: float = 1, delta: bool = False, total: bool = False) -> None:
         for name in names:
-            self.clients.add(instance or self.instance, Point(name, {}, value, delta))
+            self.clients.add(self.instance, Point(name, {}, value, delta, total))
+
+    def finish(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.clients.finish(self.instance, code)
 
     def values(self) -> dict[str, float]:
-        return {name: value for _, each in self.clients.values() for (name, _), value in each.items()}
+        return {name: each.value for one in self.clients.known() if one for (name, _), each in one.values.items()}
 
 
 E = ErrorCode
@@ -135,6 +139,55 @@ def test_values() -> None:
     assert shop.values() == {"producer_record_queue_time_avg": 0.5, "total": 5, "difference": 8, "_1_odd_n_me": 1}
 
 
+def test_gauges_that_a_push_lacks_are_dropped_and_totals_stay() -> None:
+    shop = Shop()
+    shop.push()
+    shop.add("lag", "queue")
+    shop.add("records", total=True)
+    shop.finish()
+    shop.now += 10
+    shop.push()
+    shop.add("queue")
+    shop.finish()
+    assert shop.values() == {"queue": 1, "records": 1}
+    assert len(shop.clients.series) == 2
+
+
+def test_a_push_that_cannot_be_read_drops_nothing() -> None:
+    shop = Shop()
+    shop.push()
+    shop.add("lag")
+    shop.finish()
+    pushed = shop.instance.last_push
+    shop.now += 10
+    shop.push()
+    shop.add("queue")
+    shop.finish(E.INVALID_RECORD)
+    assert shop.values() == {"lag": 1, "queue": 1}
+    assert (shop.instance.last_push, shop.instance.error) == (pushed, E.INVALID_RECORD)
+
+
+def test_the_labels_of_a_client_are_those_of_its_newest_series() -> None:
+    shop = Shop()
+    shop.push()
+    assert shop.instance.labels == {}
+    for member in ("one", "two"):
+        shop.clients.add(shop.instance, Point("a", {"member_id": member}, 1, delta=False))
+    assert shop.instance.labels == {"member_id": "two"}
+
+
+def test_a_client_is_found_by_the_text_of_its_id() -> None:
+    shop = Shop()
+    text = uuid_text(shop.client.client_instance_id)
+    found = shop.clients.find(text)
+    assert found is not None
+    assert found.client == shop.client
+    for other in ("", "é", text + "A", text + "==", "x" * 10_000, text[:-1] + "\n"):
+        assert shop.clients.find(other) is None
+    shop.now += 60
+    assert shop.clients.find(text) is None
+
+
 def test_values_that_no_subscription_asks_for_are_left_out() -> None:
     shop = Shop()
     shop.clients.subscribed({"all": {"metrics": "a."}})
@@ -196,3 +249,13 @@ def test_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         shop.clients.ask(NEW)
     assert (len(shop.clients), len(shop.clients.series)) == (3, 0)
+
+
+def test_the_event_loop_gets_a_turn_among_many_clients_and_after_each_that_is_forgotten() -> None:
+    shop = Shop()
+    for _ in range(400):
+        shop.clients.ask(NEW)
+    turns = [number for number, each in enumerate(shop.clients.known()) if each is None]
+    assert turns == [199, 400]
+    shop.now += 60
+    assert list(shop.clients.known()) == [None] * 401

@@ -66,8 +66,8 @@ def test_gauges_and_sums_are_read() -> None:
     assert read(PUSH) == [
         Point("a.b", {"group_id": "g", "topic": "t"}, 1.5, False),
         Point("a.b", {"group_id": "g"}, -7, False),
-        Point("c", {"group_id": "g"}, 3, False),
-        Point("d", {"group_id": "g", "node_id": "1"}, 4, True),
+        Point("c", {"group_id": "g"}, 3, False, total=True),
+        Point("d", {"group_id": "g", "node_id": "1"}, 4, True, total=True),
     ]
 
 

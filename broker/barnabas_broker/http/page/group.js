@@ -470,10 +470,11 @@ export function groupPage(parent, group, parameters, heard) {
     showFindings();
     storm.hidden = !now.storm?.value || hasStorm;
     storm.replaceChildren(...(storm.hidden ? [] : [now.storm.value >= 60 ? h("b", { class: "h-flapping" }, `↻ ${plain(now.storm.text, 600)}`) : plain(now.storm.text, 600)]));
+    const pushes = now.members.some((each) => each.client_metrics);
     members.replaceChildren(h("h2", {}, "Members now"), ...(now.members.length === 0 ? [h("p", { class: "empty" }, "No members.")] : sheet(
-      ["Client id", "Host", "Instance id", "Last heard", "Owns", "Member id"],
+      ["Client id", "Host", "Instance id", "Last heard", "Owns", "Member id", ...(pushes ? ["Metrics"] : [])],
       now.members.slice(0, MOST_ROWS).map((each) => [plain(each.client_id, 60), plain(each.host, 60), plain(each.instance_id ?? "–", 60),
-        each.heard_ago_ms === null ? "–" : `${duration(each.heard_ago_ms)} ago`, partitions(each.assignment, 8) || "–", h("code", {}, plain(each.member_id, 80))]),
+        each.heard_ago_ms === null ? "–" : `${duration(each.heard_ago_ms)} ago`, partitions(each.assignment, 8) || "–", h("code", {}, plain(each.member_id, 80)), ...(pushes ? [metricsOf(each)] : [])]),
       now.members.length - MOST_ROWS)));
     if (now.type === "share") return showWindows();
     const owners = new Map(now.members.map((each) => [each.member_id, plain(each.client_id, 60)]));
@@ -482,6 +483,14 @@ export function groupPage(parent, group, parameters, heard) {
       now.offsets.slice(0, MOST_ROWS).map((each) => [h("a", { href: `#/topics/${encodeURIComponent(each.topic)}` }, `${plain(each.topic, 80)}-${each.partition}`), number(each.current_offset), number(each.log_end_offset),
         number(each.lag), each.unstable_lag ? h("a", { href: "#/transactions" }, number(each.unstable_lag)) : "–", owners.get(each.member_id) ?? "–"]),
       now.offsets.length - MOST_ROWS)]));
+  }
+
+  /** Where the metrics are that a member pushes. Several clients may have its client id and address. */
+  function metricsOf(member) {
+    const found = member.client_metrics;
+    if (!found) return "–";
+    if (found.client_instance_id === null) return h("a", { href: `#/client-metrics?filter=${encodeURIComponent(member.client_id)}` }, `probably one of ${number(found.count)}`);
+    return h("a", { href: `#/client-metrics/${found.client_instance_id}` }, found.certain ? "metrics" : "probably these");
   }
 
   /** The window of each share partition: what members have, for how much longer, and the record that the start waits for. */

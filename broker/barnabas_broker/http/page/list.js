@@ -27,7 +27,7 @@ export function arrange(rows, { columns, wordsOf, name }, { words, sort, descend
  *  about: title, address (like "#/topics"), path (of the JSON), interval in ms, columns (key, name, value for sorting,
  *  cell, numeric), sort: the key of the column by which it is sorted at first (the first one), rowsOf(data, earlier data), name(row), wordsOf(row), isTall(row) (optional), placeholder, none (the text of an empty list,
  *  or what makes it of the data),
- *  unmatched, chips(rows, choose, words), noteOf(data). */
+ *  unmatched, chips(rows, choose, words), noteOf(data), facts: an element above the list (optional). */
 export function listPage(parent, parameters, heard, about) {
   const { columns, name } = about;
   const sorting = about.sort ?? columns[0].key;
@@ -49,7 +49,7 @@ export function listPage(parent, parameters, heard, about) {
   const table = h("table", { class: "list" }, h("thead", {}, h("tr", {}, heads)), body);
   const nothing = h("p", { class: "empty" }, "The list is loaded.");
   const note = h("p", { class: "quiet" });
-  parent.append(h("div", { class: "bar" }, h("h1", {}, about.title), filter, counts), table, nothing, note);
+  parent.append(h("div", { class: "bar" }, h("h1", {}, about.title), filter, counts), about.facts ?? "", table, nothing, note);
 
   function address(given) {
     chosen = { words: given.get("filter") ?? "", sort: given.get("sort") ?? sorting, descending: given.get("descending") === "1" };
@@ -177,6 +177,7 @@ export function listPage(parent, parameters, heard, about) {
   }, (error, status) => {
     heard(error, status);
     if (error !== null && data === null) nothing.textContent = `This cannot be loaded: ${error.message.slice(0, 300)}. The page tries again.`;
+    if (error !== null && data !== null && status === 404) note.textContent = `What you see is older: ${error.message.slice(0, 300)}.`;
   });
   return {
     address,

@@ -3,6 +3,7 @@
 import { aclsPage } from "./acls.js";
 import { brokerPage } from "./broker.js";
 import { brokersPage } from "./brokers.js";
+import { clientPage, clientsPage } from "./clients.js";
 import { clock, h, plain } from "./dom.js";
 import { groupPage } from "./group.js";
 import { groupsPage } from "./groups.js";
@@ -18,6 +19,7 @@ const PAGES = [
   { name: "Transactions", address: "#/transactions", path: "/transactions", list: transactionsPage },
   { name: "Broker", address: "#/broker", path: "/broker", list: brokerPage },
   { name: "Brokers", address: "#/brokers", path: "/brokers", list: brokersPage },
+  { name: "Client metrics", address: "#/client-metrics", path: "/client-metrics", list: clientsPage, one: clientPage },
   { name: "ACLs", address: "#/acls", path: "/acls", list: aclsPage },
 ];
 
