@@ -64,9 +64,10 @@ FIELDS: Final = {
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
     "timeout_ms": "the rebalance timeout of the member",
-    "waited_ms": "for how long the group, or a Fetch, waited",
+    "waited_ms": "for how long the group, or a Fetch, waited, or a client has not joined",
     "min_bytes": "`fetch.min.bytes` of the client",
-    "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began",
+    "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began; for how"
+    " long the lag has grown",
     "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
     "protocol_type": '"consumer" of consumers',
     "assignor": "the name of the assignor",
@@ -124,7 +125,16 @@ FIELDS: Final = {
     "rebalances": "the number of rebalances of the storm",
     "seconds_ms": "within how long",
     "culprit": "the name of the member that caused most of them",
-    "times": "how many it caused; how many Fetches it was",
+    "times": "how many it caused; how many Fetches or commits it was",
+    "commits_on": "whether the client has committed before, on the same connection",
+    "backs": "how many of these commits set offsets back",
+    "turns": "how many of these set back what another client that is not a member had just committed",
+    "consumed": "records that were committed while the lag grew",
+    "written": "records that were written meanwhile",
+    "lag_before": "the lag when it began to grow",
+    "lag": "the lag then",
+    "led": "the number of partitions that the broker leads, of which these figures are",
+    "committed_in": "the number of partitions with committed offsets",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
     "topic": "the name of the topic",
@@ -1330,6 +1340,31 @@ class ByClient(GroupEvent):
         return f"the client {self.client_id}{f' ({known})' if known else ''}"
 
 
+@event("coordinator_sought")
+class CoordinatorSought(ByClient):
+    """A client asked for the coordinator of a group that does not exist, stayed connected, and did not join."""
+
+    waited_ms: float
+    software: str | None = None
+
+    def sentence(self) -> Told:
+        who = words.capital(self.by_client or "a client")
+        who += f", with {self.software}," if self.software else ""
+        return Told(
+            f"{who} asked for this group's coordinator, and has not joined the group within"
+            f" {words.ms(self.waited_ms)}, though it stayed connected, nor read a record: its subscription probably"
+            " matches no topic that exists.",
+            "Correct the name of the topic or the pattern in its subscription, or create the topic (`barnabas topics"
+            " list`). Its user may also not be allowed to describe the topic (`barnabas acls list`). If it is no"
+            " consumer, but a program that looks at groups: nothing.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"client_id": self.client_id, "host": self.host, "waited": seconds(self.waited_ms / 1000)}
+        text = "a client asked for the coordinator of a group that does not exist, and did not join"
+        return Line("info", text, {"group": self.group, **pairs})
+
+
 @event("group_deleted")
 class GroupDeleted(ByClient):
     """The group was deleted, or its last offsets expired."""
@@ -1683,8 +1718,6 @@ class ShareWindowMoved(ShareRecords):
 
 #: Commits of a client that is not a member which one explanation keeps.
 _MOST_ACCEPTED: Final = 20
-#: What one client does within so many milliseconds is one event.
-_ONE_ACTION_MS: Final = 300_000
 
 
 @event("offsets_altered")
@@ -1696,17 +1729,16 @@ class OffsetsAltered(ByClient):
     #: Another client that is not a member, and had just committed an offset that this one set back.
     other_client_id: str | None = None
     other_host: str | None = None
-    #: How many events it is made of, if there are several; in how many of them offsets went back, and those of another
+    #: Whether the client has committed before, on the same connection.
+    commits_on: bool | None = None
+    #: How many requests it tells of, if there are several; in how many of them offsets went back, and those of another
     #: client did.
-    times: int | None = _not_recorded()
-    backs: int | None = _not_recorded()
-    turns: int | None = _not_recorded()
+    times: int | None = None
+    backs: int | None = None
+    turns: int | None = None
 
     def follows(self, before: "OffsetsAltered") -> bool:
-        """Whether the same client did this within some minutes after another event of this type, or one that sets the
-        same offsets in turn."""
-        if self.time - before.time > _ONE_ACTION_MS:
-            return False
+        """Whether the same client did this as another event of this type, or one that sets the same offsets in turn."""
         in_turn = self._turns + before._turns > 1 and not self.clients.isdisjoint(before.clients)
         return in_turn or self.by_client == before.by_client
 
@@ -1728,6 +1760,7 @@ class OffsetsAltered(ByClient):
             changes=tuple(changes.values()),
             other_client_id=other.other_client_id,
             other_host=other.other_host,
+            commits_on=self.commits_on or later.commits_on,
             times=(self.times or 1) + (later.times or 1),
             backs=self._backs + later._backs,
             turns=self._turns + later._turns,
@@ -1766,18 +1799,31 @@ class OffsetsAltered(ByClient):
         if self.is_in_turn:
             return self._in_turn()
         changes = self.changes or ()
+        if self.commits_on and not self._backs:
+            return self._without_membership()
         deleted = bool(changes) and all(each.after is None for each in changes)
         text = words.capital(self.by_client or "a client")
         text += f", which is not a member, {'deleted' if deleted else 'set'}"
         text += f" {words.count(self.offsets, 'committed offset')} of the group"
-        done = [changed_offset(each) for each in changes[:MAX_NAMED]]
+        # Forward on the whole, and back in between.
+        is_mixed = bool(self.times and self._backs) and any(each.is_forward for each in changes[:MAX_NAMED])
+        done = [changed_offset(each, says_forward=not is_mixed) for each in changes[:MAX_NAMED]]
         if done and self.offsets > len(done):
             done.append(f"{self.offsets - len(done)} more")
         text += f" in {self.times} requests" if self.times else ""
         text += f": {', '.join(done)}" if done else ""
-        if self.times and self._backs and "forward" in text:
-            text = f"{text.replace(' forward from', ' from')}; they went back {words.times(self._backs)} in between"
+        text += f"; they went back {words.times(self._backs)} in between" if is_mixed else ""
         return Told(f"{text}.", self._remedy())
+
+    def _without_membership(self) -> Told:
+        where = words.partitions(by_topic(each[:2] for each in self.changes or ()))
+        text = f"{words.capital(self.by_client or 'a client')}, which is not a member, has committed offsets of the"
+        text += f" group more than once on one connection ({where}): it probably reads with assign(), and needs no"
+        return Told(
+            f"{text} membership.",
+            "Nothing, if it is the only program with this group.id. Otherwise give it a group.id of its own: it moves"
+            " the offsets at which members start.",
+        )
 
     def _remedy(self) -> str | None:
         """How to take back what it did; None if no member reads other records because of it."""
@@ -1818,7 +1864,7 @@ def reset_offsets(group: str, positions: Sequence[Position]) -> str:
     return f"{command} {places} --to-offset {positions[0].offset} --execute"
 
 
-def changed_offset(change: OffsetChange) -> str:
+def changed_offset(change: OffsetChange, *, says_forward: bool = True) -> str:
     """The change of a committed offset in words."""
     name, before, after = f"{change.topic}-{change.partition}", change.before, change.after
     if after is None:
@@ -1827,7 +1873,8 @@ def changed_offset(change: OffsetChange) -> str:
         return f"{name} to {after}, where there was none"
     if before == after:
         return f"{name} to {after}, as before"
-    return f"{name} {'back' if after < before else 'forward'} from {before} to {after}"
+    way = "back " if change.is_back else "forward " if says_forward else ""
+    return f"{name} {way}from {before} to {after}"
 
 
 @event("commits_went_back")
@@ -2372,6 +2419,52 @@ class FetchesWaited(MemberEvent):
             "If records are to come at once: set fetch.min.bytes to 1, or fetch.max.wait.ms (fetch.wait.max.ms of"
             " librdkafka) to the time that a record may wait. If it is to get large batches, it needs no change.",
         )
+
+
+@event("lag_grows")
+class LagGrows(GroupEvent):
+    """The lag of a group grows, because less is consumed than written; again when it has lasted twice as long."""
+
+    consumed: int
+    written: int
+    lag_before: int
+    lag: int
+    took_ms: float
+    led: int
+    committed_in: int
+
+    def flaw(self) -> str | None:
+        return None if self.took_ms > 0 and self.consumed > 0 else "consumed"
+
+    @property
+    def factor(self) -> float:
+        """How many times as much is written as is consumed."""
+        return self.written / self.consumed
+
+    def clause(self) -> Told:
+        """The sentence without the work that is needed: how much is consumed and written, and how the lag has grown."""
+        text = f"{words.rate(self.consumed, self.took_ms)} are consumed and"
+        text += f" {words.rate(self.written, self.took_ms)} are written"
+        if self.led < self.committed_in:
+            text += f" (in {self.led} of {self.committed_in} partitions, which the coordinator leads)"
+        text += f": the lag grew from {self.lag_before:,} to {self.lag:,} within {words.ms(self.took_ms)}"
+        return Told(text)
+
+    def sentence(self) -> Told:
+        return Told(
+            f"{words.capital(self.clause().text)}; it needs about {self._times} the work.",
+            "Start more members, up to one for each partition; or let each of them do more: less work for each record,"
+            " more records at a time.",
+        )
+
+    @property
+    def _times(self) -> str:
+        factor = f"{self.factor:.1f}" if self.factor < 9.95 else f"{self.factor:,.0f}"
+        return f"{factor.removesuffix('.0')} times"
+
+    def line(self, reason: str) -> Line:
+        pairs = {"consumed": self.consumed, "written": self.written, "within": seconds(self.took_ms / 1000)}
+        return self._line("warning", "lag grows", lag=self.lag, **pairs)
 
 
 @event("offsets_expired")

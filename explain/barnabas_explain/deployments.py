@@ -22,8 +22,6 @@ from barnabas_explain.findings import KILLED, STOPPED, Findings
 from barnabas_explain.members import Member
 from barnabas_explain.words import Told, count, ms, names_of
 
-#: The first words of the sentence about a deployment.
-OPENING: Final = "Probably a deployment"
 #: So many members are replaced in a deployment.
 _REPLACED: Final = 2
 #: Kubernetes starts a quarter of the new programs before it stops old ones, or the other way round.
@@ -52,7 +50,7 @@ class Deployment(NamedTuple):
             rebalances: that it took.
             within_ms: the time between the first and the last one.
         """
-        text = f"{OPENING}: {count(len(self.old), 'member')} were replaced one by one, with"
+        text = f"Probably a deployment: {count(len(self.old), 'member')} were replaced one by one, with"
         text += f" {count(rebalances, 'rebalance')} within {ms(within_ms)}: {names_of(self.old)} went once each, and"
         text += f" {names_of(self.new)} joined once each."
         remedy = "Nothing, if it was a deployment."

@@ -15,11 +15,13 @@ from barnabas_explain import words
 from barnabas_explain.catalog import (
     READS_ITSELF,
     CommitsBeyondEnd,
+    CoordinatorSought,
     Departure,
     FetchesWaited,
     FetchOutOfRange,
     GroupEvent,
     GroupLoaded,
+    LagGrows,
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
@@ -32,8 +34,7 @@ from barnabas_explain.catalog import (
     RegexResolved,
     SubscriptionChanged,
 )
-from barnabas_explain.deployments import OPENING
-from barnabas_explain.explain import explain
+from barnabas_explain.explain import DEPLOYMENT, STORM, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.members import Member, Partition, by_topic
 from barnabas_explain.storm_score import storm_score
@@ -72,14 +73,14 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
 _UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED)
-#: The kind of the diagnosis of a rebalance storm.
-STORM: Final = "storm"
-#: The kind of the diagnosis of members that were replaced one by one.
-DEPLOYMENT: Final = "deployment"
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
 NOT_COMMITTED: Final = "not_committed"
+#: The kind of the diagnosis of a group that does not exist, because its program does not join.
+NEVER_JOINED: Final = "never_joined"
+#: The kind of the diagnosis of a group that consumes less than is written.
+LAG_GROWS: Final = "lag_grows"
 #: The kind of the diagnosis of a transaction in which offsets are pending.
 PENDING: Final = "pending_offsets"
 #: A transaction is open for long after so many milliseconds; after the broker's default of
@@ -89,7 +90,7 @@ _MAX_TIMEOUT_MS: Final = 900_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
-OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM, DEPLOYMENT)
+OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
@@ -112,6 +113,7 @@ OF_NOW: Final = (
     "own_topic",
     STUCK,
     NOT_COMMITTED,
+    LAG_GROWS,
     PENDING,
 )
 #: So many records to read at most may all be markers at the end of transactions, which consumers do not get.
@@ -126,6 +128,8 @@ END_TRANSACTION: Final = (
 )
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
+#: A lag still grows if it has grown by so much of what is expected since the report.
+_STILL: Final = 0.75
 #: Topics, members or partitions that a sentence lists.
 _MOST: Final = 5
 #: The assignor of both protocols that assigns each topic alone.
@@ -253,6 +257,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
+        *never_joined(present.group, past, since_ms),
     ]
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
@@ -260,6 +265,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     if any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
+    diagnoses += _of_lag(present, past, now_ms, diagnoses)
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
 
 
@@ -611,6 +617,50 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     return diagnoses
 
 
+def _of_lag(
+    present: Present, events: Sequence[GroupEvent], now_ms: int, others: Iterable[Diagnosis]
+) -> list[Diagnosis]:
+    """A group that consumes less than is written, as far as that is still so.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+        now_ms: the time, in ms since 1970.
+        others: what else is wrong with it.
+    """
+    event = next((each for each in reversed(events) if isinstance(each, LagGrows)), None)
+    kinds = {each.kind for each in others}
+    # A member that does not get on says why the lag grows.
+    if event is None or not present.readers or STUCK in kinds:
+        return []
+    passed, lag = now_ms - event.time, sum(present.lags.values())
+    expected = (event.lag - event.lag_before) * (1 + passed / event.took_ms)
+    # It is reported again when it has lasted twice as long.
+    if passed > event.took_ms + _LATE_MS or lag - event.lag_before < expected * _STILL:
+        return []
+    text, remedy = event.sentence().text, _more_work(present)
+    if kinds & {"hot_partition", "slow_member"}:
+        text = f"{words.capital(event.clause().text)}."
+        remedy = "Nearly all of the lag is in one partition, or of one member: see there."
+    elif "topics_apart" in kinds:
+        remedy = "Some members have no partition: see there. Then, if the lag still grows: let each member do more."
+    elif any(each.severity >= SICK for each in others):
+        remedy = f"Mend first what else is wrong with the group, which takes time from its members. Then: {remedy}"
+    evidence = (f"The lag is {lag:,} now.",)
+    return [Diagnosis(present.group, LAG_GROWS, SICK, text, CERTAIN, evidence, remedy, event.time)]
+
+
+def _more_work(present: Present) -> str:
+    """How the members of a group can do more."""
+    working = sum(bool(reader.partitions) for reader in present.readers)
+    partitions = sum(len(reader.partitions) for reader in present.readers)
+    if working < partitions:
+        more = f"Start more members: there are {working}, and {partitions} partitions, of which each can have its own"
+    else:
+        more = "There is a member for each partition: give the topics more partitions, and start more members"
+    return f"{more}. Or let each member do more: less work for each record, more records at a time."
+
+
 def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
     """Members whose next records were deleted before they read them."""
     losses: dict[tuple[object, ...], FetchOutOfRange] = {}
@@ -711,15 +761,30 @@ def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnecte
     return diagnoses
 
 
+def never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Find the client that has asked for the coordinator of a group which does not exist, and that does not join it.
+
+    Args:
+        group: its id.
+        events: its events, oldest first.
+        since_ms: what happened earlier does not count, in ms since 1970.
+    """
+    *_, newest = (None, *events)
+    if not isinstance(newest, CoordinatorSought) or newest.time < since_ms:
+        return []
+    text, remedy = newest.sentence()
+    return [Diagnosis(group, NEVER_JOINED, BROKEN, text, PROBABLE, (), remedy, newest.time)]
+
+
 def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
     told = explain(events, since=since_ms)
     diagnoses = []
-    for storm in [each for each in told if each.text.startswith("Rebalance storm")][-1:]:
+    for storm in [each for each in told if each.kind == STORM][-1:]:
         score = storm_score(events, now_ms).text
         time = storm.events[-1].time
         evidence = (*storm.details, score)
         diagnoses.append(Diagnosis(present.group, STORM, SICK, storm.text, CERTAIN, evidence, storm.remedy, time))
-    for one in [each for each in told if each.text.startswith(OPENING)][-1:]:
+    for one in [each for each in told if each.kind == DEPLOYMENT][-1:]:
         time = one.events[-1].time
         diagnoses.append(Diagnosis(present.group, DEPLOYMENT, ODD, one.text, PROBABLE, (), one.remedy, time))
     return diagnoses

@@ -23,6 +23,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
+    CoordinatorSought,
     Departure,
     EpochBumped,
     FetchesWaited,
@@ -38,6 +39,7 @@ from barnabas_explain.catalog import (
     JoinPhaseOver,
     JoinPhaseStuck,
     JoinRefused,
+    LagGrows,
     LeaderChanged,
     LeaderRejoined,
     MemberDisconnected,
@@ -103,6 +105,10 @@ from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
 
+#: The kinds of explanations of several rebalances: a storm; members that were replaced one by one.
+STORM: Final = "storm"
+DEPLOYMENT: Final = "deployment"
+
 #: If a member rejoins later than this, the explanation names it.
 _SLOW_MS: Final = 1_000
 #: Events before a change among which its cause is looked for.
@@ -125,6 +131,7 @@ class Explanation:
         details: further sentences.
         events: the events.
         cause: the finding about its cause, if there is one.
+        kind: :data:`STORM` or :data:`DEPLOYMENT`; None for any other one.
     """
 
     time: int
@@ -134,6 +141,7 @@ class Explanation:
     details: list[str] = field(default_factory=list)
     events: list[GroupEvent] = field(default_factory=list)
     cause: Finding | None = None
+    kind: str | None = None
 
     def as_data(self) -> "ExplanationData":
         """The explanation, ready for JSON."""
@@ -698,9 +706,11 @@ _ALONE: Final = (
     CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
+    CoordinatorSought,
     FetchesWaited,
     FetchOutOfRange,
     JoinRefused,
+    LagGrows,
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
@@ -863,7 +873,8 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
         remedy = heaviest.finding.remedy
     else:
         remedy = _remedy_of_counts(unexplained, events)
-    return Explanation(first.time, first.generation, text, remedy, details, events=[first, last]), others
+    storm = Explanation(first.time, first.generation, text, remedy, details, events=[first, last], kind=STORM)
+    return storm, others
 
 
 class _StormPart(NamedTuple):
@@ -905,7 +916,7 @@ def _deployment(rebalances: list[_Rebalance], findings: Findings) -> Explanation
     starts = [event for event in events if isinstance(event, RebalanceStarted)]
     first, last = starts[0], starts[-1]
     text, remedy = found.sentence(len(starts), max(last.time - first.time, 1))
-    return Explanation(first.time, first.generation, text, remedy, events=[first, last])
+    return Explanation(first.time, first.generation, text, remedy, events=[first, last], kind=DEPLOYMENT)
 
 
 #: A cause of a storm has caused so many of its rebalances.

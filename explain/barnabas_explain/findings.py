@@ -705,14 +705,12 @@ def _of_expired(event: MemberExpired, case: _Case) -> Finding:
     silent = event.heard_ago_ms
     fetched = event.fetched_ago_ms
     if fetched is not None and fetched < min(silent, event.session_ms) / 2:
-        text = (
-            f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched {ms(fetched)}"
-            " before: its heartbeat thread or task probably starves, or its heartbeat.interval.ms is near its session"
-        )
+        text = f"{name} sent no heartbeat for {ms(silent)}, its session is {session}, but it still fetched"
+        text += f" {ms(fetched)} before: "
         if case.is_late:
-            text = text.partition(": its heartbeat thread")[0]
-            text += ": its heartbeat.interval.ms is probably near its session"
+            text += "its heartbeat.interval.ms is probably near its session"
             return Finding(NO_HEARTBEATS, member, text, LATE_HEARTBEATS, PROBABLE)
+        text += "its heartbeat thread or task probably starves, or its heartbeat.interval.ms is near its session"
         remedy = (
             "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is: look what its heartbeat"
             " thread or task waits for: a lock, or a future that nothing completes."

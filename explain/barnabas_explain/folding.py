@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     GroupReconciled,
     GroupUpgraded,
     HistoryGap,
+    LagGrows,
     MemberReplaced,
     MemberRewound,
     MemberSkipped,
@@ -40,6 +41,8 @@ _AFTER_RESET_MS: Final = 60_000
 _AFTER_ASSIGNMENT_MS: Final = 10_000
 #: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
 _OUTSIDER_MS: Final = 3_600_000
+#: What a client sets or deletes within so many milliseconds after the last time belongs to that.
+_ONE_ACTION_MS: Final = 300_000
 #: Ms between two events of the same kind that become one explanation.
 TOGETHER_MS: Final = 90_000
 
@@ -108,7 +111,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case OffsetsAltered():
             if event.changes and all(each.after is not None for each in event.changes):
                 yield _Fold(("outsider", event.client_id, event.host), _of_outsider, _OUTSIDER_MS)
-            yield _Fold((event.type,), _of_one_action, adjacent=True)
+            yield _Fold((event.type,), _of_one_action, _ONE_ACTION_MS, adjacent=True)
         case MemberSlow(is_late=True):
             yield _Fold((event.type, *event.member[1:]), _with_later, TOGETHER_MS)
         case MemberRewound():
@@ -128,6 +131,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
         case NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
+        case LagGrows():
+            yield _Fold((event.type,), _of_one_growth)
 
 
 def _with_later(known: Any, later: GroupEvent) -> GroupEvent:
@@ -142,6 +147,12 @@ def _with_later_soon(known: Any, later: GroupEvent) -> GroupEvent | None:
 def _with_all_of_later(known: GroupEvent, later: GroupEvent) -> GroupEvent:
     """The later event at the time of the first: it has lasted for longer since then."""
     return later.changed(time=known.time)
+
+
+def _of_one_growth(known: LagGrows, later: LagGrows) -> GroupEvent | None:
+    """Two reports of a lag as one at the time of the first; None if it had stopped to grow in between."""
+    began = later.time - later.took_ms
+    return _with_all_of_later(known, later) if began <= known.time else None
 
 
 def _of_one_action(known: OffsetsAltered, later: OffsetsAltered) -> OffsetsAltered | None:

@@ -112,6 +112,11 @@ class OffsetChange(NamedTuple):
         """Whether the offset is smaller than before."""
         return self.before is not None and self.after is not None and self.after < self.before
 
+    @property
+    def is_forward(self) -> bool:
+        """Whether the offset is larger than before."""
+        return self.before is not None and self.after is not None and self.after > self.before
+
 
 class Position(NamedTuple):
     """The committed offset of a partition, -1 if there is none."""

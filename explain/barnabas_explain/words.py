@@ -78,6 +78,18 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"
 
 
+def rate(records: int, milliseconds: float) -> str:
+    """Records per time, as people say it: "20 records/s", "3 records/min"."""
+    per_second = records * 1_000 / milliseconds
+    if per_second >= 1:
+        number, unit = per_second, "s"
+    elif per_second * 60 >= 1:
+        number, unit = per_second * 60, "min"
+    else:
+        number, unit = per_second * 3_600, "h"
+    return f"{number:,.0f} records/{unit}" if number >= 10 else f"{number:.1f} records/{unit}".replace(".0 ", " ")
+
+
 def clock(milliseconds: int) -> str:
     """The time of day of ms since 1970, in the local zone."""
     return datetime.fromtimestamp(milliseconds / 1000).strftime("%H:%M:%S")

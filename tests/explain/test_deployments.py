@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import JoinPhaseOver, MemberExpired, MemberJoined, MemberLeft
-from barnabas_explain.doctor import DEPLOYMENT, OF_EVENTS, SEVERITIES, Present, examine
+from barnabas_explain.doctor import OF_EVENTS, SEVERITIES, Present, examine
+from barnabas_explain.explain import DEPLOYMENT
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
 from tests.explain.test_explain import only, rebalance

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    CommitsWentBack,
     FetchesWaited,
     FetchOutOfRange,
     GroupLoaded,
+    LagGrows,
     MemberDisconnected,
     MemberJoined,
     OffsetsAltered,
@@ -251,6 +253,13 @@ def test_clients_without_membership_that_commit_the_same_partitions_in_turn() ->
     assert once.kind == "no_members", "an administrator may have set it back"
 
 
+@pytest.mark.parametrize("name", ["Rebalance storm", "Probably a deployment"])
+def test_a_client_cannot_be_named_so_that_its_group_has_another_disease(name: str) -> None:
+    member: dict[str, Any] = {"member_id": "m1", "client_id": name, "host": "/h"}
+    change = {"topic": "t", "partition": 0, "before": 9, "after": 3}
+    assert told(HEALTHY, event(CommitsWentBack, 100_000, changes=[change], **member)) == []
+
+
 RESTART = [left(), closed(5), event(MemberJoined, 102_000, 7)]
 
 
@@ -293,6 +302,64 @@ def test_a_job_that_commits_nothing_reads_everything_again() -> None:
 def test_a_consumer_for_each_call_and_a_subscription_for_each_poll_are_sick() -> None:
     assert [each.kind for each in told(HEALTHY, *calls(10))] == ["consumer_per_call", "storm"]
     assert [each.kind for each in told(HEALTHY, *asks(*range(100_000, 110_000, 500)))] == ["subscribe_loop", "storm"]
+
+
+def grows(at: int = NOW, **data: Any) -> EventRecord:
+    """A lag that grew from 1,000 to 7,000 within 100 s."""
+    figures = {"consumed": 2_000, "written": 8_000, "lag_before": 1_000, "lag": 7_000, "took_ms": 100_000}
+    return event(LagGrows, at, **{**figures, "led": 2, "committed_in": 2, **data})
+
+
+TWO = [reader(1, partitions=(0,)), reader(2, partitions=(1,))]
+BEHIND = present(*TWO, lags={("t", 0): 3_500, ("t", 1): 3_600})
+
+
+def test_a_lag_that_grows_says_what_is_consumed_and_what_is_written() -> None:
+    (found,) = told(BEHIND, grows())
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("lag_grows", "sick", "certain")
+    assert found.text == (
+        "20 records/s are consumed and 80 records/s are written: the lag grew from 1,000 to 7,000 within 100 s; it"
+        " needs about 4 times the work."
+    )
+    assert found.evidence == ("The lag is 7,100 now.",)
+    assert (found.remedy or "").startswith("There is a member for each partition: give the topics more partitions")
+    (said,) = explain(read([grows(100_000), grows(180_000, took_ms=180_000, lag=10_000, written=11_000)]))
+    assert (said.time, "to 10,000 within 3 min" in said.text) == (100_000, True)
+    assert len(explain(read([grows(100_000), grows(900_000)]))) == 2, "it had stopped to grow"
+
+
+def test_members_that_are_missing_or_have_no_partition_come_first() -> None:
+    (alone,) = told(present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_500, ("t", 1): 3_600}), grows())
+    assert (alone.remedy or "").startswith("Start more members: there are 1, and 2 partitions")
+    one = reader(1, ("t",), (0, 1))
+    two = present(one, reader(2), assignor="range", lags={("t", 0): 3_500, ("t", 1): 3_600})
+    assert {each.kind: (each.remedy or "")[:33] for each in told(two, grows())} == {
+        "topics_apart": "Use an assignor that assigns all ",
+        "lag_grows": "Some members have no partition: s",
+    }
+
+
+def test_a_lag_that_grows_in_one_partition_needs_no_more_members() -> None:
+    hot = present(*TWO, lags={("t", 0): 7_000, ("t", 1): 100})
+    (found,) = [each for each in told(hot, grows()) if each.kind == "lag_grows"]
+    assert found.text.endswith("to 7,000 within 100 s.")
+    assert found.remedy == "Nearly all of the lag is in one partition, or of one member: see there."
+
+
+def test_the_coordinator_knows_only_partitions_that_its_broker_leads() -> None:
+    (found,) = told(BEHIND, grows(committed_in=6))
+    assert "are written (in 2 of 6 partitions, which the coordinator leads): " in found.text
+
+
+@pytest.mark.parametrize(
+    ("at", "lag", "is_so"),
+    [(NOW, 7_000, True), (NOW - 50_000, 9_900, True), (NOW - 50_000, 7_000, False), (NOW - 50_000, 0, False)],
+    ids=["now", "it goes on", "it has stopped to grow", "it was caught up with"],
+)
+def test_a_lag_that_grows_is_a_finding_while_it_does(at: int, lag: int, is_so: bool) -> None:
+    halves = {("t", 0): lag // 2, ("t", 1): lag // 2}
+    assert [each.kind for each in told(present(*TWO, lags=halves), grows(at))] == ["lag_grows"] * is_so
+    assert told(present(state="Empty", lags=halves), grows(at)) == told(present(state="Empty", lags=halves))
 
 
 def test_offsets_that_are_pending_for_long_name_the_transactional_id() -> None:

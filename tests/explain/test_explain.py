@@ -512,6 +512,20 @@ def test_what_one_client_does_to_offsets_one_after_the_other_is_one_explanation(
     assert "--to-offset 20" in told.remedy
     assert len(explain(read([done[0], {**done[1], "client_id": "another"}]))) == 2
     assert len(explain(read([done[0], {**done[1], "time": 400_000}]))) == 2
+    assert len(explain(read([done[0], {**done[1], "time": 200_000}, {**done[2], "time": 400_000}]))) == 1
+
+
+def test_a_client_that_commits_again_and_again_reads_without_membership() -> None:
+    both = [changed(0, 3, 9), changed(1, 4, 8)]
+    data: dict[str, Any] = {"client_id": "flink", "host": "/h", "offsets": 2}
+    told = only([event(OffsetsAltered, changes=both, times=2, backs=0, turns=0, commits_on=True, **data)])
+    assert told.text == (
+        "The client flink (h), which is not a member, has committed offsets of the group more than once on one"
+        " connection (t-0 to t-1): it probably reads with assign(), and needs no membership."
+    )
+    assert (told.remedy or "").startswith("Nothing, if it is the only program with this group.id.")
+    back = only([event(OffsetsAltered, changes=both, times=9, backs=4, turns=0, commits_on=True, **data)])
+    assert back.text.endswith(" in 9 requests: t-0 from 3 to 9, t-1 from 4 to 8; they went back 4 times in between.")
 
 
 def test_offsets_that_went_back_in_between_did_not_only_go_forward() -> None:
@@ -520,6 +534,12 @@ def test_offsets_that_went_back_in_between_did_not_only_go_forward() -> None:
         "The client c1 (h), which is not a member, set 1 committed offset of the group in 3 requests: t-0 from 20 to"
         " 25; they went back 3 times in between."
     )
+
+
+def test_the_name_of_a_topic_says_nothing_about_the_way_of_its_offsets() -> None:
+    there = [{**changed(0, before, after), "topic": "forward"} for before, after in [(20, 5), (5, 4)]]
+    done = [event(OffsetsAltered, at=at, **ADMIN, offsets=1, changes=[each]) for at, each in enumerate(there)]
+    assert only(done).text.endswith(" in 2 requests: forward-0 back from 20 to 4.")
 
 
 def test_two_clients_that_set_each_others_offsets_back_are_one_explanation() -> None:

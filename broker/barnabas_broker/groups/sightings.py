@@ -8,6 +8,7 @@ connection is open, which program it is. It goes into the events about the membe
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -51,6 +52,9 @@ _WAITS_SECONDS: Final = 1_800.0
 #: Partitions of a new member whose commits are kept, and for how many seconds it is new.
 _MOST_CHANGES: Final = 30
 _NEW_SECONDS: Final = BRIEF_MS / 1000
+#: Commits of a client that is not a member are reported at once so often, then after pauses that double up to this one.
+_FIRST_REPORTS: Final = 3
+_LONGEST_PAUSE: Final = 160.0
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
 
@@ -118,6 +122,12 @@ class SeenClient:
             return None
         self.waits_told_at = now
         return self.waits
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several members, of any groups, have its client id and host: their Fetches are not told apart. One
+        that connects anew has two connections for a while."""
+        return len({member for connection in self.connections for member in connection.members}) > 1
 
     @property
     def has_fetched(self) -> bool:
@@ -227,6 +237,47 @@ class Gone:
         self.at = at
 
 
+class OutsiderCommits:
+    """Commits of a client to a group of which it is not a member, on one connection, since they were reported last.
+
+    Attributes:
+        total: commits on this connection.
+        times: commits since the last report.
+        backs: how many of these set offsets back.
+        turns: how many of these set back what another such client had just committed.
+    """
+
+    __slots__ = ("_pause", "_reports", "_told_at", "backs", "times", "total", "turns")
+
+    def __init__(self) -> None:
+        self.total = self.times = self.backs = self.turns = 0
+        self._told_at: float | None = None
+        self._reports = 0
+        self._pause = 0.0
+
+    def add(self, *, goes_back: bool, in_turn: bool) -> None:
+        """The client has committed."""
+        self.total += 1
+        self.times += 1
+        self.backs += goes_back
+        self.turns += in_turn
+
+    def may_report(self, now: float) -> bool:
+        """Whether a commit that goes back may be reported: the first ones of a series, then more and more seldom."""
+        since = inf if self._told_at is None else now - self._told_at
+        if since > 2 * max(self._pause, _BACK_SECONDS):
+            self._reports, self._pause = 0, 0.0
+        return since >= self._pause
+
+    def reported(self, now: float) -> None:
+        """The commits until now are reported."""
+        self.times = self.backs = self.turns = 0
+        self._told_at = now
+        self._reports += 1
+        if self._reports >= _FIRST_REPORTS:
+            self._pause = min(max(2 * self._pause, _BACK_SECONDS), _LONGEST_PAUSE)
+
+
 class MemberConnection:
     """A connection on which a member has sent requests.
 
@@ -246,12 +297,13 @@ class MemberConnection:
         members: group and member id of the members that use it, the first 16.
         gone: the members that used it and are gone, by group, the newest one of each.
         denied: the group that its user may not read, and when a request was last refused for that; None for none.
+        sought: the group whose coordinator it has asked for, if that was not known; None for none.
     """
 
     __slots__ = (
-        "_altered",
         "_closed",
         "_exceeded",
+        "_outsider",
         "_refused",
         "_used",
         "client",
@@ -263,6 +315,7 @@ class MemberConnection:
         "gone",
         "members",
         "software",
+        "sought",
     )
 
     def __init__(
@@ -278,8 +331,9 @@ class MemberConnection:
         self.members: dict[tuple[str, str], None] = {}
         self.gone: dict[str, Gone] = {}
         self.denied: tuple[str, float] | None = None
-        #: The last groups to which it has committed without being a member.
-        self._altered: tuple[str, ...] = ()
+        self.sought: str | None = None
+        #: What it has committed without being a member, by group, the last ones.
+        self._outsider: dict[str, OutsiderCommits] = {}
         #: The groups of commits after the end of a log that were reported lately, each with its time.
         self._exceeded: tuple[tuple[str, float], ...] = ()
         #: The group, error and number of the last commits, if they were refused one after the other.
@@ -292,6 +346,11 @@ class MemberConnection:
         self._refused = group_id, code, number
         return number if str(number).rstrip("0") == "3" else None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self.closed_by)
+
     def denied_ago_ms(self, group_id: str, now: float) -> float | None:
         """The time since its user was denied a group; None if that has not happened."""
         group, at = self.denied or ("", None)
@@ -301,15 +360,14 @@ class MemberConnection:
         """A commit was not refused."""
         self._refused = None
 
-    def alters(self, group_id: str) -> bool:
-        """The client commits to a group of which it is not a member; returns whether it does so for the first time.
-
-        A consumer without a subscription does so again and again.
-        """
-        if group_id in self._altered:
-            return False
-        self._altered = (*self._altered[1 - _MOST_FOLLOWED :], group_id)
-        return True
+    def outsider(self, group_id: str) -> OutsiderCommits:
+        """The commits to a group of which the client is not a member: a consumer without a subscription commits so."""
+        known = self._outsider.get(group_id)
+        if known is None:
+            if len(self._outsider) >= _MOST_FOLLOWED:
+                del self._outsider[next(iter(self._outsider))]
+            known = self._outsider[group_id] = OutsiderCommits()
+        return known
 
     def exceeds(self, group_id: str, now: float) -> bool:
         """The client commits an offset after the end of a log; returns whether that is to be reported: of each group
@@ -349,6 +407,7 @@ class Sight:
         transactional_id: in whose transactions it committed last; None for none.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
         session_ms: its session timeout; None if unknown.
+        pause: for how many seconds its committed offsets last stood still while it read on; 0 for never.
     """
 
     __slots__ = (
@@ -358,6 +417,7 @@ class Sight:
         "connection",
         "joined_at",
         "member",
+        "pause",
         "rebalance_timeout_ms",
         "session_ms",
         "transactional_id",
@@ -373,6 +433,7 @@ class Sight:
         self.transactional_id: str | None = None
         self.rebalance_timeout_ms: float | None = None
         self.session_ms: float | None = None
+        self.pause = 0.0
 
     def is_new(self, now: float) -> bool:
         """Whether it has been a member for a short time; what it has committed is forgotten then."""
@@ -411,6 +472,8 @@ class Sightings:
             # It joined before this broker coordinated the group.
             sight = self._members[member_id] = Sight(None, None, None)
         if sight.connection is not connection and connection is not None:
+            if sight.connection is not None:
+                sight.connection.members.pop((self._group_id, member_id), None)
             sight.connection = connection
             connection.use(self._group_id, member_id)
 
@@ -533,11 +596,11 @@ class Sightings:
         }
         connection = sight.connection
         if connection is not None:
+            if not connection.client.is_shared:
+                fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
             fields["denied_ago_ms"] = connection.denied_ago_ms(self._group_id, now)
-            if len(connection.client.connections) <= 1:
-                fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
             if connection.closed_at is None:
                 fields["connection"] = OPEN
                 if len(connection.gone) < _MOST_FOLLOWED or self._group_id in connection.gone:

@@ -114,6 +114,12 @@ class Standing:
         self.has_moved = False
         self.watch = Watch()
 
+    @property
+    def is_read_on(self) -> bool:
+        """Whether its member has fetched records after the committed offset."""
+        start = self.watch.first if self.offset == NOTHING else self.offset
+        return self.watch.furthest > start
+
     def is_due(self, now: float, patience: float) -> bool:
         """Whether it is to be reported: after `patience` seconds, and then each time that it has lasted twice as
         long."""
@@ -132,8 +138,8 @@ class StandingOffsets:
         """Those of a group."""
         return self._groups.get(group_id, {})
 
-    def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float) -> None:
-        """Take note of the partitions of a group with records that wait.
+    def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float) -> list[Standing]:
+        """Take note of the partitions of a group with records that wait; returns those that stand still no more.
 
         Args:
             group_id: the group.
@@ -156,6 +162,7 @@ class StandingOffsets:
         if found:
             self._groups[group_id] = found
             self._count += len(found)
+        return [each for place, each in before.items() if found.get(place) is not each]
 
     def owned(self, group_id: str, owners: Mapping[Partition, Member], generation: int, now: float) -> None:
         """Take note of the owners of these partitions; the time begins again for another owner."""

@@ -9,6 +9,7 @@ from barnabas_broker.config.keys import AUTO_CREATE_TOPICS_ENABLE
 from barnabas_broker.handlers.authorization import split
 from barnabas_broker.handlers.context import RequestContext
 from barnabas_broker.handlers.dispatch import Route
+from barnabas_broker.handlers.groups import caller_of
 from barnabas_broker.handlers.stepwise import stepwise
 from barnabas_broker.handlers.topic_names import missing_code
 from barnabas_broker.handlers.topics import create_automatically
@@ -327,6 +328,9 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
         await _prepare(context, _NEEDED.get(request.key_type, ()))
     steps = each(keys, partial(_coordinator, context, request.key_type, refused, code))
     found = await context.sliced(steps)
+    if request.key_type == _GROUP and len(keys) == 1 and keys[0] not in refused:
+        # Only administrators' programs ask for several groups at once.
+        context.services.groups.sought(keys[0], caller_of(context))
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found

@@ -20,10 +20,12 @@ from barnabas_broker.http.rates import Offsets
 from barnabas_broker.http.samples import INTERVAL
 from barnabas_broker.http.shares import by_place, windows
 from barnabas_broker.http.text import PIECE, TURN
-from barnabas_broker.http.view import View
+from barnabas_broker.http.transactions import waits
+from barnabas_broker.http.view import Position, View
 from barnabas_broker.replication.coordinator_logs import ConsumedLogs
-from barnabas_explain.doctor import DEPLOYMENT, MOST_MARKERS, SICK, SINCE_MS, STORM, Diagnosis, Present, Reader
+from barnabas_explain.doctor import MOST_MARKERS, SICK, SINCE_MS, Diagnosis, Present, Reader
 from barnabas_explain.doctor import examine as diagnose
+from barnabas_explain.explain import DEPLOYMENT, STORM
 from barnabas_explain.findings import CERTAIN
 from barnabas_explain.group_ids import one_life
 from barnabas_explain.members import Partition
@@ -108,11 +110,14 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     lags: dict[Partition, int] = {}
     offsets: dict[Partition, int] = {}
     outside: dict[Partition, tuple[int, int, int]] = {}
+    blocked: list[Position] = []
     for number, position in enumerate(view.positions(image, hosted), 1):
         if position.lag:
             lags[position.topic, position.partition] = position.lag
         if position.committed is not None:
             offsets[position.topic, position.partition] = position.committed.offset
+        if position.is_blocked:
+            blocked.append(position)
         log, committed = view.log(position.topic, position.partition), position.committed
         if log is not None and committed is not None:
             start, end = log.log_start_offset, log.log_end_offset
@@ -122,6 +127,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
             yield
     events = view.history.recent(name)
     now = view.wall_ms()
+    waiting = [each for each in waits(view, blocked) if each.is_long] if blocked else []
     flapping = view.history.is_flapping(name)
     version = (
         version_of(events),
@@ -130,6 +136,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         len(group.members),
         bool(lags),
         len(outside),
+        len(waiting),
         flapping,
         now // 60_000,
     )
@@ -161,6 +168,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         topics=counts,
         empty=empty,
         outside=outside,
+        waits=[f"{each.text}." for each in waiting],
         assignor=(group.members.protocol or "") if isinstance(group, ClassicGroup) else group.assignor,
         has_epochs=not isinstance(group, ClassicGroup),
     )

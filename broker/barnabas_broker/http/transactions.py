@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from barnabas_broker.http.text import PIECE, listing
-from barnabas_broker.http.view import View
+from barnabas_broker.http.view import Position, View
 from barnabas_broker.replication.replica import Replica
-from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.transactions.service import HostedTransaction, TransactionCoordinator
+from barnabas_explain.waits import Waiting
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: Open transactions, blocked partitions, and partitions of a transaction that are shown.
@@ -18,7 +19,7 @@ _MOST_PARTITIONS: Final = 200
 def all_transactions(view: View) -> Iterator[str]:
     """``/transactions``: the open transactions that this broker coordinates, the oldest first, and the partitions that
     it leads whose records are not stable."""
-    hosted = [each for home in view.transactions.runtime.partitions.values() for each in home.open.values()]
+    hosted = _opened(view)
     hosted.sort(key=lambda each: each.opened)
     by_producer = {each.machine.metadata.producer_id: each.name for each in hosted}
     head = {
@@ -30,6 +31,45 @@ def all_transactions(view: View) -> Iterator[str]:
         "open": [_open(each) for each in hosted[:_MOST]],
     }
     return listing(head, "blocked", _blocked(view, by_producer))
+
+
+def _opened(view: View) -> list[HostedTransaction]:
+    """The open transactions that this broker coordinates."""
+    return [each for home in view.transactions.runtime.partitions.values() for each in home.open.values()]
+
+
+def waits(view: View, blocked: Iterable[Position]) -> list[Waiting]:
+    """The transactions that ``read_committed`` consumers of a group wait for.
+
+    Args:
+        view: the broker's parts.
+        blocked: where the group stands, at the last stable offset.
+    """
+    opened = {each.machine.metadata.producer_id: each for each in _opened(view)}
+    found = []
+    for each in blocked:
+        log = view.log(each.topic, each.partition)
+        if log is None or each.stable is None or each.end is None:
+            continue
+        producer_id = _blocking(log)
+        transaction = None if producer_id is None else opened.get(producer_id)
+        found.append(
+            Waiting(
+                (each.topic, each.partition),
+                each.stable,
+                each.end - each.stable,
+                producer_id,
+                None if transaction is None else transaction.name,
+                None if transaction is None else max(view.wall_ms() - transaction.machine.metadata.start_ms, 0),
+            )
+        )
+    return found
+
+
+def _blocking(log: Log) -> int | None:
+    """The id of the producer whose transaction begins at the last stable offset of a log; None if it is not known."""
+    first = next(iter(log.producers.open.items()), None)
+    return first[1] if first is not None and first[0] == log.last_stable_offset else None
 
 
 def _is_loading(transactions: TransactionCoordinator) -> bool:
@@ -79,14 +119,13 @@ def _blocked(view: View, by_producer: dict[int, str]) -> Iterator[dict[str, Any]
 
 def _partition(where: TopicPartition, replica: Replica, by_producer: dict[int, str]) -> dict[str, Any]:
     log = replica.log
-    first = next(iter(log.producers.open.items()), None)
-    producer = None
-    if first is not None and first[0] == log.last_stable_offset:
-        state = log.producers.states.get(first[1])
+    blocking, producer = _blocking(log), None
+    if blocking is not None:
+        state = log.producers.states.get(blocking)
         producer = {
-            "producer_id": first[1],
+            "producer_id": blocking,
             # Another broker may coordinate it.
-            "transactional_id": by_producer.get(first[1]),
+            "transactional_id": by_producer.get(blocking),
             "last_write_ms": None if state is None else state.last_timestamp,
         }
     return {

@@ -72,6 +72,13 @@ class Position(NamedTuple):
         return max(self.end - max(self.stable, self.committed.offset), 0)
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the group has read all up to an open transaction."""
+        if self.committed is None or self.end is None or self.stable is None:
+            return False
+        return self.stable <= self.committed.offset < self.end
+
+    @property
     def lag(self) -> int | None:
         """Records that are not consumed; None if one of the two offsets is not known.
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from barnabas.console.examiner import Examiner
 from barnabas.console.histories import Histories
 from barnabas.console.looks import Look
 from barnabas.console.views import Observations, Observed, Position, one_group, positions_of, summary
@@ -20,6 +21,9 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 _LIST_SECONDS: Final = 1.0
 #: Groups whose committed offsets are looked up at the same time.
 _AT_ONCE: Final = 16
+#: Seconds after which a group of the list is examined again, and one whose page is open.
+_EXAMINED_SECONDS: Final = 60.0
+_OPEN_SECONDS: Final = 5.0
 #: Groups whose samples are kept for the curves of their pages.
 _MOST_OPEN: Final = 64
 
@@ -32,14 +36,21 @@ class Cluster:
     Args:
         admin: of its brokers.
         histories: the events of groups.
+        examiner: finds out what is wrong with groups.
         now: a monotonic clock, in seconds.
         wall_ms: the time of day, in ms since 1970.
     """
 
     def __init__(
-        self, admin: Admin, histories: Histories, now: Callable[[], float], wall_ms: Callable[[], int]
+        self,
+        admin: Admin,
+        histories: Histories,
+        examiner: Examiner,
+        now: Callable[[], float],
+        wall_ms: Callable[[], int],
     ) -> None:
         self._admin, self._histories, self._now, self._wall_ms = admin, histories, now, wall_ms
+        self._examiner = examiner
         self._samples = Samples()
         self._of_one: OrderedDict[str, Samples] = OrderedDict()
         self._observations = Observations()
@@ -56,6 +67,7 @@ class Cluster:
     def stop(self) -> None:
         """Do not wait for the brokers any more."""
         self._list.stop()
+        self._examiner.stop()
 
     async def _look(self) -> dict[str, Any]:
         admin = self._admin
@@ -78,6 +90,8 @@ class Cluster:
             error = group.error or (found if isinstance(found, KafkaError) else None)
             known = None if group.error is not None else group
             positions = positions_of(known, found if isinstance(found, dict) else {}, ends, stables)
+            if known is not None and not known.members and any(position.lag for position in positions):
+                self._examiner.ask(known, _EXAMINED_SECONDS)
             state = each.state if known is None else known.state
             rows.append(
                 summary(
@@ -110,6 +124,8 @@ class Cluster:
         owned = {tp for member in described.members for tp in member.partitions}
         ends, stables = await self._ends({*committed, *owned})
         positions = positions_of(described, committed, ends, stables)
+        if described.error is None:
+            self._examiner.ask(described, _OPEN_SECONDS)
         samples = self._samples_of(name)
         observed = self._observed(name, described.state, positions, samples)
         samples.end_round((name,))
@@ -137,6 +153,7 @@ class Cluster:
             rates=samples.rates(name),
             flapping=self._histories.is_flapping(name),
             storm=self._histories.storm_score(name),
+            findings=self._examiner.known(name),
         )
 
     async def _committed(self, group: str) -> "dict[TopicPartition, int | None] | KafkaError":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.console.cluster import Cluster
+from barnabas.console.examiner import Examiner
 from barnabas.console.histories import Histories
 from barnabas.console.records import RecordReader
 from barnabas.console.resets import Resets
@@ -87,7 +88,8 @@ async def serving(
             # Every user of this machine can open the page: what a login protects is not shown without being asked for.
             secured = arguments.servers.security.get("security_protocol", "PLAINTEXT") != "PLAINTEXT"
             hidden = HIDDEN if secured and not arguments.show_records else None
-            cluster = Cluster(admin, histories, time.monotonic, _wall_ms)
+            examiner = Examiner(arguments, admin, histories, time.monotonic, _wall_ms)
+            cluster = Cluster(admin, histories, examiner, time.monotonic, _wall_ms)
             survey = Survey(admin, time.monotonic, _wall_ms, hidden)
             records = RecordReader(arguments, admin)
             serves = server.Console(

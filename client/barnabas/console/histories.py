@@ -21,7 +21,6 @@ from barnabas_client.history.sources import History, Newest, PolledHistory, find
 from barnabas_client.logs import logger
 from barnabas_explain.catalog import EpochBumped, HistoryGap, RebalanceStarted, Started
 from barnabas_explain.chart import chart
-from barnabas_explain.doctor import SINCE_MS, examine_past
 from barnabas_explain.records import decode_event, encode_event
 from barnabas_explain.storm_score import Score, StormScore
 from barnabas_explain.storms import CALM_SECONDS, STORM_REBALANCES, STORM_SECONDS
@@ -120,11 +119,13 @@ class GroupHistory:
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
 
+    def values(self) -> list[bytes]:
+        """Its events so far, as values of ``__group_events``, oldest first."""
+        return list(self._events.values())
+
     def chart(self) -> Callable[[], dict[str, Any]]:
         """Return a function that makes the group's chart as it is now, to be called in a thread."""
-        values = list(self._events.values())
-        history = self._history
-        group, now = self._arguments.group, self._wall_ms()
+        values, history = self.values(), self._history
         more = {
             "since": self.since,
             "source": {
@@ -141,8 +142,7 @@ class GroupHistory:
         def draw() -> dict[str, Any]:
             events = [event for event in map(decode_event, values) if event is not None]
             self._storm = StormScore.of(events)
-            past = examine_past(group, events, now, now - SINCE_MS)
-            return {**chart(events), **more, "findings": [each.as_data() for each in past]}
+            return {**chart(events), **more}
 
         return draw
 
@@ -283,6 +283,11 @@ class Histories:
         found.asked = self._now()
         self._groups.move_to_end(group)
         return found
+
+    def values(self, group: str) -> list[bytes] | None:
+        """The events of a group that a page follows, oldest first; None for others, and before they were read."""
+        found = self._groups.get(group)
+        return None if found is None or found.over or not found.loaded else found.values()
 
     def generation(self, group: str) -> int | None:
         """The generation of a group, if its events are followed."""

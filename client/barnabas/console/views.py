@@ -12,7 +12,7 @@ from barnabas_broker.http.rates import UNKNOWN, Rates
 from barnabas_broker.http.samples import Age
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
-from barnabas_explain.doctor import Diagnosis, Present, examine
+from barnabas_explain.doctor import Diagnosis
 from barnabas_explain.storm_score import FLAPPING, Score
 
 #: States in which no rebalance goes on.
@@ -70,6 +70,7 @@ class Observed(NamedTuple):
         rates: how fast it consumes, and how fast what it reads grows.
         flapping: whether it is in a rebalance storm.
         storm: its storm score; None if its events are not known.
+        findings: what is wrong with it, worst first, as far as it was examined.
     """
 
     rebalancing: float | None = None
@@ -78,6 +79,7 @@ class Observed(NamedTuple):
     rates: Rates = UNKNOWN
     flapping: bool = False
     storm: Score | None = None
+    findings: Sequence[Diagnosis] = ()
 
 
 class Observations:
@@ -170,17 +172,8 @@ def _judged(
         "health": status,
         "health_reason": reason,
         "storm_score": None if storm is None else storm.value,
-        "findings": [each.as_data() for each in _findings(described, positions)],
+        "findings": [each.as_data() for each in observed.findings],
     }
-
-
-def _findings(described: GroupDescription | None, positions: Sequence[Position]) -> Sequence[Diagnosis]:
-    """Diagnoses of a group as far as one look tells: records that no member reads. The others are in its chart."""
-    if described is None or described.members:
-        return ()
-    lags = {(each.partition.topic, each.partition.partition): each.lag for each in positions if each.lag}
-    had_members = bool(described.protocol_type)
-    return examine(Present(described.group_id, described.state, had_members=had_members, lags=lags), (), 0, 0)
 
 
 def one_group(

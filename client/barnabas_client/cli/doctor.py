@@ -15,14 +15,25 @@ from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_since
 from barnabas_client.cli.failures import DONE, FAILED, USAGE
 from barnabas_client.cli.output import Output, Style
-from barnabas_client.cli.view import GroupView, Row, Waiting, look, waiting
+from barnabas_client.cli.view import GroupView, Row, look, waiting
 from barnabas_client.history.located import locate
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.structs import TopicPartition
-from barnabas_explain.doctor import MOST_MARKERS, SEVERITIES, SINCE_MS, Diagnosis, Present, Reader, examine
+from barnabas_explain.catalog import GroupEvent
+from barnabas_explain.doctor import (
+    MOST_MARKERS,
+    SEVERITIES,
+    SINCE_MS,
+    Diagnosis,
+    Present,
+    Reader,
+    examine,
+    never_joined,
+)
 from barnabas_explain.group_ids import OneLife, one_life, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
+from barnabas_explain.waits import Waiting
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
@@ -66,7 +77,11 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         for group in await admin.describe_consumer_groups(names, raise_errors=False):
             try:
                 if group.error is not None:
-                    raise group.error
+                    found = await _without_group(admin, group, arguments, since)
+                    if not found:
+                        raise group.error
+                    diagnoses += found
+                    continue
                 found, life = await _examined(admin, group, arguments, now, since)
                 diagnoses += found
                 if life is not None:
@@ -104,16 +119,58 @@ def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
 async def _examined(
     admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
 ) -> tuple[list[Diagnosis], OneLife | None]:
-    values_of_events = Newest()
-    for where in await locate(admin, [group.group_id], since):
-        async for found in RecordedHistory(clients.connect(arguments), where, group.group_id).read(lambda count: None):
-            values_of_events.add(found)
-    events = [event for event in map(decode_event, values_of_events.values()) if event is not None]
+    events = await _events(admin, group.group_id, arguments, since)
+    known = await observed(admin, group, arguments)
+    return examine(known, events, now, since), one_life(known, events)
+
+
+async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) -> Present:
+    """A group as it is now, as the doctor sees it.
+
+    Args:
+        admin: of its brokers.
+        group: its description.
+        arguments: of a command; they name the brokers.
+
+    Raises:
+        KafkaError: its offsets cannot be read.
+    """
     view = await look(admin, group)
     known = await present(admin, view, await waiting(admin, view.rows))
     if not known.readers and known.lags:
         known = replace(known, lags=await _with_records(arguments, view.rows))
-    return examine(known, events, now, since), one_life(known, events)
+    return known
+
+
+async def _without_group(admin: Admin, group: GroupDescription, arguments: Namespace, since: int) -> list[Diagnosis]:
+    """Examine a group that does not exist by its events."""
+    if group.error is None or group.error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+        return []
+    return never_joined(group.group_id, await _events(admin, group.group_id, arguments, since), since)
+
+
+async def _events(admin: Admin, group: str, arguments: Namespace, since: int) -> list[GroupEvent]:
+    values = await recorded(admin, group, arguments, since)
+    return [event for event in map(decode_event, values) if event is not None]
+
+
+async def recorded(admin: Admin, group: str, arguments: Namespace, since: int) -> list[bytes]:
+    """The newest recorded events of a group, as values of ``__group_events``; nothing if the brokers record none.
+
+    Args:
+        admin: of the brokers.
+        group: its id.
+        arguments: of a command; they name the brokers.
+        since: leave out events before this time, in ms since 1970.
+
+    Raises:
+        KafkaError: the events cannot be read.
+    """
+    found = Newest()
+    for where in await locate(admin, [group], since):
+        async for values in RecordedHistory(clients.connect(arguments), where, group).read(lambda count: None):
+            found.add(values)
+    return list(found.values())
 
 
 async def _with_records(arguments: Namespace, rows: Iterable[Row]) -> dict[tuple[str, int], int]:

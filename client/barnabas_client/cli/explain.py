@@ -20,6 +20,7 @@ from barnabas_client.history.sources import SOURCES, History, Newest, PolledHist
 from barnabas_explain import transactions, words
 from barnabas_explain.doctor import END_TRANSACTION, Present, without_topics
 from barnabas_explain.explain import ExplanationData, explain_values
+from barnabas_explain.members import by_topic
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import KafkaError
@@ -58,10 +59,13 @@ async def explain(arguments: Namespace, output: Output) -> int:
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
+        if not events and not explanations and since is None:
+            explanations = await _without_events(admin, group)
     if not events and not explanations and since is None:
         earlier = "" if history.note is None else ", or name an earlier time with --since"
         raise CommandError(
-            f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`{earlier}"
+            f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`,"
+            f" and whether a topic matches the subscription of its consumers{earlier}"
         )
     if output.json:
         output.data(explanations)
@@ -117,11 +121,31 @@ async def _now(admin: Admin, group: str, events: Newest, told: Iterable[Explanat
         for one in waits
         if one.is_long and newest.get(one.producer_id) != transactions.SLOW
     ]
+    return [_told_now(text, remedy) for text, remedy in found]
+
+
+async def _without_events(admin: Admin, group: str) -> list[ExplanationData]:
+    """Explain a group that only has committed offsets: nothing has happened to it that would be recorded."""
+    try:
+        (described,) = await admin.describe_consumer_groups([group])
+        rows = (await look(admin, described)).rows
+    except KafkaError:
+        return []
+    committed = [row.partition for row in rows if row.partition is not None and row.committed is not None]
+    if described.members or described.protocol_type or not committed:
+        return []
+    where = words.partitions(by_topic((tp.topic, tp.partition) for tp in committed))
+    text = "The group has no members, and never had any, as far as is known: it has"
+    text += f" {words.count(len(committed), 'committed offset')} ({where}) of a client that probably reads with"
+    text += " assign(), and commits."
+    remedy = "Nothing, if it should read so: without members there are no rebalances to explain."
+    return [_told_now(text, remedy)]
+
+
+def _told_now(text: str, remedy: str | None) -> ExplanationData:
+    """An explanation of how a group is now, which no event tells of."""
     now = time.time_ns() // 1_000_000
-    return [
-        {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": [], "data": []}
-        for text, remedy in found
-    ]
+    return {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": [], "data": []}
 
 
 async def _follow(

@@ -9,9 +9,10 @@ from typing import Final, Literal, NamedTuple
 
 from barnabas_client.cli import events
 from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.view import GroupView, Row, Waiting, coordinator
+from barnabas_client.cli.view import GroupView, Row, coordinator
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.explain import ExplanationData
+from barnabas_explain.waits import Waiting
 from barnabas_explain.words import moment
 from barnabas_protocol.counts import counted
 from barnabas_protocol.printable import printable

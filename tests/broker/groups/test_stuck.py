@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    LagGrows,
     MemberLeft,
     MemberRewound,
     MemberSkipped,
@@ -196,6 +197,52 @@ async def test_a_member_that_reads_on_and_does_not_commit() -> None:
     (event,) = member.stuck
     assert event.fetches == "beyond"
     assert not event.is_proven
+
+
+async def test_a_member_that_usually_commits_seldom_is_told_once() -> None:
+    """A sink that writes a file, and commits then."""
+    member = await reader(Logs(1_000))
+    for offset in range(0, 200, 40):
+        await member.commits(offset + 5)
+        await member.goes_on(*range(offset + 5, offset + 45))
+    (event,) = member.stuck
+    assert event.fetches == "beyond"
+    await member.goes_on(*range(205, 305))
+    assert [each.positions[0].offset for each in member.stuck] == [5, 165], "it commits no more"
+
+
+async def test_a_lag_that_grows() -> None:
+    logs = Logs(0)
+    member = await reader(logs)
+    for offset in range(10, 400, 10):
+        logs.end_offset += 40
+        await member.commits(offset)
+        await member.goes_on(offset)
+    found = member.service.events_of(LagGrows)
+    first = found[0]
+    assert (first.led, first.committed_in, first.factor) == (1, 1, 4)
+    assert first.lag - first.lag_before == first.written - first.consumed > 100
+    assert [each.took_ms for each in found[1:]] > [each.took_ms * 1.9 for each in found[:-1]]
+
+
+async def test_a_member_whose_connection_is_closed_has_no_twin() -> None:
+    member = await reader(Logs(100))
+    await member.commits(5)
+    await member.waits(25)
+    member.heartbeat()
+    member.connection.lost("client", "")
+    await member.service.after(8)
+    assert not member.stuck, "what ends does not stand still"
+
+
+async def test_a_member_that_connects_anew_is_not_another_one() -> None:
+    member = await reader(Logs(100))
+    await member.commits(5)
+    await member.goes_on(5, 8)
+    member.connect()
+    await member.goes_on(*([5, 8] * 20))
+    (event,) = member.stuck
+    assert event.fetches == "again"
 
 
 async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:

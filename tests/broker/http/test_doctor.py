@@ -6,6 +6,7 @@ from typing import Any
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.http.diagnoses import MOST_GROUPS, Diagnoses
 from barnabas_broker.http.sampler import Sampler
+from barnabas_client import Producer
 from barnabas_explain.doctor import ODD, Diagnosis
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import commit, make_topic, produce
@@ -107,6 +108,25 @@ async def test_members_and_the_topics_that_they_subscribe_to(start_broker: Start
     (found,) = await findings(broker, http, "billing")
     assert (found["kind"], found["severity"]) == ("empty_topic", "odd")
     assert found["text"] == "worker-1 (127.0.0.1) subscribes to orders, which has no record."
+    await wire.close()
+
+
+async def test_a_transaction_that_members_wait_for(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    wire = await Wire.connect(broker.port)
+    await make_topic(wire, "t")
+    async with Producer(bootstrap_servers=f"127.0.0.1:{broker.port}", transactional_id="pay") as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"one")
+        await commit(wire, "billing", "t", {0: 0})
+        assert await findings(broker, http, "billing") == [], "it may be at work"
+        wall_ms = broker.view.wall_ms
+        broker.view.wall_ms = lambda: wall_ms() + 11_000
+        (found,) = await findings(broker, http, "billing")
+        assert (found["kind"], found["severity"], found["sure"]) == ("open_transaction", "sick", "probable")
+        assert found["text"].startswith("t-0: read_committed consumers wait at offset 0 for an open transaction of")
+        assert " (pay), open for 11" in found["text"]
+        await producer.commit_transaction()
     await wire.close()
 
 

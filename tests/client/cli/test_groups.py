@@ -19,6 +19,7 @@ from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from barnabas_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker.http.support import make_topic
 from tests.browser.scenes import RawMember
 from tests.client.cli.conftest import PATIENCE, Cli
@@ -245,6 +246,31 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
     assert (later.out, later.err.startswith("No event of group 'live' matches")) == ("", True)
     unknown = await cli("groups", "explain", "none", status=1)
     assert "no events are recorded for group 'none'" in unknown.err
+
+
+@ONLY_BARNABAS
+async def test_a_consumer_whose_subscription_matches_nothing_does_not_join(
+    cli: Cli, own_broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.groups.searches.PATIENCE", 0.05)
+    wire = await Wire.connect(own_broker.port)
+    async with asyncio.timeout(PATIENCE):
+        while not own_broker.view.history.recent("audit"):
+            await wire.ask(FindCoordinatorRequest(coordinator_keys=["audit"]), 4, FindCoordinatorResponse, "auditor")
+    told = (await cli("groups", "explain", "audit")).lines[0]
+    assert "The client auditor (127.0.0.1, User:ANONYMOUS) asked for this group's coordinator, and has not" in told
+    (found,) = (await cli("groups", "doctor", "audit", "--json", status=1)).json
+    assert (found["kind"], found["severity"], found["sure"]) == ("never_joined", "broken", "probable")
+    assert found["text"].endswith("its subscription probably matches no topic that exists.")
+    await wire.close()
+
+
+@pytest.mark.usefixtures("numbers")
+async def test_a_group_that_is_only_committed_to_is_explained(cli: Cli) -> None:
+    await cli("groups", "reset-offsets", "flink", "--to-offset", "4", "-t", "t:0", "--execute")
+    told = (await cli("groups", "explain", "flink")).out
+    assert "has no members, and never had any" in told or "The client " in told
+    assert "1 committed offset" in told
 
 
 @pytest.mark.usefixtures("numbers")

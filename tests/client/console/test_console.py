@@ -104,6 +104,28 @@ def known(value: Any) -> Any:
     return {name: each for name, each in value.items() if name not in other}
 
 
+async def test_the_list_and_a_page_say_what_the_doctor_says(broker: BrokerServer, connect: Connect) -> None:
+    """A client without membership commits since the last member has left."""
+    wire, of_member = await connect(), await connect()
+    await make_topic(wire, "t")
+    await produce(wire, "t", 0, 5)
+    member = RawMember(of_member, "billing", "c1")
+    await member.join("t")
+    await member.sync("t", {member.member_id: [0]})
+    await member.leave("done")
+    await of_member.close()
+    await commit(wire, "billing", "t", {0: 1})
+    async with console(f"127.0.0.1:{broker.port}") as port, asyncio.timeout(PATIENCE):
+        found: list[dict[str, Any]] = []
+        while not found:
+            (row,) = (await ask(port, "/groups"))[1]["groups"]
+            found = row["findings"]
+        assert [(each["kind"], each["severity"], each["sure"]) for each in found] == [("no_members", "odd", "possible")]
+        assert "which is not a member, committed at" in found[0]["text"]
+        assert (await ask(port, "/groups/billing"))[1]["findings"] == found
+        assert "findings" not in (await ask(port, "/groups/billing/chart"))[1]
+
+
 async def test_rates_come_from_offsets_that_move(
     broker: BrokerServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

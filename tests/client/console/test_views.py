@@ -1,7 +1,5 @@
 """Groups as JSON, from descriptions and offsets."""
 
-from dataclasses import replace
-
 import pytest
 
 from barnabas.console import views
@@ -9,6 +7,8 @@ from barnabas.console.views import Observations, Observed, Position, one_group, 
 from barnabas_broker.http.rates import UNKNOWN
 from barnabas_client.admin.types import GroupDescription, GroupListing, MemberDescription
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.doctor import BROKEN, Diagnosis
+from barnabas_explain.findings import CERTAIN
 from barnabas_explain.storm_score import Score
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -55,11 +55,9 @@ def test_a_summary() -> None:
     }
 
 
-def test_records_of_a_group_without_members_are_a_finding() -> None:
-    empty = replace(STABLE, state="Empty", members=())
-    (found,) = summary(LISTED, empty, [Position(T0, 5, 9, 9)], NOTHING)["findings"]
-    assert (found["kind"], found["severity"]) == ("no_members", "broken")
-    assert found["text"] == "g has no members, and 4 records to read."
+def test_a_row_has_what_was_found_in_its_group() -> None:
+    found = [Diagnosis("g", "no_members", BROKEN, "g has no members, and 4 records to read.", CERTAIN)]
+    assert summary(LISTED, STABLE, [], Observed(findings=found))["findings"] == [found[0].as_data()]
 
 
 def test_the_health_of_a_group() -> None:
@@ -110,12 +108,12 @@ def test_a_group_of_the_consumer_protocol_has_an_epoch_and_what_is_to_be_revoked
 def test_durations_begin_with_the_first_look() -> None:
     looks = Observations()
     behind = [Position(T0, 5, 9, 9)]
-    assert looks.look("g", "PreparingRebalance", behind, 100.0) == (0.0, 0.0, None, UNKNOWN, False, None)
-    assert looks.look("g", "CompletingRebalance", behind, 107.0) == (7.0, 7.0, None, UNKNOWN, False, None)
-    assert looks.look("g", "Stable", behind, 108.0) == (None, 8.0, None, UNKNOWN, False, None)
-    assert looks.look("g", "Stable", [Position(T0, 6, 9, 9)], 109.0) == (None, 0.0, None, UNKNOWN, False, None)
+    assert looks.look("g", "PreparingRebalance", behind, 100.0) == (0.0, 0.0, None, UNKNOWN, False, None, ())
+    assert looks.look("g", "CompletingRebalance", behind, 107.0) == (7.0, 7.0, None, UNKNOWN, False, None, ())
+    assert looks.look("g", "Stable", behind, 108.0) == (None, 8.0, None, UNKNOWN, False, None, ())
+    assert looks.look("g", "Stable", [Position(T0, 6, 9, 9)], 109.0) == (None, 0.0, None, UNKNOWN, False, None, ())
     again = looks.look("g", "PreparingRebalance", [Position(T0, 6, 9, 9)], 110.0)
-    assert again == (0.0, 1.0, None, UNKNOWN, False, None)
+    assert again == (0.0, 1.0, None, UNKNOWN, False, None, ())
 
 
 def test_the_groups_of_observations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from barnabas_broker.groups.coordinator.responses import (
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Sight
+from barnabas_broker.groups.sightings import OutsiderCommits, Sight
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, consumed, each
 from barnabas_explain.catalog import (
@@ -69,6 +69,8 @@ _GROUPS_PER_STEP: Final = 200
 _STEPS: Final = 500
 #: Maximum number of partitions that a group event lists.
 _MAX_LISTED: Final = 100
+#: The commit on one connection that shows that a client which is not a member commits again and again.
+_COMMITS_ON: Final = 2
 #: Characters of a transactional id that an event has.
 _MOST_CHARACTERS: Final = 1_000
 
@@ -124,6 +126,7 @@ class OffsetService:
         retention_ms: ``offsets.retention.minutes`` in ms.
         refused: called with a commit of which offsets are refused, its sender, and the error code of the offset
             that was refused first.
+        looked_at: called with a group whose offsets a client asks for, and the client.
         logs: the logs that groups read; None if they are not looked at.
 
     Attributes:
@@ -137,6 +140,7 @@ class OffsetService:
         max_bytes: int,
         retention_ms: int,
         refused: Callable[[OffsetCommitRequest | TxnOffsetCommitRequest, Caller, ErrorCode], None],
+        looked_at: Callable[[str, Caller], None],
         logs: ReadLogs | None = None,
     ) -> None:
         self._hosted_groups = hosted_groups
@@ -144,6 +148,7 @@ class OffsetService:
         self._max_bytes = max_bytes
         self._retention_ms = retention_ms
         self._refused = refused
+        self._looked_at = looked_at
         self._logs = logs
         #: Responses to commits whose appends have ended.
         self._responses: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
@@ -325,12 +330,14 @@ class OffsetService:
         self._responses.append((future, response))
 
     def _report_commit(self, hosted: HostedGroup, commits: list[tuple[str, int, Committed]], caller: Caller) -> None:
-        """Report a commit of a client that is not a member: the first one of its connection, and those that go back.
+        """Report a commit of a client that is not a member: the first and the second one of its connection, and those
+        that go back, which are counted if there are many.
 
         An administrator resets offsets like that, and a consumer without a subscription commits like that, all the
         time. The first offsets of a new group change nothing that was there.
         """
-        is_first = caller.connection is None or caller.connection.alters(hosted.name)
+        connection, now = caller.connection, self._hosted_groups.now()
+        series = OutsiderCommits() if connection is None else connection.outsider(hosted.name)
         last = hosted.outsider
         if hosted.offsets:  # Most groups of such clients have one commit.
             hosted.outsider = caller.client_id, caller.host, commits[:_MAX_LISTED]
@@ -343,18 +350,24 @@ class OffsetService:
                 if before.offset > committed.offset:
                     goes_back = True
                     break
-        if not (goes_back or (is_first and (known or hosted.group.generation > 0))):
+        other: tuple[str, str] | None = None
+        if goes_back and last is not None and last[:2] != (caller.client_id, caller.host):
+            theirs = {(name, index): committed.offset for name, index, committed in last[2]}
+            for name, index, committed in commits[:_MAX_LISTED]:
+                before = find(name, index)
+                if before is not None and theirs.get((name, index)) == before.offset > committed.offset:
+                    other = last[:2]
+                    break
+        series.add(goes_back=goes_back, in_turn=other is not None)
+        is_first = series.total == 1 and (known or hosted.group.generation > 0)
+        if not (is_first or series.total == _COMMITS_ON or (goes_back and series.may_report(now))):
             return
         changes: list[OffsetChange] = []
         for name, index, committed in commits[:_MAX_LISTED]:
             before = find(name, index)
             changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
-        other: tuple[str, str] | None = None
-        if last is not None and last[:2] != (caller.client_id, caller.host):
-            theirs = {(name, index, committed.offset) for name, index, committed in last[2]}
-            if any(each.is_back and each[:3] in theirs for each in changes):
-                other = last[:2]
-        self._publish_changes(hosted, changes, len(commits), caller, other)
+        self._publish_changes(hosted, changes, len(commits), caller, other, series)
+        series.reported(now)
 
     def _report_beyond_end(
         self,
@@ -390,6 +403,7 @@ class OffsetService:
         offsets: int,
         caller: Caller,
         other: tuple[str, str] | None = None,
+        series: OutsiderCommits | None = None,
     ) -> None:
         event = OffsetsAltered(
             generation=hosted.group.generation,
@@ -401,6 +415,10 @@ class OffsetService:
             other_client_id=None if other is None else other[0],
             other_host=None if other is None else other[1],
         )
+        if series is not None and series.total >= _COMMITS_ON:
+            event = event.changed(commits_on=True)
+        if series is not None and series.times > 1:
+            event = event.changed(times=series.times, backs=series.backs, turns=series.turns)
         self._hosted_groups.publish(hosted.name, event)
 
     def _forget_if_new(self, hosted: HostedGroup) -> None:
@@ -663,6 +681,9 @@ class OffsetService:
     ) -> "Steps[OffsetFetchResponse | Future[OffsetFetchResponse]]":
         """OffsetFetch, from memory. With `require_stable` it waits for the commits that are being appended."""
         groups = yield from requested_groups(request, version)
+        for group in groups:
+            self._looked_at(group.group_id, caller)
+            yield
         hosted_groups = self._hosted_groups
         writer = hosted_groups.runtime.writer
 

@@ -91,6 +91,7 @@ from barnabas_broker.groups.requests import (
     MemberResponse,
     changes_group,
 )
+from barnabas_broker.groups.searches import Search, Searches
 from barnabas_broker.groups.sightings import Clients, MemberConnection, SeenClient
 from barnabas_broker.groups.stuck import WatchedFetch
 from barnabas_broker.logs import logger
@@ -99,6 +100,7 @@ from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps, distinct
 from barnabas_explain.catalog import (
     CommitsRefused,
+    CoordinatorSought,
     FetchesWaited,
     FetchOutOfRange,
     GroupDeleted,
@@ -266,6 +268,7 @@ class GroupCoordinator:
             config[MESSAGE_MAX_BYTES],
             config[OFFSETS_RETENTION_MINUTES] * 60_000,
             self._commit_refused,
+            self.looked_at,
             logs,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
@@ -281,6 +284,7 @@ class GroupCoordinator:
         #: When a session timeout was last refused, by group.
         self._sessions_refused: dict[str, float] = {}
         self._clients = Clients()
+        self._searches = Searches(self._stays_away)
         self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, config[GROUP_STUCK_OFFSET_MS] / 1000)
 
     # Clients
@@ -294,6 +298,35 @@ class GroupCoordinator:
             software: the name and version of its library; "" if it has not sent them.
         """
         return MemberConnection(self._clients.get(client_id, host), client_id, software, self._connection_closed)
+
+    def sought(self, group_id: str, caller: Caller) -> None:
+        """A client has asked for the coordinator of a group, and may know it."""
+        if self.partition_for(group_id) in self.loaded and not self._is_known(group_id):
+            self._searches.add(group_id, caller, self._hosted_groups.now())
+            self._runtime.timers.arm(self._searches)
+
+    def looked_at(self, group_id: str, caller: Caller) -> None:
+        """A client has asked for the members or the offsets of a group, or may not."""
+        self._searches.looked_at(group_id, caller)
+
+    def _is_known(self, group_id: str) -> bool:
+        """Whether a group exists, or has existed lately."""
+        return self._hosted_groups.exists(group_id) or bool(self.journal.recent(group_id))
+
+    def _stays_away(self, search: Search) -> None:
+        """Report a client that has asked for the coordinator of a group, and has not joined."""
+        caller, connection = search.caller, search.caller.connection
+        if self.partition_for(search.group_id) not in self.loaded or self._is_known(search.group_id):
+            return
+        event = CoordinatorSought(
+            generation=-1,
+            client_id=caller.client_id,
+            host=caller.host,
+            principal=caller.principal or None,
+            software=(None if connection is None else connection.software) or None,
+            waited_ms=(self._hosted_groups.now() - search.at) * 1000,
+        )
+        self._hosted_groups.publish(search.group_id, event)
 
     def fetched(self, client_id: str, host: str) -> WatchedFetch | None:
         """A client has sent a Fetch, on any of its connections.
@@ -445,6 +478,7 @@ class GroupCoordinator:
 
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""
+        self.looked_at(group_id, caller)
         if caller.connection is not None:
             caller.connection.denied = group_id, self._hosted_groups.now()
 
@@ -976,6 +1010,7 @@ class GroupCoordinator:
         """ConsumerGroupDescribe, one group per step, or a part of a large one."""
 
         def describe(group_id: str) -> Steps[DescribedConsumerGroup]:
+            self.looked_at(group_id, caller)
             hosted = self._hosted_groups.find(group_id)
             if hosted is None or not isinstance(hosted.group, ConsumerGroup):
                 raise self._hosted_groups.not_found(group_id, "consumer")
@@ -990,6 +1025,7 @@ class GroupCoordinator:
         """DescribeGroups, one group per step. A group that is named more than once is described once."""
         response = DescribeGroupsResponse(groups=[])
         for group_id in (yield from distinct(request.groups)):
+            self.looked_at(group_id, caller)
             response.groups.append(self._describe(group_id, version, request.include_authorized_operations))
             yield
         return response

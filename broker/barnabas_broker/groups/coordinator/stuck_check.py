@@ -1,6 +1,7 @@
-"""Looks for committed offsets that stand still while records wait, regularly, one step per iteration of the loop.
+"""Looks for committed offsets that stand still while records wait, and for lag that grows; regularly, one step per
+iteration of the loop.
 
-A shell around :mod:`groups.stuck`.
+A shell around :mod:`groups.stuck` and :mod:`groups.lag`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +12,11 @@ from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.coordinator.readers import readers
+from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.groups.sightings import Clients, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
-from barnabas_explain.catalog import NothingCommitted, NothingFetched, OffsetsStuck, poll_interval
+from barnabas_explain.catalog import LagGrows, NothingCommitted, NothingFetched, OffsetsStuck, poll_interval
 from barnabas_explain.members import Member, Partition, Position, by_topic
 
 #: Seconds between two looks.
@@ -27,6 +29,8 @@ _STEP: Final = 200
 #: Events of one look at a group, and partitions that one of them lists.
 _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
+#: An offset of a member that reads on may stand still for so many times the pause before its last commit.
+_USUAL_PAUSES: Final = 2.5
 
 
 class StuckCheck:
@@ -48,6 +52,7 @@ class StuckCheck:
         self._interval = min(max(patience / 10, _LEAST_SECONDS), _MOST_SECONDS)
         self._next = inf if logs is None else hosted_groups.now() + self._interval
         self._standing = StandingOffsets()
+        self._lags = GrowingLags(patience)
         self._runs = False
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
@@ -70,12 +75,13 @@ class StuckCheck:
                 hosted = by_id.get(group_id)
                 if hosted is not None and hosted.change is None and len(hosted.group.members):
                     yield from self._look(hosted, logs)
-            for group_id in self._standing.groups():
-                if self._is_long():
-                    yield
-                hosted = by_id.get(group_id)
-                if hosted is None or not len(hosted.group.members):
-                    self._standing.forget(group_id)
+            for watched in (self._standing, self._lags):
+                for group_id in watched.groups():
+                    if self._is_long():
+                        yield
+                    hosted = by_id.get(group_id)
+                    if hosted is None or not len(hosted.group.members):
+                        watched.forget(group_id)
         finally:
             self._runs = False  # a look that fails is not the last one
 
@@ -94,15 +100,28 @@ class StuckCheck:
             return
         generation = group.generation
         waiting: dict[Partition, int] = {}
+        #: The partitions with committed offsets, those of them whose ends this broker knows, and the sums of both.
+        committed_in, known = 0, list[Partition]()
+        sum_of_offsets = sum_of_ends = 0
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
+                committed_in += 1
+                if readable is not None:
+                    known.append((topic, number))
+                    sum_of_offsets += committed.offset
+                    sum_of_ends += max(readable[1], committed.offset)
                 is_before_end = readable is not None and readable[0] <= committed.offset < readable[1]
                 # Who waits for a transaction that has committed this partition has an explanation of its own.
                 if is_before_end and not hosted.offsets.is_pending(topic, number):
                     waiting[topic, number] = committed.offset
                 if self._is_long():
                     yield
+        if known:
+            lag = sum_of_ends - sum_of_offsets
+            growth = self._lags.look(name, hash(tuple(known)), sum_of_offsets, lag, now)
+            if growth is not None and self._hosted_groups.by_id.get(name) is hosted:
+                self._hosted_groups.publish(name, _lag_grows(generation, growth, len(known), committed_in))
         owners: dict[Partition, Member] = {}
         if not hosted.offsets:
             yield from self._owners(hosted, owners)
@@ -110,7 +129,11 @@ class StuckCheck:
                 readable = logs.readable(*place)
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
-        self._standing.look(name, waiting, generation, now)
+        ended = self._standing.look(name, waiting, generation, now)
+        for each in ended:
+            owner_sight = None if each.owner is None else hosted.sightings.get(each.owner.member_id or "")
+            if owner_sight is not None and each.is_read_on:
+                owner_sight.pause = now - each.since
         if self._is_long(len(waiting)):
             yield
         standing = self._standing.of(name)
@@ -123,17 +146,22 @@ class StuckCheck:
         self._standing.owned(name, owners, generation, now)
         for place, each in standing.items():
             client = self._client(each.owner)
-            if client is None:
+            if client is not None and client.is_shared:
                 each.is_clear = False
-            else:
+            elif client is not None:
                 client.watch(place, each.watch)
         yield
         yield from self._report(hosted, standing, logs, now)
 
     def _client(self, owner: Member | None) -> SeenClient | None:
-        """The client of a member; None if other members, of any group, have its client id and host."""
+        """The client of a member; None if it has no connection."""
         client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
-        return client if client is not None and len(client.connections) == 1 else None
+        return client if client is not None and client.connections else None
+
+    def _client_alone(self, owner: Member | None) -> SeenClient | None:
+        """The client of a member; None if it has no connection, or if other members have its client id and host."""
+        client = self._client(owner)
+        return None if client is None or client.is_shared else client
 
     def _owners(self, hosted: HostedGroup, owners: dict[Partition, Member]) -> Iterator[None]:
         topics = self._hosted_groups.consumer_settings.topics.by_id
@@ -156,9 +184,11 @@ class StuckCheck:
         for place, each in list(standing.items()):
             owner = each.owner
             sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
-            if owner is None or not each.is_due(now, self._patience_with(sight)):
-                continue
             fetches = _fetches(each, now)
+            if owner is None or not each.is_due(now, self._patience_with(sight, fetches)):
+                continue
+            if self._client(owner) is None:
+                continue  # Its connection was closed: that is another disease, or it has just ended.
             if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
                 continue
             if each.offset == NOTHING and fetches not in ("none", "beyond"):
@@ -184,21 +214,24 @@ class StuckCheck:
 
     def _has_fetched(self, owner: Member, sight: Sight | None) -> bool:
         """Whether a member has fetched anything since it joined; so if that is not known."""
-        client = self._client(owner)
+        client = self._client_alone(owner)
         if client is None or sight is None or sight.joined_at is None:
             return True
         return client.fetched_at is not None and client.fetched_at >= sight.joined_at
 
     def _fetches_seldom(self, standing: Standing, now: float) -> bool:
         """Whether the owner of a partition has sent few Fetches since the offset has stood: it has records for long."""
-        client = self._client(standing.owner)
+        client = self._client_alone(standing.owner)
         seldom = (now - standing.since) / _SELDOM_SECONDS
         return client is not None and client.fetches - standing.watch.began <= seldom
 
-    def _patience_with(self, sight: Sight | None) -> float:
-        """For how many seconds an offset of a member may stand still."""
-        limit = None if sight is None else poll_interval(*_known(sight))
-        return max(self._patience, 0 if limit is None else limit / 1000)
+    def _patience_with(self, sight: Sight | None, fetches: str) -> float:
+        """For how many seconds an offset of a member may stand still: longer for one that usually commits seldom."""
+        if sight is None:
+            return self._patience
+        limit = poll_interval(*_known(sight))
+        usual = _USUAL_PAUSES * sight.pause if fetches == "beyond" else 0
+        return max(self._patience, 0 if limit is None else limit / 1000, usual)
 
     def _publish(
         self,
@@ -212,7 +245,7 @@ class StuckCheck:
         owner = first.owner or Member()
         sight = hosted.sightings.get(owner.member_id or "")
         software, rebalance_ms, session_ms = (None, None, None) if sight is None else _known(sight)
-        client = self._client(owner)
+        client = self._client_alone(owner) if first.is_clear else None
         fetched_at = None if client is None else client.fetched_at
         if (
             fetched_at is not None
@@ -268,6 +301,19 @@ class StuckCheck:
         self._hosted_groups.publish(hosted.name, event)
 
 
+def _lag_grows(generation: int, growth: Growth, led: int, committed_in: int) -> LagGrows:
+    return LagGrows(
+        generation=generation,
+        consumed=growth.consumed,
+        written=growth.written,
+        lag_before=growth.first.lag,
+        lag=growth.last.lag,
+        took_ms=growth.seconds * 1000,
+        led=led,
+        committed_in=committed_in,
+    )
+
+
 def _known(sight: Sight) -> tuple[str | None, float | None, float | None]:
     """The library, the rebalance timeout and the session timeout of a member, as far as they are known."""
     software = None if sight.connection is None else sight.connection.software or None
@@ -283,8 +329,7 @@ def _fetches(standing: Standing, now: float) -> str:
         return "none"
     if watch.is_again:
         return "again"
-    start = watch.first if standing.offset == NOTHING else standing.offset
-    return "beyond" if watch.furthest > start else "asks"
+    return "beyond" if standing.is_read_on else "asks"
 
 
 def _ago(at: float | None, now: float) -> float | None:

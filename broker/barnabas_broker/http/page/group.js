@@ -502,7 +502,7 @@ export function groupPage(parent, group, parameters, heard) {
   }
 
   let findingsOf = "";
-  /** What is wrong: a broker's own group has it; a console and a report have what is past in the chart. */
+  /** What is wrong: a report has what is past in its chart. */
   function showFindings() {
     const found = [...(now?.findings ?? []), ...(chart?.findings ?? [])];
     const text = JSON.stringify(found);

@@ -217,16 +217,41 @@ async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an
     assert (deleted.client_id, deleted.changes) == ("client", (OffsetChange("t", 0, 0, None),))
 
 
-async def test_a_consumer_without_a_subscription_is_reported_once_and_when_it_goes_back(service: Service) -> None:
+async def test_a_consumer_without_a_subscription_is_reported_with_its_second_commit_and_when_it_goes_back(
+    service: Service,
+) -> None:
     connection = service.groups.connected("client", "/h", "")
     for offset in (5, 10, 20, 7, 8):
         await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=connection)), 8)
-    assert [event.changes for event in service.events_of(OffsetsAltered)] == [(OffsetChange("t", 0, 20, 7),)]
+    second, back = service.events_of(OffsetsAltered)
+    assert (second.changes, second.times, second.commits_on) == ((OffsetChange("t", 0, 5, 10),), 2, True)
+    assert (back.changes, back.times, back.backs) == ((OffsetChange("t", 0, 20, 7),), 2, 1)
     again = service.groups.connected("client", "/h", "")
-    for offset in (9, 10):
+    for offset in (9, 10, 11):
         await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=again)), 8)
-    assert service.events_of(OffsetsAltered)[1:] == service.events_of(OffsetsAltered)[-1:]
-    assert service.events_of(OffsetsAltered)[-1].changes == (OffsetChange("t", 0, 8, 9),)
+    first, second = service.events_of(OffsetsAltered)[2:]
+    assert (first.changes, first.times, first.commits_on) == ((OffsetChange("t", 0, 8, 9),), None, None)
+    assert (second.changes, second.commits_on) == ((OffsetChange("t", 0, 9, 10),), True)
+
+
+async def test_commits_that_go_back_all_the_time_are_counted(service: Service) -> None:
+    """Two programs read the same partitions with assign(), and commit in turn."""
+    callers = [Caller(name, "/h", connection=service.groups.connected(name, "/h", "")) for name in ("a", "b")]
+    for at in range(100):
+        for offset, caller in zip((100 + at, at), callers, strict=True):
+            await service.ask(service.commit(offset, caller=caller), 8)
+        await service.after(1)
+    by_b = [event for event in service.events_of(OffsetsAltered) if event.client_id == "b"]
+    assert len(by_b) <= 8
+    counted = sum(event.times or 1 for event in by_b)
+    assert 60 < counted <= 100, "the last ones are not reported yet"
+    assert all(event.times == event.backs for event in by_b)
+    assert by_b[-1].turns == by_b[-1].times == by_b[-1].backs
+    assert by_b[-1].other_client_id == "a"
+    await service.after(1_000)
+    for offset in (5, 200, 5):
+        await service.ask(service.commit(offset, caller=callers[1]), 8)
+    assert len([event for event in service.events_of(OffsetsAltered) if event.client_id == "b"]) == len(by_b) + 2
 
 
 async def test_an_offset_that_is_set_back_names_the_client_without_membership_that_had_committed_it(
