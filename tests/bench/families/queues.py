@@ -23,7 +23,8 @@ BATCH: Final = 100
 RATE: Final = 1_000
 SECONDS: Final = 10
 HELD: Final = 100_000
-HOLDING: Final = 25
+#: Partitions that have them, and none of them more than there are record locks.
+HOLDING: Final = 40
 ABOUT: Final = (
     "Share groups. The server has one core, the load (uvloop) the other: members that speak the raw protocol, with "
     f"connections of their own. Records have 100 B, in batches of {BATCH}. Records/s: from the first fetch of a new "
@@ -92,7 +93,7 @@ def _filled(server: Server, partitions: int, records: int) -> str:
     topic = named()
     create_topic(server.bootstrap_servers, topic, partitions, LIMIT / 5)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as settings:
-        json.dump({"batch.num.messages": BATCH}, settings)
+        json.dump({"batch.num.messages": BATCH, "sticky.partitioning.linger.ms": 0}, settings)
         settings.flush()
         load("produce", server.bootstrap_servers, topic, records, 100, partitions, "all", settings.name)
     return topic
