@@ -166,7 +166,7 @@ FIELDS: Final = {
     "transactional_id": "the transactional id of the producer; of a member, that in whose transactions it committed"
     " last; absent if the coordinator of the group has moved since that commit",
     "committed": "whether the transaction was committed; otherwise it was aborted",
-    "commits": "the number of commits",
+    "commits": "the number of commits; of a member, since it joined, as far as this coordinator has seen it",
     "gap": "compacted, not_completed, unreadable, clock, unknown_type, too_many, went_back, open_transaction, not_read",
     "more": "instead of the other fields: so many more gaps of this kind follow",
     "first": "the first generation without a record",
@@ -397,6 +397,7 @@ class Seen(MemberEvent):
     software: str | None = None
     joined_ago_ms: float | None = None
     committed_ago_ms: float | None = None
+    commits: int | None = None
     fetched_ago_ms: float | None = None
     connection: str | None = None
     closed_ago_ms: float | None = None

@@ -33,6 +33,7 @@ from barnabas_explain.catalog import (
     GroupEmpty,
     GroupEvent,
     GroupLoaded,
+    GroupReconciled,
     GroupUpgraded,
     HistoryBegan,
     HistoryGap,
@@ -42,6 +43,7 @@ from barnabas_explain.catalog import (
     LagGrows,
     LeaderChanged,
     LeaderRejoined,
+    MemberAway,
     MemberDisconnected,
     MemberEvent,
     MemberExpired,
@@ -509,6 +511,8 @@ def _explain_epochs(
                 causes.add(id(trigger))
             current.details += _evidence(_triggers_of_epoch(events, at))
             explanations.append(current)
+        elif isinstance(event, MemberAway) and findings.about(event) is not None:
+            continue  # It is one of its runs.
         elif alone is not None:
             # It may come before the first epoch.
             explanations.append(Explanation(event.time, event.generation, *alone, events=[event]))
@@ -562,7 +566,10 @@ def _tell_progress(epoch: Explanation, gone: set[str | None]) -> None:
     for event in epoch.events:
         if isinstance(event, MemberStillRevoking | MemberRevoked):
             waits[event.member.member_id] = event
+    reconciled = next((event for event in epoch.events if isinstance(event, GroupReconciled)), None)
     for event in epoch.events:
+        if isinstance(event, GroupReconciled) and event is not reconciled:
+            continue  # A static member is back.
         if not isinstance(event, MemberStillRevoking) or waits[event.member.member_id] is event:
             epoch.details += event.progress()
     known = [event for each, event in waits.items() if isinstance(event, MemberRevoked) or each not in gone]

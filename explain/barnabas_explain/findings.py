@@ -31,6 +31,7 @@ from barnabas_explain.catalog import (
     JoinPhaseOver,
     JoinRefused,
     LeaderRejoined,
+    MemberAway,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -929,13 +930,17 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     members = {run.joined.member.member_id for run in runs}
     _tell_asks(events, members, finding, findings)
     # Static members that are away.
-    away = (event for event in events if isinstance(event, MemberSlow) and event.member.member_id in members)
-    findings.of_departures.update((id(event), finding) for event in away if event.connection == "closed")
+    away = (
+        event for event in events if isinstance(event, MemberAway | MemberSlow) and event.member.member_id in members
+    )
+    findings.of_departures.update(
+        (id(event), finding) for event in away if isinstance(event, MemberAway) or event.connection == "closed"
+    )
 
 
 def _is_run(run: Run, findings: Findings) -> bool:
     known = findings.about(run.end)
-    if run.is_static:
+    if run.is_static or run.is_away:
         return known is None or known.kind == STATIC_AWAY
     return known is not None and known.kind in (STOPPED, RESTARTED)
 
@@ -976,6 +981,8 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
     text += f" {count(len(runs), 'run')} within {ms(runs[-1].ended_at - runs[0].joined.time)}, of {span} each, which"
     if any(run.is_static for run in runs):
         text += " committed at their ends, and closed their connections (static members do not leave)"
+    elif runs[-1].is_away:
+        text += " left for a while, as static members do"
     else:
         text += " joined the empty group and left it"
     if all(run.end.positions and all(each.offset < 0 for each in run.end.positions) for run in runs):

@@ -1,7 +1,8 @@
 """Runs of programs that were alone in their group: each joined an empty group, and left it by itself. Pure.
 
-A scheduled job has such runs, and their rebalances take time from no member. A static member does not leave when it is
-closed: its run ends when it closes its connection, if it committed at that moment.
+A scheduled job has such runs, and their rebalances take time from no member. In the classic protocol a static member
+does not leave when it is closed: its run ends when it closes its connection, if it has committed just before that, and
+does not commit all the time. In the consumer protocol it says that it is away.
 """
 
 from typing import Final, NamedTuple
@@ -10,6 +11,7 @@ from barnabas_explain.catalog import (
     Departure,
     GroupEmpty,
     GroupEvent,
+    MemberAway,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -20,8 +22,11 @@ from barnabas_explain.catalog import (
 
 #: A member that stops closes its connection within so many milliseconds after it has left.
 STOPS_MS: Final = 5_000
-#: A static member that stops commits within so many milliseconds before it closes its connection.
-_COMMITS_MS: Final = 500
+#: A static member that stops commits within so many milliseconds before it closes its connection. That says nothing if
+#: it commits more often than once in so many milliseconds, or in so many times that time.
+_COMMITS_MS: Final = 250
+_SELDOM_MS: Final = 500
+_SELDOM: Final = 10
 
 
 class Run(NamedTuple):
@@ -31,11 +36,13 @@ class Run(NamedTuple):
         joined: its join.
         end: the event of its end.
         ended_at: the time of its end, in ms since 1970: of a static member that at which its connection was closed.
+        is_away: whether it was a static member that has said that it is away.
     """
 
     joined: MemberJoined | MemberReplaced
     end: Seen
     ended_at: float
+    is_away: bool = False
 
     @property
     def took_ms(self) -> float:
@@ -45,12 +52,17 @@ class Run(NamedTuple):
     @property
     def is_static(self) -> bool:
         """Whether it was a static member that did not leave."""
-        return not isinstance(self.end, MemberLeft)
+        return not isinstance(self.end, MemberLeft) and not self.is_away
 
     @property
     def is_sure(self) -> bool:
-        """Whether it has stopped in order: a static member that has committed nothing may also have crashed."""
-        return not self.is_static or self.end.committed_ago_ms is not None
+        """Whether it has stopped in order: a static member that commits nothing, or all the time, may have crashed."""
+        if not self.is_static:
+            return True
+        committed, closed, commits = self.end.committed_ago_ms, self.end.closed_ago_ms, self.end.commits
+        if committed is None or closed is None or not commits:
+            return False
+        return self.took_ms / commits >= max(_SELDOM_MS, _SELDOM * (committed - closed))
 
 
 class Runs:
@@ -61,6 +73,8 @@ class Runs:
         self._joined: GroupEvent | None = None
         self._gone: GroupEvent | None = None
         self._joins = self._ends = 0
+        #: The newest static member that said that it is away.
+        self._away: MemberAway | None = None
         #: The last run, whose connection was not closed yet.
         self._left: Run | None = None
 
@@ -75,6 +89,8 @@ class Runs:
             self._joins += 1
             if self._left is not None and event.old_member_id == self._left.end.member.member_id:
                 self._left = None
+        elif isinstance(event, MemberAway):
+            self._away = event
         elif isinstance(event, MemberReplaced):
             run = self._static(event, event.old_member_id)
             self._joined = event
@@ -114,11 +130,13 @@ class Runs:
             return None
         if not end.member.instance_id or joined.member.member_id != member_id:
             return None
+        if self._away is not None and self._away.member.member_id == member_id:
+            return Run(joined, end, self._away.time, is_away=True)
         if closed is None or end.closed_by != "client" or end.closed_error:
             return None
         # Without a record to read, it has nothing to commit.
-        has_stopped = committed is None or committed - closed <= _COMMITS_MS
-        return Run(joined, end, end.time - closed) if has_stopped else None
+        is_last = committed is None or committed - closed <= _COMMITS_MS
+        return Run(joined, end, end.time - closed) if is_last else None
 
     def _over(self) -> Run | None:
         run, self._left = self._left, None

@@ -12,6 +12,7 @@ from barnabas_explain.catalog import (
     JoinPhaseOver,
     JoinRefused,
     LeaderRejoined,
+    MemberAway,
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
@@ -780,12 +781,15 @@ def test_a_static_member_that_crashes_again_and_again_at_one_offset() -> None:
     assert "--to-offset 43 --execute`" in str(finding.remedy)
 
 
-def static_runs(*starts: int, session: int, committed_ms: int | None = 1_040, advance: int = 10) -> list[EventRecord]:
+def static_runs(
+    *starts: int, session: int, committed_ms: int | None = 1_040, advance: int = 10, commits: int = 2
+) -> list[EventRecord]:
     """A static member that is alone, runs for 5 s, and does not leave; its session ends so many seconds after that."""
     records: list[EventRecord] = []
     before = 0
     for number, start in enumerate(starts, 1):
         seen: dict[str, Any] = {**OPEN, "connection": "closed", "closed_by": "client", "instance_id": "i"}
+        seen["commits"] = None if committed_ms is None else commits
         seen["committed_sum"] = advance * number
         end = start + 5
         if before:
@@ -835,14 +839,29 @@ def test_a_scheduled_job_with_a_static_member_is_told_as_its_runs(session: int) 
 
 
 @pytest.mark.parametrize("session", [45, 300])
-@pytest.mark.parametrize(("committed_ms", "advance"), [(3_000, 10), (1_040, 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("committed_ms", "advance", "commits"), [(1_300, 10, 2), (1_040, 0, 2), (None, 0, 0), (1_040, 10, 60)]
+)
 def test_a_static_member_that_does_not_stop_in_order_or_gains_nothing_has_no_runs(
-    session: int, committed_ms: int | None, advance: int
+    session: int, committed_ms: int | None, advance: int, commits: int
 ) -> None:
-    records = static_runs(*range(100, 400, 60), session=session, committed_ms=committed_ms, advance=advance)
+    given: dict[str, Any] = {"committed_ms": committed_ms, "advance": advance, "commits": commits}
+    records = static_runs(*range(100, 400, 60), session=session, **given)
     found = {each.kind for each in find(read(records)).of_departures.values()}
     assert found
     assert not found & {"alone", "runs_uncommitted"}
+
+
+def test_the_runs_of_a_static_member_of_the_consumer_protocol() -> None:
+    """It says that it is away, also if it had nothing to commit."""
+    records = static_runs(*range(100, 400, 60), session=300, committed_ms=None, advance=0)
+    away = [
+        event(MemberAway, start * 1_000 + 5_000, n, instance_id="i") for n, start in enumerate(range(100, 400, 60), 1)
+    ]
+    told = explain(read(sorted([*records, *away], key=lambda each: each["time"])))
+    assert [each.text for each in told if "left for a while; " in each.text] == []
+    (runs,) = (each.text for each in told if each.text.startswith("Runs: "))
+    assert "5 runs within 4 min, of 5 s each, which left for a while, as static members do" in runs
 
 
 def in_turn(

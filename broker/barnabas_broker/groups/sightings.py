@@ -3,7 +3,8 @@
 Machines know what a request asks for. Here is what is seen besides: when a member committed last, whether its
 connection is open, which program it is. It goes into the events about the member, where
 :mod:`barnabas_explain.diagnosis` infers from it why a member is gone. Nothing is kept per record or per request: about
-160 bytes for each member, and 600 for each connection with members.
+200 bytes for each member, and 600 for each connection with members; while a member is new, also the offsets that it
+commits.
 """
 
 from collections.abc import Callable
@@ -402,6 +403,7 @@ class Sight:
         connection: on which it sent its last request; None if that is not known.
         joined_at: when it joined, in seconds on the coordinator's clock; None if that was before a restart.
         committed_at: when it committed last; None for never.
+        commits: how often it has committed.
         back_at: when it was last reported that a commit of it went back; None for never.
         changes: what it has committed while it was new, of 30 partitions; None for nothing.
         transactional_id: in whose transactions it committed last; None for none.
@@ -413,6 +415,7 @@ class Sight:
     __slots__ = (
         "back_at",
         "changes",
+        "commits",
         "committed_at",
         "connection",
         "joined_at",
@@ -428,6 +431,7 @@ class Sight:
         self.connection = connection
         self.joined_at = joined_at
         self.committed_at: float | None = None
+        self.commits = 0
         self.back_at: float | None = None
         self.changes: dict[Partition, OffsetChange] | None = None
         self.transactional_id: str | None = None
@@ -482,6 +486,7 @@ class Sightings:
         sight = self._members.get(member_id)
         if sight is None:
             return None
+        sight.commits += 1
         sight.committed_at = now
         if transactional_id is not None:
             sight.transactional_id = transactional_id
@@ -590,6 +595,7 @@ class Sightings:
         fields: dict[str, Any] = {
             "joined_ago_ms": _ago(sight.joined_at, now),
             "committed_ago_ms": _ago(sight.committed_at, now),
+            "commits": sight.commits or None,
             "transactional_id": sight.transactional_id,
             "rebalance_timeout_ms": sight.rebalance_timeout_ms,
             "session_ms": sight.session_ms,

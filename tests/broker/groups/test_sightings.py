@@ -252,6 +252,14 @@ async def test_the_last_event_of_a_member_has_the_transactional_id_of_its_commit
     one.leave()
     left = newest(service, MemberLeft)
     assert (left["transactional_id"], left["committed_ago_ms"]) == ("x", 2_000)
+    assert left["commits"] == 1
+    await one.join()
+    for seconds in (3, 2):
+        await service.after(seconds)
+        await service.ask(service.commit(5, member_id=one.member_id, generation=one.generation), 8)
+    one.leave()
+    left = newest(service, MemberLeft)
+    assert (left["commits"], left.get("transactional_id")) == (2, None)
 
 
 async def test_fetches_that_wait_for_all_of_their_time_are_an_event_once_in_a_while() -> None:

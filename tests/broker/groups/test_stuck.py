@@ -167,6 +167,16 @@ async def test_a_member_that_fetches_another_partition_all_the_time_has_paused_t
     assert (event.fetches, event.positions) == ("none", (("t", 0, 5),))
 
 
+async def test_a_member_that_has_closed_its_connection_is_away() -> None:
+    """A static one may be so for long."""
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.goes_on(5, 20)
+    member.connection.lost("client", "")
+    await member.waits()
+    assert not member.stuck
+
+
 async def test_a_look_that_fails_is_not_the_last_one() -> None:
     logs = Logs()
     member = await reader(logs)
