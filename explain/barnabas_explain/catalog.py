@@ -1352,9 +1352,8 @@ class CoordinatorSought(ByClient):
         who = words.capital(self.by_client or "a client")
         who += f", with {self.software}," if self.software else ""
         return Told(
-            f"{who} asked for this group's coordinator, and has not joined the group within"
-            f" {words.ms(self.waited_ms)}, though it stayed connected, nor read a record: its subscription probably"
-            " matches no topic that exists.",
+            f"{who} asked for this group's coordinator, stayed connected, and has neither joined the group nor read a"
+            f" record within {words.ms(self.waited_ms)}: its subscription probably matches no topic that exists.",
             "Correct the name of the topic or the pattern in its subscription, or create the topic (`barnabas topics"
             " list`). Its user may also not be allowed to describe the topic (`barnabas acls list`). If it is no"
             " consumer, but a program that looks at groups: nothing.",
@@ -2291,8 +2290,18 @@ class OffsetsStuck(MemberEvent):
         if self.fetches == "none":
             return self._without_fetches(text, them)
         if self.fetches == "beyond":
-            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that: it reads on and commits"
-            text += " seldom or never, or it does not finish a record there"
+            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
+            commits = self.committed_ago_ms is not None and self.committed_ago_ms < self.stood_ms / 2
+            if commits and self.records > len(self.positions):
+                text += (
+                    f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
+                )
+                return Told(
+                    f"{text} it works through records of other partitions first, or it does not finish a record there",
+                    "If its log shows that it gets on: look whether its lag grows, and it has more to do than it can."
+                    " Otherwise look where it stands.",
+                )
+            text += ": it reads on and commits seldom or never, or it does not finish a record there"
             remedy = (
                 "If its log shows that it gets on: let it commit (enable.auto.commit, or commit() after each batch);"
                 f" when it is restarted, it reads {them} again from the committed offset on. Otherwise look where it"

@@ -262,10 +262,13 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != "no_members"]
-    if any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
+    growing = _of_lag(present, past, now_ms, diagnoses)
+    if growing:
+        # Members work through what they have fetched of one partition after the other.
+        diagnoses = [*growing, *(each for each in diagnoses if each.kind != NOT_COMMITTED)]
+    elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
-    diagnoses += _of_lag(present, past, now_ms, diagnoses)
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
 
 

@@ -14,6 +14,7 @@ from barnabas_explain.catalog import (
     MemberJoined,
     OffsetsAltered,
     OffsetsStable,
+    OffsetsStuck,
     OffsetsUnstable,
     RegexResolved,
     SessionRefused,
@@ -344,6 +345,16 @@ def test_a_lag_that_grows_in_one_partition_needs_no_more_members() -> None:
     (found,) = [each for each in told(hot, grows()) if each.kind == "lag_grows"]
     assert found.text.endswith("to 7,000 within 100 s.")
     assert found.remedy == "Nearly all of the lag is in one partition, or of one member: see there."
+
+
+def test_a_lag_that_grows_says_why_offsets_of_some_partitions_stand_still() -> None:
+    stands: dict[str, Any] = {"positions": [["t", 0, 5]], "records": 3_500, "stood_ms": 30_000, "fetches": "beyond"}
+    stuck = event(OffsetsStuck, NOW, client="c1", ahead=90, **stands)
+    group = present(*TWO, lags={("t", 0): 3_500, ("t", 1): 3_600}, committed={("t", 0): 5, ("t", 1): 9})
+    assert [each.kind for each in told(group, stuck)] == ["not_committed"]
+    assert [each.kind for each in told(group, stuck, grows())] == ["lag_grows"]
+    again = {**stuck, "fetches": "again", "offset": 5, "deliveries": 9}
+    assert [each.kind for each in told(group, again, grows())] == ["stuck"]
 
 
 def test_the_coordinator_knows_only_partitions_that_its_broker_leads() -> None:

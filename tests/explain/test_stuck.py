@@ -88,6 +88,14 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
             "pause, resume",
         ),
         (
+            {"fetches": "beyond", "ahead": 15, "committed_ago_ms": 3_000},
+            "not_committed",
+            "odd",
+            f"{STANDS}. It fetched up to 15 records after that, and it has committed 3 s ago, but no later offset of"
+            " it: it works through records of other partitions first, or it does not finish a record there.",
+            "look whether its lag grows",
+        ),
+        (
             {"fetches": "asks"},
             "not_committed",
             "odd",
@@ -102,6 +110,7 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
         "a program that stands still",
         "a pause",
         "a library that does not poll",
+        "commits of other partitions",
         "not known",
     ],
 )
