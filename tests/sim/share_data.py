@@ -162,12 +162,12 @@ class DataReplica:
         self.log = log
         self.leading: bool | None = None
         self.leader_epoch = -1
-        self.waiting: set[DelayedFetch] = set()
-        self.waiting_committed: set[DelayedFetch] = set()
+        self.waiting: dict[DelayedFetch, None] = {}
+        self.waiting_committed: dict[DelayedFetch, None] = {}
         log.replicas.append(self)
 
     def wait_committed(self, fetch: DelayedFetch) -> None:
-        self.waiting_committed.add(fetch)
+        self.waiting_committed[fetch] = None
 
     def lead(self, epoch: int) -> None:
         """Become the leader."""

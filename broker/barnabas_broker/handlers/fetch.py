@@ -317,14 +317,14 @@ class _Reading:
                 waiting.append(replica.waiting_committed)
             else:
                 waiting.append(replica.following if self._follower[0] >= 0 else replica.waiting)
-                waiting[-1].add(delayed)
+                waiting[-1][delayed] = None
 
         slicer, peer = self._context.services.slicer, self._context.peer
 
         def woken(_: "asyncio.Future[None]") -> None:
             timer.cancel()
             for queue in waiting:
-                queue.discard(delayed)
+                queue.pop(delayed, None)
             if answered.done():
                 return
             began = slicer.now()

@@ -79,7 +79,7 @@ class AlterPartitionManager:
         self._trials = jittered(*_TRIALS, seed=f"trials {replicas.node_id}")
         #: When the last resignation was that left too few replicas in sync, and when there may be another one.
         self._tried = self._try_again = float("-inf")
-        self._joining: set[Replica] = set()
+        self._joining: dict[Replica, None] = {}
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="isr")
 
@@ -90,7 +90,7 @@ class AlterPartitionManager:
 
     def caught_up(self, replica: Replica) -> None:
         """Propose a larger ISR soon, or report the end of the log: see :data:`.CaughtUp`."""
-        self._joining.add(replica)
+        self._joining[replica] = None
         self._wake.set()
 
     async def _run(self) -> None:
@@ -166,7 +166,7 @@ class AlterPartitionManager:
             log.info("lost records are not reported yet", error=error.code.name, reason=str(error))
 
     def _again(self, replicas: Collection[Replica]) -> None:
-        self._joining.update(replicas)
+        self._joining.update(dict.fromkeys(replicas))
         self._wake.set()
 
     async def _change(self, candidates: Collection[Replica]) -> None:

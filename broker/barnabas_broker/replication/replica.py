@@ -86,9 +86,9 @@ class Replica:
         self._describe(info)
         self.leading: Leadership | None = None
         self.lost_since = -1
-        self.waiting: set[DelayedFetch] = set()
-        self.waiting_committed: set[DelayedFetch] = set()
-        self.following: set[DelayedFetch] = set()
+        self.waiting: dict[DelayedFetch, None] = {}
+        self.waiting_committed: dict[DelayedFetch, None] = {}
+        self.following: dict[DelayedFetch, None] = {}
         #: The last stable offset up to which bytes were counted into `waiting_committed`, while there are any.
         self._stable = 0
         #: Appends beyond the high watermark: the offset after each, and its bytes.
@@ -180,7 +180,7 @@ class Replica:
         """Let a `read_committed` consumer's fetch wait for the last stable offset."""
         if not self.waiting_committed:
             self._stable = self.log.last_stable_offset
-        self.waiting_committed.add(delayed)
+        self.waiting_committed[delayed] = None
 
     def _count_stable(self, before: int, size: int) -> None:
         """Count what has become stable into the fetches that wait for it.

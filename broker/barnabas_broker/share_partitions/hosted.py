@@ -362,14 +362,14 @@ class LedSharePartition:
         if self._committed:
             self.replica.wait_committed(appends)
         else:
-            self.replica.waiting.add(appends)
+            self.replica.waiting[appends] = None
         appends.woken.add_done_callback(self._appended)
 
     def _appended(self, _: "asyncio.Future[None]") -> None:
         appends, self._appends = self._appends, None
         if appends is not None:
-            self.replica.waiting.discard(appends)
-            self.replica.waiting_committed.discard(appends)
+            self.replica.waiting.pop(appends, None)
+            self.replica.waiting_committed.pop(appends, None)
         if not self.leads:
             self.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return

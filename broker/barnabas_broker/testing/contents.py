@@ -39,13 +39,13 @@ async def _more(replicas: list[tuple[int, Replica]], seconds: float) -> None:
     """Wait until something is appended, for so many seconds at most."""
     waiting = [(replica, DelayedFetch(1)) for _, replica in replicas]
     for replica, delayed in waiting:
-        replica.waiting.add(delayed)
+        replica.waiting[delayed] = None
     try:
         woken = [delayed.woken for _, delayed in waiting]
         await asyncio.wait(woken, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for replica, delayed in waiting:
-            replica.waiting.discard(delayed)
+            replica.waiting.pop(delayed, None)
             delayed.wake()
 
 

@@ -90,18 +90,30 @@ async def test_an_acknowledgement_waits_for_the_isr(make: Make) -> None:
 async def test_consumers_wait_for_the_high_watermark_and_followers_for_the_end(make: Make) -> None:
     replica = make()
     consumer, follower = DelayedFetch(1), DelayedFetch(1)
-    replica.waiting.add(consumer)
-    replica.following.add(follower)
+    replica.waiting[consumer] = None
+    replica.following[follower] = None
     replica.append(batch(), 0)
     assert follower.woken.done() and not consumer.woken.done()
     replica.fetched_by(2, 20, 1, 1.0)
     assert consumer.woken.done()
 
 
+async def test_fetches_that_wait_are_answered_in_the_order_in_which_they_came(make: Make) -> None:
+    replica, woken = make(), list[DelayedFetch]()
+    fetches = [DelayedFetch(1) for _ in range(30)]
+    for fetch in fetches:
+        fetch.woken.add_done_callback(lambda _, fetch=fetch: woken.append(fetch))  # type: ignore[misc]
+        replica.wait_committed(fetch)
+    replica.append(batch(), 0)
+    replica.fetched_by(2, 20, 1, 1.0)
+    await asyncio.sleep(0)
+    assert woken == fetches
+
+
 async def test_a_consumer_waits_for_as_many_bytes_as_it_asked_for(make: Make) -> None:
     replica = make()
     consumer = DelayedFetch(2 * len(batch()))
-    replica.waiting.add(consumer)
+    replica.waiting[consumer] = None
     replica.append(batch(), 0)
     replica.append(batch(), 0)
     replica.fetched_by(2, 20, 1, 1.0)
@@ -197,7 +209,7 @@ async def test_a_smaller_isr_completes_acknowledgements(make: Make) -> None:
 async def test_losing_leadership_fails_acknowledgements_and_wakes_fetches(make: Make) -> None:
     replica = make()
     acknowledged, fetch = replica.replicated(replica.append(batch(), 0).last_offset), DelayedFetch(100)
-    replica.waiting.add(fetch)
+    replica.waiting[fetch] = None
     replica.follow(info((2,), leader=2, epoch=1))
     assert code(acknowledged) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetch.woken.done()
@@ -233,7 +245,7 @@ async def test_a_deletion_completes_when_followers_have_deleted(make: Make) -> N
     replica.log.delete_records(3)
     assert replica.low_watermark((1, 2)) == 0
     follower = DelayedFetch(1)
-    replica.following.add(follower)
+    replica.following[follower] = None
     waiter = replica.deleted_everywhere(3)
     assert follower.woken.done(), "the follower learns of it at once"
     replica.fetched_by(2, 20, 5, 2.0, 2)
@@ -340,7 +352,7 @@ async def test_what_waits_is_refused_and_the_leadership_goes_on(make: Make) -> N
     replica = make()
     acknowledged = replica.replicated(replica.append(batch(), 0).last_offset)
     deleted, consumer = replica.deleted_everywhere(1), DelayedFetch(1)
-    replica.waiting.add(consumer)
+    replica.waiting[consumer] = None
     replica.refuse_waiting("the lease has ended")
     assert code(acknowledged) is code(deleted) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert consumer.woken.done()
