@@ -1,11 +1,25 @@
-"""A group of real consumers on a real broker, with faults: no partition has two owners, no offset goes back, nothing
-that was acknowledged is missed, and the group recovers."""
+"""A group of real consumers on real brokers, with faults. Invariants:
+
+- No partition of a generation has two owners, and no committed offset goes back.
+- Each acknowledged record is read, none is there twice, and of a transaction all records are read or none.
+- Topics that were created exist.
+- After the last fault the group recovers, and no transaction stays open.
+"""
 
 import asyncio
-from collections.abc import Collection, Sequence
+import errno
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
-from barnabas import Consumer, ConsumerRebalanceListener, Producer, TopicPartition
+from barnabas import Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
+from barnabas_broker.cluster import image_file, local
+from barnabas_broker.cluster.local import LocalStore
+from barnabas_broker.errors import BrokerError
+from barnabas_broker.storage import TopicPartition as LogPartition
+from barnabas_broker.transactions.service import HostedTransaction, TransactionCoordinator
 from barnabas_client.errors import KafkaError
 from barnabas_client.lifecycle import State
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
@@ -14,17 +28,52 @@ from barnabas_protocol.schema import Request
 from tests.sim import bugs
 from tests.sim.bugs import Plant
 from tests.world.loop import Life
-from tests.world.programs import Machine, Simulation
+from tests.world.programs import DATA, Machine, Simulation
+from tests.world.writer import Writer
 
 GROUP: Final = "g"
 TOPIC: Final = "t"
+
+
+def transactions_live_by_the_time_of_day() -> AbstractContextManager[Any]:
+    """After a clock has been set back a transaction is open for as long as it was set back."""
+
+    def wrong(self: TransactionCoordinator, hosted: HostedTransaction) -> int:
+        return self._wall_ms() - hosted.machine.metadata.start_ms
+
+    return patch.object(TransactionCoordinator, "_open_ms", wrong)
+
+
+def the_metadata_journal_has_no_copy() -> AbstractContextManager[Any]:
+    """Events are appended to the journal only: damage to it loses them."""
+    right = LocalStore._append
+
+    def wrong(self: LocalStore, handles: Sequence[int], events: Any) -> None:
+        right(self, handles[:1], events)
+
+    return patch.object(LocalStore, "_append", wrong)
+
+
+def _named(*plants: Plant) -> dict[str, Plant]:
+    return {plant.__name__.replace("_", "-"): plant for plant in plants}
+
+
 #: Planted bugs, which the invariants find.
-BUGS: Final[dict[str, Plant]] = {
-    name: bugs.BUGS[name] for name in ("generation-is-not-bumped", "silent-members-are-kept")
-}
+BUGS: Final = _named(
+    bugs.generation_is_not_bumped,
+    bugs.silent_members_are_kept,
+    transactions_live_by_the_time_of_day,
+    the_metadata_journal_has_no_copy,
+)
+#: Seconds by which a clock is set forward or back.
+_JUMPS: Final = (-86_400.0, -300.0, 300.0, 86_400.0)
 #: Seconds of faults, and until everything must have recovered: sessions, rebalances and requests time out before.
-_FAULTS: Final = 30.0
+_STORM: Final = 30.0
 _RECOVERY: Final = 90.0
+_FAULTS: Final = (
+    *("abandon", "broker", "clock", "clock", "cut", "delay", "freeze", "full"),
+    *("kill", "kill", "leave", "lose", "new", "reset", "topic"),
+)
 #: The requests whose answers are lost or late.
 _APIS: Final = (
     "ConsumerGroupHeartbeat",
@@ -67,6 +116,7 @@ class _Member(ConsumerRebalanceListener):
             "auto_commit_interval_ms": 1000,
             "request_timeout_ms": 5000,
             "metadata_max_age_ms": 10_000,
+            "isolation_level": "read_committed" if group.reads_committed else "read_uncommitted",
         }
         if group.protocol == "classic":
             settings |= {"session_timeout_ms": 6000, "heartbeat_interval_ms": 2000}
@@ -75,8 +125,8 @@ class _Member(ConsumerRebalanceListener):
             await self._consumer.start()
             self._consumer.subscribe([TOPIC], listener=self)
             while not self.stopping:
-                for where, records in (await self._consumer.getmany(timeout_ms=500)).items():
-                    group.was_read(self.life.name, where.partition, [record.offset for record in records])
+                for records in (await self._consumer.getmany(timeout_ms=500)).values():
+                    group.was_read(self.life.name, records)
                 if chance.random() < 0.2:
                     await self._consumer.commit()
         except KafkaError as error:
@@ -119,6 +169,7 @@ class Group:
     """
 
     machines: list[Machine]
+    writer: Writer
 
     def __init__(self, seed: int, brokers: int = 1, **settings: Any) -> None:
         self.world = Simulation(seed, **settings)
@@ -126,8 +177,12 @@ class Group:
         self._brokers = brokers
         self.protocol = chance.choice(("classic", "consumer"))
         self.members: list[_Member] = []
+        self.reads_committed = chance.random() < 0.5
         self._partitions = chance.randint(1, 4)
         self._names = 0
+        #: Where each value was read, and the topics that were created.
+        self._places: dict[bytes, tuple[int, int]] = {}
+        self._topics: set[str] = set()
         self._acknowledged: set[tuple[int, int]] = set()
         self._read: set[tuple[int, int]] = set()
         self._owners: dict[tuple[int, int], str] = {}
@@ -157,26 +212,32 @@ class Group:
             "group_consumer_heartbeat_interval_ms": "2000",
             "group_min_session_timeout_ms": "1000",
             "min_insync_replicas": str((self._brokers + 1) // 2),
+            "transaction_abort_timed_out_transaction_cleanup_interval_ms": "1000",
         }
         single = self._brokers == 1
         self.machines = [await world.machine(**keys)] if single else await world.cluster(self._brokers, **keys)
         await self.machines[0].create(TOPIC, self._partitions)
         for machine in self.machines:
             machine.script.always(ApiKey.OFFSET_COMMIT, self._commit_arrives)
+        self.writer = Writer(world, world.network, TOPIC, self._partitions, lambda: self.addresses)
+        self.writer.start()
         producing = asyncio.create_task(self._produce())
         checking = asyncio.create_task(self._check())
         for _ in range(chance.randint(1, 3)):
             self._start()
-        end = world.now + _FAULTS
+        end = world.now + _STORM
         for _ in range(chance.randint(1, 8)):
-            world.after(world.between(0.5, _FAULTS), self._disturb)
+            world.after(world.between(0.5, _STORM), self._disturb)
         await asyncio.sleep(end - world.now)
         world.note("no more faults")
         world.faults = False
         world.network.jitter = world.network.torn = 0.0
         for machine in self.machines:
+            machine.files.fault = None
             for rule in machine.rules:
                 machine.rules.remove(rule.number)
+        if chance.random() < 0.5:
+            self.writer.kill()
         for member in self.members:
             member.life.thaw()
         if not self.members:
@@ -186,20 +247,17 @@ class Group:
         while world.now < deadline and not self._recovered():  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         if not self._recovered():
-            missed = sorted(self._acknowledged - self._read)
-            owned = {member.life.name: sorted(member.owned) for member in self.members}
-            world.fail(f"not recovered {_RECOVERY:.0f} s after the last fault: {owned}, not read: {missed}")
+            world.fail(f"not recovered {_RECOVERY:.0f} s after the last fault: {self._wrong()}")
         checking.cancel()
 
     async def _produce(self) -> None:
-        world = self.world
+        world, number = self.world, 0
         async with Producer(bootstrap_servers=self.addresses, request_timeout_ms=5000) as producer:
             while world.faults:
                 await asyncio.sleep(world.between(0.1, 0.5))
                 try:
-                    written = await producer.send_and_wait(
-                        TOPIC, b"v", partition=world.chance.randrange(self._partitions)
-                    )
+                    number, partition = number + 1, world.chance.randrange(self._partitions)
+                    written = await producer.send_and_wait(TOPIC, b"%d" % number, partition=partition)
                 except KafkaError as error:
                     world.note("not written: %s", error)
                 else:
@@ -228,7 +286,7 @@ class Group:
     def _disturb(self) -> None:
         world, chance = self.world, self.world.chance
         machine = self.machines[chance.randrange(len(self.machines))] if self._brokers > 1 else self.machines[0]
-        fault = chance.choice(("reset", "lose", "delay", "cut", "freeze", "kill", "kill", "leave", "new", "broker"))
+        fault = chance.choice(_FAULTS)
         member = chance.choice(self.members) if self.members else None
         world.note("fault: %s %s", fault, member and member.life.name)
         if fault in ("lose", "delay"):
@@ -239,8 +297,21 @@ class Group:
                 machine.rules.add("delay", api, times=times, seconds=world.between(0.5, 8.0))
         elif fault == "broker":
             if all(each.up for each in self.machines):
-                machine.kill()
-                world.after(world.between(0.1, 3.0), self._revive, machine)
+                machine.kill(power=self._brokers > 1 and chance.random() < 0.5)
+                self._damage_metadata(machine)
+                world.after(world.between(0.1, 3.0), self._begin, self._revive, machine)
+        elif fault == "clock":
+            programs = ["program", self.writer.life.name, *(each.life.name for each in self.members)]
+            name = machine.name if chance.random() < 0.5 else chance.choice(programs)
+            world.clocks[name] = chance.choice(_JUMPS)
+            world.note("the clock of %s is set: %+.0f s", name, world.clocks[name])
+        elif fault == "full":
+            machine.files.fault = _full
+            world.after(world.between(0.5, 8.0), setattr, machine.files, "fault", None)
+        elif fault == "abandon":
+            self.writer.kill()
+        elif fault == "topic":
+            self._begin(self._create, machine)
         elif fault == "new" or member is None:
             if len(self.members) < 4:
                 self._start()
@@ -262,14 +333,56 @@ class Group:
                 member.stopping = True
             world.after(world.between(0.1, 8.0), self._start)
 
-    def _revive(self, machine: Machine) -> None:
-        self.world.loop.keep(asyncio.Task(machine.start(), loop=self.world.loop))
+    def _begin(self, work: Callable[[Machine], Any], machine: Machine) -> None:
+        self.world.loop.keep(asyncio.Task(work(machine), loop=self.world.loop))
+
+    async def _revive(self, machine: Machine) -> None:
+        while not machine.up:
+            try:
+                await machine.start()
+            except BrokerError as error:
+                self.world.note("%s does not start: %s", machine.name, error)
+                machine.life.kill()
+                await asyncio.sleep(1.0)
+
+    async def _create(self, machine: Machine) -> None:
+        name = f"more-{len(self._topics)}"
+        try:
+            await machine.create(name)
+        except AssertionError as error:
+            self.world.note("%s is not created: %s", name, error)
+        else:
+            self._topics.add(name)
+
+    def _damage_metadata(self, machine: Machine) -> None:
+        """Damage one of the files with metadata on the disk of a broker that is down, or none."""
+        chance = self.world.chance
+        path = DATA / chance.choice((local.NAME, local.COPY) if self._brokers == 1 else (image_file.NAME,))
+        if not machine.files.exists(path):
+            return
+        content = bytearray(machine.files.content(path))
+        kind = chance.choice(("none", "bit", "half", "file"))
+        self.world.note("damage: %s, of %s on %s", kind, path.name, machine.name)
+        if kind == "bit" and content:
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            machine.files.damage(path, bytes(content))
+        elif kind == "half":
+            machine.files.damage(path, bytes(content[: len(content) // 2]))
+        elif kind == "file":
+            machine.files.lose(path)
 
     # Checks
 
-    def was_read(self, member: str, partition: int, offsets: Sequence[int]) -> None:
+    def was_read(self, member: str, records: Sequence[ConsumerRecord[Any, Any]]) -> None:
         """A member has read records."""
-        self._read.update((partition, offset) for offset in offsets)
+        for record in records:
+            place = record.partition, record.offset
+            if self._places.setdefault(record.value, place) != place:
+                self.world.fail(f"{record.value} is at {self._places[record.value]} and at {place}")
+            number, dot, _ = record.value.partition(b".")
+            if dot and self.reads_committed and not self.writer.may_be_read(int(number)):
+                self.world.fail(f"{member} reads {record.value}, whose transaction was not committed")
+            self._read.add(place)
 
     def assigned(self, member: str, generation: int, partitions: Sequence[int]) -> None:
         """A member has got partitions."""
@@ -302,8 +415,38 @@ class Group:
                     self.world.fail(f"the committed offset of partition {partition} goes back from {last} to {found}")
 
     def _recovered(self) -> bool:
-        owned = sorted(partition for member in self.members for partition in member.owned)
-        return owned == list(range(self._partitions)) and self._acknowledged <= self._read
+        return not self._wrong()
+
+    def _wrong(self) -> str:
+        """What has not recovered yet; empty if everything has."""
+        owned = {member.life.name: sorted(member.owned) for member in self.members}
+        if sorted(partition for each in owned.values() for partition in each) != list(range(self._partitions)):
+            return f"the partitions are assigned as {owned}"
+        if not all(machine.up for machine in self.machines):
+            return "not all brokers run"
+        due = set(self._acknowledged)
+        for number, outcome in self.writer.outcomes.items():
+            written = self.writer.written[number]
+            if outcome or not self.reads_committed or (outcome is None and written & self._read):
+                due |= written
+        if not due <= self._read:
+            return f"records were not read: {sorted(due - self._read)}"
+        images = [machine.broker.services.cluster.image for machine in self.machines]
+        for machine, image in zip(self.machines, images, strict=True):
+            if not self._topics <= image.topics.keys():
+                return f"{machine.name} lacks topics: {self._topics - image.topics.keys()}"
+        for index, info in enumerate(images[0].topics[TOPIC].partitions):
+            if info.leader < 0:
+                return f"partition {index} has no leader"
+            log = self.machines[info.leader].broker.directory.logs[LogPartition(TOPIC, index)]
+            if log.last_stable_offset < log.log_end_offset:
+                return f"a transaction is open in partition {index} since {log.last_stable_offset}"
+        return ""
+
+
+def _full(what: str, path: Path) -> None:
+    if what.startswith(("write", "create", "mkdir")):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def run_seed(seed: int, brokers: int = 1) -> Group:
