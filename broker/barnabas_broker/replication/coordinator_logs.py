@@ -50,17 +50,12 @@ class ConsumedLogs:
         self._replicas = replicas
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
-        try:
-            found = self._replicas.find(topic, partition).log
-        except KafkaError:
-            return None
-        return found.log_start_offset, found.last_stable_offset
+        replica = self._replicas.led_replica(topic, partition)
+        return None if replica is None else (replica.log.log_start_offset, replica.log.last_stable_offset)
 
     def end(self, topic: str, partition: int) -> int | None:
-        try:
-            return self._replicas.find(topic, partition).log.log_end_offset
-        except KafkaError:
-            return None
+        replica = self._replicas.led_replica(topic, partition)
+        return None if replica is None else replica.log.log_end_offset
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         try:

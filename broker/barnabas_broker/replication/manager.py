@@ -490,6 +490,11 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
+    def led_replica(self, topic: str, partition: int) -> Replica | None:
+        """A replica that this broker leads; None if it does not."""
+        replica = self._replicas.get(topic, {}).get(partition)
+        return None if replica is None or replica.leading is None or not self._may_serve() else replica
+
     def lease_has_ended(self) -> None:
         """Answer the requests that wait for the partitions led here: another broker may lead them, and this one, which
         does not reach the metadata, does not hear of it. Clients would wait until their requests time out."""

@@ -299,12 +299,15 @@ class OffsetService:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
         if error == NONE:
             hosted = self._hosted_groups.present(hosted)
-            offsets = hosted.offsets
+            offsets, logs = hosted.offsets, self._logs
             if request.generation_id_or_member_epoch < 0:
                 self._report_commit(hosted, commits, caller)
             back: list[OffsetChange] = []
+            is_beyond = False
             for name, index, committed in commits:
                 before = offsets.commit(name, index, committed)
+                if logs is not None and (end := logs.end(name, index)) is not None and committed.offset > end:
+                    is_beyond = True
                 if before is not None and before.offset > committed.offset and len(back) < _MAX_LISTED:
                     back.append(OffsetChange(name, index, before.offset, committed.offset))
                 if sight is not None:
@@ -313,7 +316,8 @@ class OffsetService:
                 member = Member(request.member_id, caller.client_id, caller.host, request.group_instance_id)
                 event = CommitsWentBack(generation=hosted.group.generation, member=member, changes=tuple(back))
                 self._hosted_groups.publish(hosted.name, event)
-            self._report_beyond_end(hosted, commits, request, caller)
+            if is_beyond:
+                self._report_beyond_end(hosted, commits, request, caller)
             hosted.group.recorded = True
         elif error != ErrorCode.REQUEST_TIMED_OUT:
             self._forget_if_new(hosted)
@@ -376,7 +380,7 @@ class OffsetService:
         request: OffsetCommitRequest | TxnOffsetCommitRequest,
         caller: Caller,
     ) -> None:
-        """Report commits after the ends of their logs, once in a while for each connection."""
+        """Report those commits that are after the ends of their logs, once in a while for each connection."""
         if self._logs is None:
             return
         beyond: list[BeyondEnd] = []
