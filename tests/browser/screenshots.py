@@ -18,7 +18,9 @@ from barnabas_client import Admin, Producer
 from barnabas_client.admin.acls import AclBinding
 from barnabas_client.cli import main
 from barnabas_protocol.acls import AclOperation, AclPatternType, AclPermissionType, AclResourceType
+from tests.broker.handlers.test_telemetry import asked, push, subscribe
 from tests.broker.http.support import commit, join_alone, make_topic, produce
+from tests.broker.telemetry.test_points import gauge, message, point, total
 from tests.browser.chromium import browsing
 from tests.browser.scenes import Orders, RawMember, start
 from tests.client.console.running import TOKEN, console
@@ -52,6 +54,20 @@ async def _grant(broker: BrokerServer) -> None:
                 AclBinding("User:*", AclOperation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"),
             ]
         )
+
+
+async def _push(wire: Wire, member_id: str) -> None:
+    """The member of the story pushes metrics."""
+    await subscribe(wire, {"metrics": "org.apache.kafka.", "match": "client_id=billing-.*"}, "billing")
+    latencies = [point(value, node_id=str(node)) for node, value in enumerate((0.8, 1.25, 7.5), 1)]
+    pushed = message(
+        gauge("org.apache.kafka.consumer.node.request.latency.avg", *latencies),
+        gauge("org.apache.kafka.consumer.poll.idle.ratio.avg", point(0.92)),
+        total("org.apache.kafka.consumer.fetch.manager.records.consumed.total", 2, point(70_514)),
+        group_id=Orders.GROUP, group_member_id=member_id,
+    )  # fmt: skip
+    answer = await asked(wire, client_id="billing-1")
+    await push(wire, answer, pushed, client_id="billing-1")
 
 
 async def _trade(broker: BrokerServer, scene: Orders) -> None:
@@ -104,6 +120,7 @@ async def _story() -> AsyncIterator[BrokerServer]:
             await asyncio.sleep(3 * _PAUSE)
             await scene.third_joins_and_dies()
             await commit(wires[3], Orders.GROUP + "-replay", "orders", {0: 0, 1: 0})
+            await _push(wires[0], scene.first.member_id)
             address = f"127.0.0.1:{broker.port}"
             async with Producer(
                 bootstrap_servers=address,
@@ -176,6 +193,8 @@ async def _shoot(page: Any, folder: Path, port: int, suffix: str) -> None:
         ("topic", f"#/topics/{Orders.TOPIC}", "table.records td.one"),
         ("transactions", "#/transactions", "section table"),
         ("broker", "#/broker", "section table"),
+        ("clients", "#/client-metrics", "td.name a"),
+        ("client", "#/client-metrics", "td.name a"),
         ("acls", "#/acls", "td.name"),
     ):
         await page.goto(at + address)
@@ -186,6 +205,9 @@ async def _shoot(page: Any, folder: Path, port: int, suffix: str) -> None:
             await listed.locator("tr:has-text('LeaveGroup')").wait_for()
             await listed.screenshot(path=folder / f"{name}-{suffix}.png")
             continue
+        if name == "client":
+            await page.locator("td.name a").first.click()
+            await page.wait_for_selector("td.c-value")
         if name == "group":
             await page.wait_for_selector("section table")
             await page.wait_for_selector(".curve.lag", state="attached")

@@ -121,7 +121,7 @@ class ConfigResource(NamedTuple):
         return cls(ResourceType.CLIENT_METRICS, name)
 
     def __str__(self) -> str:
-        return f"{self.type.name.lower()} {self.name!r}"
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name!r}"
 
 
 class AlterConfigOp(NamedTuple):

@@ -30,7 +30,7 @@ export function labelsText(labels) {
   return Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(", ");
 }
 
-const library = (row) => `${plain(row.software_name, 60)} ${plain(row.software_version, 60)}`;
+const library = (row) => (row.software_name === "unknown" ? "unknown library" : `${plain(row.software_name, 60)} ${plain(row.software_version, 60)}`);
 const named = (row) => plain(row.client_id, 200) || "(no client id)";
 const address = (row) => `${row.address.includes(":") ? `[${plain(row.address, 60)}]` : plain(row.address, 60)}:${row.port}`;
 const pushed = (row) => (troubleOf(row) === "" ? pushedText(row) : h("b", { class: "h-lagging", title: plain(troubleOf(row), 100) }, `▲ ${row.error === null ? pushedText(row) : plain(row.error, 60)}`));
@@ -107,7 +107,7 @@ export function clientPage(parent, name, parameters, heard) {
       facts.replaceChildren(...factsOf(data));
       return data.values;
     },
-    isTall: labelled,
+    isTall: labelled, narrow: 66,
     name: (row) => `${row.name}\n${labelsText(row.labels)}`,
     wordsOf: (row) => `${row.name} ${labelsText(row.labels)}`,
     placeholder: "Filter by metric or label  ( / )",

@@ -25,7 +25,7 @@ export function arrange(rows, { columns, wordsOf, name }, { words, sort, descend
 
 /** A page with a list.
  *  about: title, address (like "#/topics"), path (of the JSON), interval in ms, columns (key, name, value for sorting,
- *  cell, numeric), sort: the key of the column by which it is sorted at first (the first one), rowsOf(data, earlier data), name(row), wordsOf(row), isTall(row) (optional), placeholder, none (the text of an empty list,
+ *  cell, numeric), sort: the key of the column by which it is sorted at first (the first one), rowsOf(data, earlier data), name(row), wordsOf(row), isTall(row) (optional), narrow (optional: pixels of a tall row on a narrow screen), placeholder, none (the text of an empty list,
  *  or what makes it of the data),
  *  unmatched, chips(rows, choose, words), noteOf(data), facts: an element above the list (optional). */
 export function listPage(parent, parameters, heard, about) {
@@ -98,7 +98,7 @@ export function listPage(parent, parameters, heard, about) {
   }
 
   function place() {
-    const tall = narrow.matches ? NARROW : TALL;
+    const tall = narrow.matches ? about.narrow ?? NARROW : TALL;
     tops = [0];
     for (const row of rows) tops.push(tops.at(-1) + (isTall(row) ? tall : ROW));
     visible();
