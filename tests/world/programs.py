@@ -170,6 +170,14 @@ class Machine:
         done = await self._simulation.run_in(self.life, self.broker.ask(ApiKey.DELETE_RECORDS, request, "test"))
         assert done.topics[0].partitions[0].error_code == 0, done
 
+    def limit(self, key: ApiKey, newest: int) -> None:
+        """Have the broker say that `newest` is its last version of an API; -1: that it does not have it."""
+        listed = self.broker.services.api_versions
+        for each in [each for each in listed if each.api_key == key]:
+            each.max_version = newest
+            if newest < 0:
+                listed.remove(each)
+
     def batches(self, topic: str, partition: int = 0) -> list[bytes]:
         """The batches in the log of a partition."""
         log = self.broker.directory.logs[TopicPartition(topic, partition)]
