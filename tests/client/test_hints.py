@@ -11,6 +11,7 @@ from barnabas_client import Admin, Consumer, Producer, sync
 from tests.client.consumers import consumer, member
 from tests.client.fake_broker import FakeBroker, until
 from tests.client.producers import producer
+from tests.world.programs import Machine, simulated
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,9 @@ async def test_a_topic_that_does_not_exist(
     assert "topic='nothing'" in said()[0]
 
 
-async def test_a_poll_without_a_timeout_waits(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_a_poll_without_a_timeout_waits(broker: Machine) -> None:
+    await broker.create("t")
     async with consumer(broker, "t") as reader:
         assert await reader.poll(0) == []
         received: list[Any] = []
@@ -104,13 +106,14 @@ async def test_a_poll_without_a_timeout_waits(broker: FakeBroker) -> None:
             poll = asyncio.create_task(reader.poll())
             await asyncio.sleep(0)
             assert not poll.done()
-            broker.write("t", [b"x"])
+            await broker.write("t", [b"x"])
             received = await poll
         assert received[0].value == b"x"
 
 
-async def test_the_metrics_of_a_producer(broker: FakeBroker) -> None:
-    broker.create("t")
+@simulated
+async def test_the_metrics_of_a_producer(broker: Machine) -> None:
+    await broker.create("t")
     async with producer(broker) as sender:
         assert sender.metrics()["record-send-total"] == 0
         assert sender.metrics()["request-latency-avg"] is None
