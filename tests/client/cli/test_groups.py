@@ -265,12 +265,12 @@ async def test_a_consumer_whose_subscription_matches_nothing_does_not_join(
     await wire.close()
 
 
+@ONLY_BARNABAS
 @pytest.mark.usefixtures("numbers")
 async def test_a_group_that_is_only_committed_to_is_explained(cli: Cli) -> None:
     await cli("groups", "reset-offsets", "flink", "--to-offset", "4", "-t", "t:0", "--execute")
     told = (await cli("groups", "explain", "flink")).out
-    assert "has no members, and never had any" in told or "The client " in told
-    assert "1 committed offset" in told
+    assert "The group has no members, and never had any, as far as is known: it has 1 committed offset (t-0) of" in told
 
 
 @pytest.mark.usefixtures("numbers")
