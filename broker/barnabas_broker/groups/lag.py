@@ -4,10 +4,11 @@ A group that commits seldom has a lag like a saw, which grows between two commit
 count: the lag at looks that see a commit. It grows if its lows rise, steadily and for long enough. A burst rises at
 once, a group that catches up falls, and one that only stands still has another explanation (:mod:`groups.stuck`).
 
-Memory is bounded: about 400 bytes for each of :data:`MOST` groups, and 150 for each of at most :data:`_MOST_LOWS` lows
+Memory is bounded: about 400 bytes for each of :data:`MOST` groups, and 170 for each of at most :data:`_MOST_LOWS` lows
 of a group. Nothing is done per record.
 """
 
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 #: Groups that are watched at a time.
@@ -114,17 +115,18 @@ class _Watched:
             patience: the least time that it lasts, in seconds.
             looks: the seconds between two looks.
         """
-        lows, found = self.lows, None
-        last, pause = lows[-1], 0.0
-        for at in range(len(lows) - 2, -1, -1):
-            pause = max(pause, lows[at + 1].time - lows[at].time)
+        lows, last = self.lows, self.lows[-1]
+        pauses = [later.time - earlier.time for earlier, later in pairwise(lows)]
+        longest = [*accumulate(reversed(pauses), max)][::-1]
+        for at, pause in enumerate(longest[: len(lows) - _LEAST_LOWS + 1]):
             growth = Growth(lows[at], last)
-            if growth.seconds < patience or len(lows) - at < _LEAST_LOWS or pause > growth.seconds * _LONGEST_PAUSE:
-                continue
+            if growth.seconds < patience:
+                break
             noise = _LOOKS * looks * growth.written / growth.seconds
-            if growth.records >= max(_LEAST, noise) and self._is_steady(growth, at):
-                found = growth
-        return found
+            is_even = pause <= growth.seconds * _LONGEST_PAUSE
+            if is_even and growth.records >= max(_LEAST, noise) and self._is_steady(growth, at):
+                return growth
+        return None
 
     def _is_steady(self, growth: Growth, at: int) -> bool:
         half = growth.first.time + growth.seconds / 2
