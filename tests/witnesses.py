@@ -1,8 +1,13 @@
-"""Planted bugs of the simulations: each is found again by a seed that shows it, its witness."""
+"""Planted bugs of the simulations: each is found again by a seed that shows it, its witness.
 
+``python -m tests.witnesses`` prints the table of all of them.
+"""
+
+import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any, Final
 
 import pytest
@@ -14,6 +19,21 @@ Test = Callable[[str], None]
 
 #: Seconds. A search for a bug that few seeds show takes minutes.
 SEARCH_SECONDS: Final = 900
+#: The tests that find planted bugs, by what they simulate.
+_SIMULATIONS: Final = {
+    "tests.sim.test_simulation": "classic groups",
+    "tests.sim.test_consumer_groups": "groups of the consumer protocol",
+    "tests.sim.test_mixed": "groups of both protocols",
+    "tests.sim.test_shares": "share groups",
+    "tests.broker.transactions.test_simulation": "transactions",
+    "tests.sim_cluster.test_simulation": "a cluster",
+    "tests.world.test_groups": "the world",
+}
+
+
+def named(*plants: Plant) -> dict[str, Plant]:
+    """Planted bugs by their names, as the command line has them."""
+    return {plant.__name__.replace("_", "-"): plant for plant in plants}
 
 
 def each_planted_bug(bugs: Iterable[str]) -> Callable[[Test], Test]:
@@ -64,3 +84,18 @@ def _shows(plant: Plant, run: Callable[[int], object], violation: type[Exception
         except violation as shown:
             return str(shown).startswith(f"seed {seed}, ")
     return False
+
+
+def table() -> Iterator[str]:
+    """The lines of a table in Markdown: each planted bug with its witness."""
+    yield "| simulation | planted bug | seed |"
+    yield "|---|---|---:|"
+    for module, simulated in _SIMULATIONS.items():
+        tests: Any = import_module(module)
+        for bug, plant in sorted(tests.BUGS.items()):
+            what = (inspect.getdoc(plant) or bug).partition("\n")[0]
+            yield f"| {simulated} | `{bug}`: {what} | {tests.WITNESSES.get(bug, 0)} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

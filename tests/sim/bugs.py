@@ -1,6 +1,5 @@
 """Planted bugs: mistakes that an implementer could make. The simulation must find each of them."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from functools import wraps
 from math import inf
@@ -22,8 +21,7 @@ from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import OFFSET_KEYS, key_type
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.records import BatchHeader, Record
-
-Plant = Callable[[], AbstractContextManager[Any]]
+from tests.witnesses import named
 
 
 def generation_is_not_bumped() -> AbstractContextManager[Any]:
@@ -253,12 +251,8 @@ def transactions_are_not_verified() -> AbstractContextManager[Any]:
     return patch.object(CoordinatorTopicLog, "verify", wrong)
 
 
-def _named(*plants: Plant) -> dict[str, Plant]:
-    return {plant.__name__.replace("_", "-"): plant for plant in plants}
-
-
 #: Bugs that show only in groups whose members commit in transactions.
-OF_TRANSACTIONS: Final = _named(
+OF_TRANSACTIONS: Final = named(
     pending_offsets_are_lost_on_failover,
     aborted_offsets_are_visible,
     a_marker_ends_the_transactions_of_all_producers,
@@ -267,7 +261,7 @@ OF_TRANSACTIONS: Final = _named(
     members_are_not_checked_in_transactions,
     transactions_are_not_verified,
 )
-BUGS: Final = OF_TRANSACTIONS | _named(
+BUGS: Final = OF_TRANSACTIONS | named(
     a_marker_from_before_a_load_ends_the_next_transaction,
     generation_is_not_bumped,
     sync_is_answered_before_it_is_persisted,

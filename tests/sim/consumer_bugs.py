@@ -16,8 +16,7 @@ from tests.sim.mixed_bugs import (
     partitions_are_given_away_before_they_are_revoked,
     removed_members_keep_their_partitions,
 )
-
-Plant = Callable[[], AbstractContextManager[Any]]
+from tests.witnesses import named
 
 
 def _restored(change: Callable[[ConsumerGroup], None]) -> AbstractContextManager[Any]:
@@ -143,21 +142,18 @@ def failed_appends_are_not_repeated() -> AbstractContextManager[Any]:
     return patch.object(ConsumerGroup, "persisted", wrong)
 
 
-BUGS: Final[dict[str, Plant]] = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        epochs_begin_anew_after_a_failover,
-        what_is_being_revoked_is_free_after_a_failover,
-        replayed_members_do_not_expire,
-        heartbeats_are_answered_before_they_are_in_the_log,
-        a_record_lacks_the_rebalance_timeout,
-        full_heartbeats_get_no_assignment,
-        sessions_do_not_expire,
-        what_a_regex_matches_bumps_no_epoch,
-        a_topic_that_grows_bumps_no_epoch,
-        failed_appends_are_not_repeated,
-        partitions_are_given_away_before_they_are_revoked,
-        removed_members_keep_their_partitions,
-        a_member_that_leaves_bumps_no_epoch,
-    )
-}
+BUGS: Final = named(
+    epochs_begin_anew_after_a_failover,
+    what_is_being_revoked_is_free_after_a_failover,
+    replayed_members_do_not_expire,
+    heartbeats_are_answered_before_they_are_in_the_log,
+    a_record_lacks_the_rebalance_timeout,
+    full_heartbeats_get_no_assignment,
+    sessions_do_not_expire,
+    what_a_regex_matches_bumps_no_epoch,
+    a_topic_that_grows_bumps_no_epoch,
+    failed_appends_are_not_repeated,
+    partitions_are_given_away_before_they_are_revoked,
+    removed_members_keep_their_partitions,
+    a_member_that_leaves_bumps_no_epoch,
+)

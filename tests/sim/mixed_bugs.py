@@ -1,6 +1,5 @@
 """Planted bugs of groups with members of both protocols. The simulation of :mod:`tests.sim.mixed` must find each."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
 from math import inf
@@ -12,8 +11,7 @@ from barnabas_broker.groups.consumer import reconciliation, records
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.consumer.members import ConsumerGroupMember
 from barnabas_protocol.errors import ErrorCode
-
-Plant = Callable[[], AbstractContextManager[Any]]
+from tests.witnesses import named
 
 
 def partitions_are_given_away_before_they_are_revoked() -> AbstractContextManager[Any]:
@@ -102,16 +100,13 @@ def a_member_that_leaves_bumps_no_epoch() -> AbstractContextManager[Any]:
     return patch.object(ConsumerGroup, "_bump", wrong)
 
 
-BUGS: Final[dict[str, Plant]] = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        partitions_are_given_away_before_they_are_revoked,
-        an_upgrade_forgets_what_members_own,
-        an_upgrade_answers_no_deferred_requests,
-        heartbeats_do_not_ask_to_rejoin,
-        sessions_of_classic_members_do_not_expire,
-        a_downgrade_does_not_rebalance,
-        removed_members_keep_their_partitions,
-        a_member_that_leaves_bumps_no_epoch,
-    )
-}
+BUGS: Final = named(
+    partitions_are_given_away_before_they_are_revoked,
+    an_upgrade_forgets_what_members_own,
+    an_upgrade_answers_no_deferred_requests,
+    heartbeats_do_not_ask_to_rejoin,
+    sessions_of_classic_members_do_not_expire,
+    a_downgrade_does_not_rebalance,
+    removed_members_keep_their_partitions,
+    a_member_that_leaves_bumps_no_epoch,
+)

@@ -1,10 +1,9 @@
 """Planted bugs of share groups, which the simulation must find. Those of Kafka have the number of its issue."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.coordinators.result import Result
@@ -18,8 +17,7 @@ from barnabas_broker.shares.persister import SharePersister
 from barnabas_broker.shares.ports import ShareState
 from barnabas_broker.shares.state import UNKNOWN, SharePartitionState, Snapshot
 from barnabas_protocol.records import BatchHeader, Record
-
-Plant = Callable[[], AbstractContextManager[Any]]
+from tests.witnesses import named
 
 
 def lock_timers_are_lost() -> AbstractContextManager[Any]:
@@ -191,23 +189,20 @@ def rejected_records_are_no_dead_letters() -> AbstractContextManager[Any]:
     return patch.object(SharePartition, "_decide", wrong)
 
 
-BUGS: dict[str, Plant] = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        lock_timers_are_lost,
-        counts_grow_with_failed_writes,
-        gaps_stay_available,
-        records_are_released_without_end,
-        acquired_records_are_delivered,
-        locks_expire_while_they_are_released,
-        acknowledgements_are_confirmed_before_they_are_written,
-        the_window_passes_what_is_being_released,
-        members_that_are_gone_keep_their_records,
-        former_leaders_may_write,
-        new_leaders_read_no_delivery_counts,
-        snapshots_have_no_batches,
-        failed_appends_have_changed_the_state,
-        a_replay_forgets_a_group_before_its_epoch,
-        rejected_records_are_no_dead_letters,
-    )
-}
+BUGS: Final = named(
+    lock_timers_are_lost,
+    counts_grow_with_failed_writes,
+    gaps_stay_available,
+    records_are_released_without_end,
+    acquired_records_are_delivered,
+    locks_expire_while_they_are_released,
+    acknowledgements_are_confirmed_before_they_are_written,
+    the_window_passes_what_is_being_released,
+    members_that_are_gone_keep_their_records,
+    former_leaders_may_write,
+    new_leaders_read_no_delivery_counts,
+    snapshots_have_no_batches,
+    failed_appends_have_changed_the_state,
+    a_replay_forgets_a_group_before_its_epoch,
+    rejected_records_are_no_dead_letters,
+)

@@ -20,8 +20,7 @@ from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode
 from tests.sim_cluster.etcd import SimKv
-
-Plant = Callable[[], AbstractContextManager[Any]]
+from tests.witnesses import named
 
 
 def proposed_followers_do_not_count() -> AbstractContextManager[Any]:
@@ -366,39 +365,36 @@ def broken_watch_is_not_set_up_again() -> AbstractContextManager[Any]:
     return stack
 
 
-BUGS: Final[dict[str, Plant]] = {
-    plant.__name__.replace("_", "-"): plant
-    for plant in (
-        proposed_followers_do_not_count,
-        a_proposal_is_forgotten_after_any_change,
-        followers_proposed_for_removal_do_not_count,
-        followers_join_too_early,
-        fetches_count_for_the_node_id,
-        producer_ids_only_follow_the_metadata,
-        high_watermark_is_the_leaders_end,
-        acknowledged_when_appended,
-        fence_is_ignored,
-        lease_is_trusted_for_too_long,
-        a_refusal_counts_for_the_next_registration,
-        restarted_broker_leads_at_once,
-        truncation_is_skipped,
-        truncation_goes_to_the_high_watermark,
-        leader_epochs_are_not_compared,
-        leader_epoch_stays,
-        unclean_election,
-        last_isr_member_is_removed,
-        directories_are_not_compared,
-        unclean_stops_are_forgotten,
-        the_first_to_return_leads,
-        no_replica_is_eligible_outside_of_the_isr,
-        the_watermark_passes_eligible_replicas,
-        the_first_report_decides,
-        appends_compare_nothing,
-        appends_are_not_fenced,
-        watch_continues_with_a_gap,
-        broken_watch_is_not_set_up_again,
-        a_leader_resigns_in_favour_of_any_replica,
-        lost_records_are_dropped_while_the_replica_is_in_sync,
-        a_clean_stop_outweighs_missing_files,
-    )
-}
+BUGS: Final = named(
+    proposed_followers_do_not_count,
+    a_proposal_is_forgotten_after_any_change,
+    followers_proposed_for_removal_do_not_count,
+    followers_join_too_early,
+    fetches_count_for_the_node_id,
+    producer_ids_only_follow_the_metadata,
+    high_watermark_is_the_leaders_end,
+    acknowledged_when_appended,
+    fence_is_ignored,
+    lease_is_trusted_for_too_long,
+    a_refusal_counts_for_the_next_registration,
+    restarted_broker_leads_at_once,
+    truncation_is_skipped,
+    truncation_goes_to_the_high_watermark,
+    leader_epochs_are_not_compared,
+    leader_epoch_stays,
+    unclean_election,
+    last_isr_member_is_removed,
+    directories_are_not_compared,
+    unclean_stops_are_forgotten,
+    the_first_to_return_leads,
+    no_replica_is_eligible_outside_of_the_isr,
+    the_watermark_passes_eligible_replicas,
+    the_first_report_decides,
+    appends_compare_nothing,
+    appends_are_not_fenced,
+    watch_continues_with_a_gap,
+    broken_watch_is_not_set_up_again,
+    a_leader_resigns_in_favour_of_any_replica,
+    lost_records_are_dropped_while_the_replica_is_in_sync,
+    a_clean_stop_outweighs_missing_files,
+)

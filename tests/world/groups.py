@@ -26,7 +26,7 @@ from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Request
 from tests.sim import bugs
-from tests.sim.bugs import Plant
+from tests.witnesses import named
 from tests.world.loop import Life
 from tests.world.programs import DATA, Machine, Simulation
 from tests.world.writer import Writer
@@ -54,12 +54,8 @@ def the_metadata_journal_has_no_copy() -> AbstractContextManager[Any]:
     return patch.object(LocalStore, "_append", wrong)
 
 
-def _named(*plants: Plant) -> dict[str, Plant]:
-    return {plant.__name__.replace("_", "-"): plant for plant in plants}
-
-
 #: Planted bugs, which the invariants find.
-BUGS: Final = _named(
+BUGS: Final = named(
     bugs.generation_is_not_bumped,
     bugs.silent_members_are_kept,
     transactions_live_by_the_time_of_day,
