@@ -125,15 +125,15 @@ async def test_iteration_can_be_resumed(broker: Machine) -> None:
         assert await reader.position(T0) == 6
 
 
-@pytest.mark.usefixtures("no_complaints")
 @pytest.mark.parametrize("newest", [4, 6, 7, 11, 12, 13, 17])
-async def test_older_and_newer_fetches(broker: FakeBroker, newest: int) -> None:
-    broker.versions[ApiKey.FETCH] = (4, newest)
-    broker.create("t")
-    broker.write("t", [b"a", b"b"])
+@simulated
+async def test_older_and_newer_fetches(broker: Machine, newest: int) -> None:
+    broker.limit(ApiKey.FETCH, newest)
+    await broker.create("t")
+    await broker.write("t", [b"a", b"b"])
     async with consumer(broker, "t") as reader:
         assert await values(reader, 2) == [b"a", b"b"]
-    assert {version for key, version, _ in broker.requests if key is ApiKey.FETCH} == {newest}
+    assert broker.script.versions(ApiKey.FETCH) == {newest}
 
 
 @pytest.mark.usefixtures("no_complaints")

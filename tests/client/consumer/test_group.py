@@ -77,8 +77,8 @@ async def test_a_member_continues_at_the_committed_offset(broker: Machine) -> No
         assert await values(reader, 1) == [b"4"]
 
 
-@pytest.mark.usefixtures("no_complaints")
-async def test_an_older_broker(broker: FakeBroker) -> None:
+@simulated
+async def test_an_older_broker(broker: Machine) -> None:
     for key, newest in (
         (ApiKey.JOIN_GROUP, 2),
         (ApiKey.SYNC_GROUP, 1),
@@ -90,13 +90,14 @@ async def test_an_older_broker(broker: FakeBroker) -> None:
         (ApiKey.METADATA, 2),
         (ApiKey.FETCH, 4),
     ):
-        broker.versions[key] = (0, newest)
-    broker.create("t")
-    broker.write("t", [b"a"])
+        broker.limit(key, newest)
+    await broker.create("t")
+    await broker.write("t", [b"a"])
     async with member(broker, "t") as reader:
         assert await values(reader, 1) == [b"a"]
         await reader.commit()
-    assert broker.committed["g", "t", 0] == (1, "")
+    assert await stored(broker) == (1, "")
+    assert broker.script.versions(ApiKey.FETCH) == {4}
 
 
 @simulated
