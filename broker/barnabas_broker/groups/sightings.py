@@ -406,6 +406,7 @@ class Sight:
         commits: how often it has committed.
         back_at: when it was last reported that a commit of it went back; None for never.
         changes: what it has committed while it was new, of 30 partitions; None for nothing.
+        new_until: the end of the time in which it is new.
         transactional_id: in whose transactions it committed last; None for none.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
         session_ms: its session timeout; None if unknown.
@@ -420,6 +421,7 @@ class Sight:
         "connection",
         "joined_at",
         "member",
+        "new_until",
         "pause",
         "rebalance_timeout_ms",
         "session_ms",
@@ -434,17 +436,11 @@ class Sight:
         self.commits = 0
         self.back_at: float | None = None
         self.changes: dict[Partition, OffsetChange] | None = None
+        self.new_until = -inf if joined_at is None else joined_at + _NEW_SECONDS
         self.transactional_id: str | None = None
         self.rebalance_timeout_ms: float | None = None
         self.session_ms: float | None = None
         self.pause = 0.0
-
-    def is_new(self, now: float) -> bool:
-        """Whether it has been a member for a short time; what it has committed is forgotten then."""
-        if self.joined_at is not None and now - self.joined_at < _NEW_SECONDS:
-            return True
-        self.changes = None
-        return False
 
     def changed(self, topic: str, partition: int, before: int | None, after: int) -> None:
         """It has committed an offset while it is new."""
@@ -490,7 +486,10 @@ class Sightings:
         sight.committed_at = now
         if transactional_id is not None:
             sight.transactional_id = transactional_id
-        return sight if sight.is_new(now) else None
+        if now < sight.new_until:
+            return sight
+        sight.changes = None
+        return None
 
     def goes_back(self, member_id: str, now: float) -> bool:
         """A member has committed an offset below the one before; returns whether that is to be reported."""
@@ -520,7 +519,7 @@ class Sightings:
             if isinstance(event, MemberLeft) and sight is not None:
                 if connection not in (None, sight.connection):
                     seen["removed_by"] = connection.client_id if connection is not None else None
-                if sight.is_new(now) and sight.changes is not None:
+                if now < sight.new_until and sight.changes is not None:
                     seen["changes"] = tuple(sight.changes.values())
             return self._without_known(event, seen)
         if isinstance(event, MemberSlow):
