@@ -49,7 +49,7 @@ UNSEEN: Final = {
             "DescribeShareGroupOffsets does not ask other brokers. `barnabas_share_group_lag` of that broker has it.",
         ),
         (
-            "The state of a share partition has at most 5,000 batches",
+            "The state of a share partition has at most 5,000 batches, and no more than 4,000 record locks count",
             "Merging more would hold the event loop. Apache Kafka bounds them by the size of a record, about 52,000.",
         ),
         (
