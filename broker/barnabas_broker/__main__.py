@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 
 import uvloop
 
+import barnabas_broker.structlog_alone  # noqa: F401
 from barnabas_broker import gc_tuning, logs, malloc, streams
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.config import (

@@ -25,13 +25,14 @@ OPTIONAL = {
     "aetcd",
     "aiohttp",
     "grpc",
+    "rich",
     "barnabas_broker.cluster.etcd",
     "barnabas_broker.http.endpoint",
 }
 TESTING = {"barnabas_broker.pytest_plugin", "barnabas_broker.testing", "pytest"}
 #: Function-level imports that are there on purpose: pytest loads the plugin in every project, and the code that runs a
 #: broker is imported only where one runs.
-ALLOWED = {"pytest_plugin.py": 5, "testing/broker.py": 1}
+ALLOWED = {"pytest_plugin.py": 5, "structlog_alone.py": 1, "testing/broker.py": 1}
 
 
 async def imported(*flags: str, use: Callable[[int], Awaitable[None]] | None = None) -> set[str]:

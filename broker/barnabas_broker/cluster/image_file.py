@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_broker.backoff import jittered
 from barnabas_broker.cluster import ClusterError
 from barnabas_broker.cluster.event_json import UNREADABLE, event_from_json, event_to_json
@@ -21,6 +19,7 @@ from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import Restored, StoreError
 from barnabas_broker.files import REAL_FILES, Files, replace_file
 from barnabas_broker.logs import logger
+from barnabas_protocol.records.checksums import crc32c
 
 log = logger("cluster")
 

@@ -13,14 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas_broker.cluster.event_json import event_from_json, event_to_json
 from barnabas_broker.cluster.image import Event, Image
 from barnabas_broker.cluster.store import EventBatch, LoadedMetadata, StoreError
 from barnabas_broker.files import REAL_FILES, Files, read_all, replace_file, write_file
 from barnabas_broker.logs import logger
 from barnabas_broker.resource_errors import is_shortage
+from barnabas_protocol.records.checksums import crc32c
 
 NAME: Final = "metadata.journal"
 COPY: Final = "metadata.journal.copy"

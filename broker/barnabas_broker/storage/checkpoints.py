@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.names import TopicPartition
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.uuids import uuid_text
 
 _VERSION: Final = "0"

@@ -6,11 +6,10 @@ count after Apache Kafka, or an earlier version, has written the files.
 
 from pathlib import Path
 
-from crc32c import crc32c
-
 from barnabas_broker.files import Files, read_all
 from barnabas_broker.logs import logger
 from barnabas_broker.storage import names
+from barnabas_protocol.records.checksums import crc32c
 
 log = logger("storage")
 

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas_broker.storage.transaction_index import AbortedTransaction
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.records import (
@@ -38,6 +36,7 @@ from barnabas_protocol.records.batches import (
     TRANSACTIONAL,
     BatchHeader,
 )
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.records.compression import compress
 from barnabas_protocol.wire import Buffer
 

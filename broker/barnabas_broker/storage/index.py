@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.wire import Buffer
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")

@@ -22,10 +22,9 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.batches import TRANSACTIONAL, BatchHeader
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.wire import Buffer
 
 #: Batches that are kept for a producer: the most that a client may have in flight.

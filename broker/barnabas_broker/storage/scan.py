@@ -10,10 +10,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas_broker.files import Files
 from barnabas_protocol.records.batches import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, flaw
+from barnabas_protocol.records.checksums import crc32c
 
 #: Bytes of one read: enough for the full speed of a disk, and small enough for the processor's cache.
 CHUNK: Final = 1024 * 1024

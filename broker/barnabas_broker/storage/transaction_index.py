@@ -12,10 +12,9 @@ from heapq import merge
 from itertools import starmap
 from typing import Final, NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from barnabas_broker.steps import Steps
 from barnabas_broker.storage.index import Checksum, CorruptIndex
+from barnabas_protocol.records.checksums import crc32c
 
 ENTRY: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = struct.Struct(">18xq")

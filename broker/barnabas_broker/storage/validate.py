@@ -8,8 +8,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_broker.storage.time_budget import Allowance
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -36,6 +34,7 @@ from barnabas_protocol.records.batches import (
     read_header,
     restamp,
 )
+from barnabas_protocol.records.checksums import crc32c
 from barnabas_protocol.wire import Buffer
 
 _NO_TIMESTAMP: Final = -1

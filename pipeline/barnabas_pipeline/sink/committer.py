@@ -9,8 +9,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from crc32c import crc32c
-
 from barnabas_client.errors import error_for
 from barnabas_client.logs import logger
 from barnabas_client.structs import TopicPartition
@@ -20,6 +18,7 @@ from barnabas_pipeline.sink.commit_plan import CommitPlan, CommitState, StagedBa
 from barnabas_protocol.errors import DecodeError, ErrorCode
 from barnabas_protocol.records import check_crc, iter_batches
 from barnabas_protocol.records.batches import CRC_START
+from barnabas_protocol.records.checksums import crc32c
 
 T = TypeVar("T")
 
