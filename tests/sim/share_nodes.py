@@ -403,6 +403,8 @@ class ShareNode:
             if role.leads(index) and partition.open():
                 self.world.note("node %d loads %s-%d, epoch %d", self.node_id, role.topic, index, epoch)
                 coordinator = self.shares.runtime if role is self.state else self.groups
+                # As the broker's CoordinatorPartitions: at once, when it has led without a pause that it knows of.
+                coordinator.unload(index)
                 self.spawn(coordinator.load(index, epoch))
 
     def resign(self, role: Role, index: int, epoch: int) -> None:
