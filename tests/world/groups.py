@@ -232,8 +232,7 @@ class Group:
             machine.files.fault = None
             for rule in machine.rules:
                 machine.rules.remove(rule.number)
-        if chance.random() < 0.5:
-            self.writer.kill()
+        self.writer.kill()
         for member in self.members:
             member.life.thaw()
         if not self.members:
@@ -293,12 +292,12 @@ class Group:
                 machine.rules.add("delay", api, times=times, seconds=world.between(0.5, 8.0))
         elif fault == "broker":
             if all(each.up for each in self.machines):
-                machine.kill(power=self._brokers > 1 and chance.random() < 0.5)
-                self._damage_metadata(machine)
-                world.after(world.between(0.1, 3.0), self._begin, self._revive, machine)
+                self._begin(self._restart, machine)
         elif fault == "clock":
             programs = ["program", self.writer.life.name, *(each.life.name for each in self.members)]
             name = machine.name if chance.random() < 0.5 else chance.choice(programs)
+            if chance.random() < 0.5:
+                self.writer.kill()  # with its transaction open while the clock jumps
             world.clocks[name] = chance.choice(_JUMPS)
             world.note("the clock of %s is set: %+.0f s", name, world.clocks[name])
         elif fault == "full":
@@ -332,7 +331,16 @@ class Group:
     def _begin(self, work: Callable[[Machine], Any], machine: Machine) -> None:
         self.world.loop.keep(asyncio.Task(work(machine), loop=self.world.loop))
 
-    async def _revive(self, machine: Machine) -> None:
+    async def _restart(self, machine: Machine) -> None:
+        """A broker hands over and stops, is killed or loses power, and returns later."""
+        world, chance = self.world, self.world.chance
+        how = chance.choice(("stop", "kill", "power" if self._brokers > 1 else "kill"))
+        if how == "stop":
+            await machine.stop()
+            world.note("%s has stopped", machine.name)
+        machine.kill(power=how == "power")
+        self._damage_metadata(machine)
+        await asyncio.sleep(world.between(0.1, 3.0))
         while not machine.up:
             try:
                 await machine.start()

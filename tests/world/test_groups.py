@@ -12,8 +12,8 @@ from tests.world.world import Violation
 WITNESSES: Final = {
     "generation-is-not-bumped": 2,
     "silent-members-are-kept": 1,
-    "the-metadata-journal-has-no-copy": 17,
-    "transactions-live-by-the-time-of-day": 30,
+    "the-metadata-journal-has-no-copy": 29,
+    "transactions-live-by-the-time-of-day": 36,
 }
 
 
