@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, inf
 from shlex import quote
+from statistics import median
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import (
@@ -106,6 +107,12 @@ _LOOP_WAITS_MS: Final = 600_000
 _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
+#: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
+#: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job once a
+#: minute at most.
+_LOOP_RUNS: Final = 10
+_LOOP_PAUSE_MS: Final = 10_000
+_SCHEDULE_MS: Final = 45_000
 #: A program makes a consumer for each call if so many have their partitions for so many milliseconds at the median, and
 #: one follows the other within so many.
 _CALLS: Final = 6
@@ -990,11 +997,28 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
     before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; meanwhile it has committed {count(after - before, 'record')}"
+    if len(who) == 1 and _is_loop(runs):
+        text += "; cron and Kubernetes start a job once a minute at most: it probably makes a consumer again and again"
+        remedy = (
+            "Keep one consumer open for as long as the program runs, and poll it: each new one has to join. Look for a"
+            " loop that ends when no record comes, and closes its consumer (consumer_timeout_ms of kafka-python), or"
+            " after an error. If something else starts the program again each time: let it run for longer."
+        )
+        return Finding(ALONE, last.member, text, remedy, PROBABLE)
     remedy = (
         "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
         " consumer for each record or call."
     )
     return Finding(ALONE, last.member, text, remedy, CERTAIN)
+
+
+def _is_loop(runs: Sequence[Run]) -> bool:
+    """Whether runs follow each other so soon that no schedule has started them."""
+    if len(runs) < _LOOP_RUNS:
+        return False
+    pauses = median(after.joined.time - before.ended_at for before, after in pairwise(runs))
+    starts = median(after.joined.time - before.joined.time for before, after in pairwise(runs))
+    return pauses < _LOOP_PAUSE_MS and starts < _SCHEDULE_MS
 
 
 def _of_runs_without_commit(member: Member, text: str, *, has_records: bool) -> Finding:

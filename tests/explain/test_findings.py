@@ -622,12 +622,33 @@ def runs(
 
 
 def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
-    first, told = explain(read(runs(*range(100, 200, 10))))
+    first, told = explain(read(runs(*range(100, 700, 60))))
     assert first.text == "Generation 2: c (h) joined."
     assert told.text == (
-        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 95 s, of 5 s each, which joined"
+        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 9 min, of 5 s each, which joined"
         " the empty group and left it; meanwhile it has committed 90 records."
     )
+    assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
+
+
+def test_runs_that_follow_each_other_at_once_are_no_schedule() -> None:
+    _, told = explain(read(runs(*range(100, 170, 7))))
+    assert told.text == (
+        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 68 s, of 5 s each, which joined"
+        " the empty group and left it; meanwhile it has committed 90 records; cron and Kubernetes start a job once a"
+        " minute at most: it probably makes a consumer again and again."
+    )
+    assert (told.remedy or "").startswith("Keep one consumer open for as long as the program runs, and poll it")
+    assert "needs no change" not in (told.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [runs(*range(100, 163, 7)), runs(*range(100, 700, 60), took=58), runs(*range(100, 300, 20))],
+    ids=["few", "each minute, with a short pause", "each 20 s, with a longer pause"],
+)
+def test_runs_that_something_may_have_started_by_the_clock_are_those_of_a_job(records: list[EventRecord]) -> None:
+    *_, told = explain(read(records))
     assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
 
 
