@@ -2132,8 +2132,9 @@ class FetchOutOfRange(MemberEvent):
         if all(each.offset < each.log_start for each in places):
             return Told(
                 text,
-                "The group was too far behind, and its records were deleted: look at retention.ms and retention.bytes"
-                f" of the topic, and at DeleteRecords.{skips}",
+                "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far"
+                " behind, or the records had timestamps that were too old when they were written (seconds instead of"
+                f" milliseconds: correct the producer, or set message.timestamp.type=LogAppendTime).{skips}",
             )
         return Told(
             text,

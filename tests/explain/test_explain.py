@@ -721,6 +721,7 @@ def test_a_position_that_was_reset_is_one_story_with_its_partitions_and_commits(
         " for the end, 40, and probably goes on there, so that it does not read 15 to 39."
     )
     assert "retention.ms" in (lost.remedy or "") and "auto.offset.reset=latest skips" in (lost.remedy or "")
+    assert "the group was too far behind, or the records had timestamps that were too old" in (lost.remedy or "")
     assert committed.text == "c1 (h) committed t-0 back from 50 to 40: its position had been reset."
     assert committed.remedy is None
 
