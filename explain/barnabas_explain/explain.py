@@ -1053,8 +1053,12 @@ def _explain_rebalance(rebalance: _Rebalance, findings: Findings) -> list[Explan
     if started is None:
         return explanations
     text, remedy = _why(rebalance, started, findings)
-    late = _late(rebalance)
-    if late is not None:
+    late, assigned = _late(rebalance), _assigned_late(rebalance)
+    if assigned is not None:
+        leader = f"the leader{_leader(rebalance)}"
+        text += f"; it took {ms(assigned.took_ms)}, {ms(assigned.sync_took_ms or 0)} of them because {leader} was"
+        text += " probably slow to assign"
+    elif late is not None:
         why = "heard of it with its next heartbeat" if _heard_late(late) else "rejoined late"
         text += f"; it took {ms(late.after_ms)} because {late.member.name} {why}"
     over = rebalance.of(RebalanceOver, GroupEmpty)
@@ -1245,6 +1249,19 @@ def _late(rebalance: _Rebalance) -> LateMember | None:
     return None if last is None or last.after_ms <= _SLOW_MS or last.member.member_id in new else last
 
 
+def _assigned_late(rebalance: _Rebalance) -> RebalanceOver | None:
+    """The end of a rebalance of which the assignment took most of the time, and long; None if it did not."""
+    over = next(iter(rebalance.of(RebalanceOver)[-1:]), None)
+    took = 0 if over is None else over.sync_took_ms or 0
+    return over if over is not None and took > max(_SLOW_MS, over.join_took_ms or 0) else None
+
+
+def _leader(rebalance: _Rebalance) -> str:
+    """The name of the leader that has assigned, after a space; "" if it is not recorded."""
+    leader = next((event.leader for event in rebalance.of(JoinPhaseOver)[-1:]), None)
+    return "" if leader is None else f" {leader.name}"
+
+
 def _heard_late(late: LateMember) -> bool:
     """Whether a member rejoined soon after a response to its heartbeat had told it to."""
     return late.told_ms is not None and late.after_ms - late.told_ms <= _SLOW_MS
@@ -1261,7 +1278,12 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
     phases = (("joining took", over.join_took_ms), ("assigning", over.sync_took_ms))
     took = [f"{phase} {ms(duration)}" for phase, duration in phases if duration is not None]
     out = [f"{words.capital(', '.join(took))}; {count(members, 'member')}." if took else f"{count(members, 'member')}."]
-    remedy = None
+    remedy = assigning = None
+    if _assigned_late(rebalance) is not None:
+        assigning = (
+            f"All members wait until the leader{_leader(rebalance)} has assigned the partitions: look what its assignor"
+            " (partition.assignment.strategy) does, and whether its program blocks or works between two polls."
+        )
     late = _late(rebalance)
     if late is not None and _heard_late(late):
         out.append(
@@ -1279,7 +1301,7 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
             out.append(f"{name} was the last to rejoin, after {after}; {others} waited.")
             remedy += ", or use the cooperative-sticky assignor, with which members continue to consume while they wait"
         remedy += "."
-    return out, remedy
+    return out, assigning or remedy
 
 
 def _moved(rebalance: _Rebalance) -> tuple[list[str], str | None]:

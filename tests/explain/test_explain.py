@@ -635,6 +635,24 @@ def test_a_member_that_rejoins_late_is_told_also_if_another_one_has_joined() -> 
     assert only(rebalance(MemberJoined, count=2, late=new)).details == ["Joining took 3 ms, assigning 2 ms; 2 members."]
 
 
+@pytest.mark.parametrize(
+    ("joining", "assigning", "slow"), [(1_500, 8_000, True), (9_000, 8_000, False), (100, 900, False)]
+)
+def test_a_leader_that_takes_longer_to_assign_than_the_members_to_join_is_named(
+    joining: int, assigning: int, slow: bool
+) -> None:
+    late = ({**member(2), "after_ms": 1_500, "told_ms": 1_450},)
+    *events, joined, over = rebalance(MemberJoined, count=3, late=late)
+    took = {"join_took_ms": joining, "sync_took_ms": assigning}
+    found = only([*events, {**joined, "leader": member(3)}, {**over, **took}])
+    assert found.text.endswith(
+        "; it took 9.5 s, 8 s of them because the leader c3 (h) was probably slow to assign."
+        if slow
+        else "; it took 1.5 s because c2 (h) heard of it with its next heartbeat."
+    )
+    assert (found.remedy or "").startswith("All members wait until the leader c3 (h) has assigned") is slow
+
+
 def test_what_to_do_about_a_member_that_is_lost_while_another_one_joins() -> None:
     seen: dict[str, Any] = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900}
     gone = event(MemberExpired, **member(3), heard_ago_ms=6_000, session_ms=6_000, **seen)
