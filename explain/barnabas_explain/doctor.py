@@ -325,7 +325,10 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         text = f"{len(idle)} of {words.count(len(readers), 'member')} have no partition:"
         text += f" there {words.were(partitions).replace('was', 'is').replace('were', 'are')}"
         text += f" {words.count(partitions, 'partition')}."
-        remedy = f"Start {words.count(partitions, 'member')} at most, or give the topics more partitions."
+        stands_by = "it stands by" if len(idle) == 1 else "they stand by"
+        remedy = f"Nothing, if {stands_by} for the others. Otherwise start {words.count(partitions, 'member')} at most,"
+        remedy += " or give the topics more partitions: keys may get other partitions then, so that their new records"
+        remedy += " are not in order with those before."
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
     elif present.state == "Stable":
         diagnoses += _each_topic_alone(present)

@@ -340,6 +340,16 @@ def test_members_that_are_missing_or_have_no_partition_come_first() -> None:
     }
 
 
+def test_members_that_stand_by_need_nothing() -> None:
+    both, more = reader(1, partitions=(0, 1)), [reader(2), reader(3)]
+    ((one,), (two,)) = (told(present(both, *more[:idle], topics={"t": 1})) for idle in (1, 2))
+    assert one.remedy == (
+        "Nothing, if it stands by for the others. Otherwise start 1 member at most, or give the topics more partitions:"
+        " keys may get other partitions then, so that their new records are not in order with those before."
+    )
+    assert (two.remedy or "").startswith("Nothing, if they stand by for the others.")
+
+
 def test_a_lag_that_grows_in_one_partition_needs_no_more_members() -> None:
     hot = present(*TWO, lags={("t", 0): 7_000, ("t", 1): 100})
     (found,) = [each for each in told(hot, grows()) if each.kind == "lag_grows"]
