@@ -1021,6 +1021,14 @@ def _remedy_of_counts(starts: list[RebalanceStarted], events: list[GroupEvent]) 
             "A member that joins again and again was restarted, lost its session, or polled too slowly: its log says"
             " which."
         )
+    if cause == SubscriptionChanged.type:
+        changes = [event for event in events if isinstance(event, SubscriptionChanged)]
+        if 2 * sum(bool(event.added) and not event.new_topics for event in changes) > len(changes):
+            return (
+                "Each change of a subscription rebalances the group. If a program subscribes to one more topic each"
+                " time: let it subscribe to all of them at once, or with a regular expression, which the broker"
+                " resolves with group.protocol=consumer."
+            )
     worst = next((event.clause() for event in reversed(events) if event.type == cause), None)
     return None if worst is None else worst.remedy
 

@@ -653,6 +653,15 @@ def test_a_leader_that_takes_longer_to_assign_than_the_members_to_join_is_named(
     assert (found.remedy or "").startswith("All members wait until the leader c3 (h) has assigned") is slow
 
 
+@pytest.mark.parametrize("created", [False, True])
+def test_what_to_do_about_a_subscription_that_grows_again_and_again(created: bool) -> None:
+    topics = [{"added": [f"t{number}"]} for number in range(6)]
+    new: list[dict[str, Any]] = [{**each, "new_topics": each["added"]} if created else each for each in topics]
+    (storm,) = explain(read([each for changes in new for each in rebalance(SubscriptionChanged, **changes)]))
+    assert storm.text.endswith("c1 (h) changed its subscription 6 times.")
+    assert ("let it subscribe to all of them at once, or with a regular expression" in str(storm.remedy)) is not created
+
+
 def test_what_to_do_about_a_member_that_is_lost_while_another_one_joins() -> None:
     seen: dict[str, Any] = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900}
     gone = event(MemberExpired, **member(3), heard_ago_ms=6_000, session_ms=6_000, **seen)
