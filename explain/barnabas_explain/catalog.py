@@ -39,6 +39,8 @@ from barnabas_protocol.subscriptions import CONSUMER, read_topics
 NOT_PROVIDED: Final = "not provided"
 #: What to do if a member may not read its group.
 NEEDS_READ: Final = "Look at the ACLs of the group: the user of its members needs READ on it (barnabas acls list)."
+#: Fetches of a member that are refused for a topic are recorded again after so many milliseconds.
+DENIED_AGAIN_MS: Final = 120_000
 #: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
 NOT_RECORDED: Final = "not_recorded"
 #: The generation in rebuilt events, if what they were rebuilt from does not say it.
@@ -2430,6 +2432,28 @@ class FetchesWaited(MemberEvent):
             "If records are to come at once: set fetch.min.bytes to 1, or fetch.max.wait.ms (fetch.wait.max.ms of"
             " librdkafka) to the time that a record may wait. If it is to get large batches, it needs no change.",
         )
+
+
+@event("fetch_denied")
+class FetchDenied(MemberEvent):
+    """Fetches of a member are refused for a topic, because its user may not read it; recorded once in 2 min."""
+
+    topic: str
+    principal: str
+
+    def sentence(self) -> Told:
+        user = f", {self.principal}," if self.principal else ""
+        principal = quote(self.principal) if self.principal else "USER"
+        return Told(
+            f"{self.name} may not read the topic {self.topic}: the Fetches of its user{user} are refused"
+            " (TOPIC_AUTHORIZATION_FAILED), so that it gets no record of it.",
+            f"If it is to read the topic: `barnabas acls add {principal} --operation read --topic {quote(self.topic)}`."
+            " Otherwise remove the topic from its subscription.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "topic": self.topic, "principal": self.principal}
+        return self._line("warning", "a member may not read a topic of its subscription", **pairs)
 
 
 @event("lag_grows")

@@ -13,10 +13,12 @@ from typing import Any, Final
 from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
+    DENIED_AGAIN_MS,
     READS_ITSELF,
     CommitsBeyondEnd,
     CoordinatorSought,
     Departure,
+    FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
     GroupEvent,
@@ -110,6 +112,7 @@ OF_NOW: Final = (
     "nothing_committed",
     "nothing_fetched",
     "fetches_waited",
+    "topic_denied",
     "own_topic",
     STUCK,
     NOT_COMMITTED,
@@ -253,6 +256,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_losses(present, past, since_ms),
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
+        *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
@@ -710,6 +714,24 @@ def _of_waits(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
     for event in waits.values():
         text, remedy = event.sentence()
         diagnoses.append(Diagnosis(present.group, "fetches_waited", ODD, text, CERTAIN, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_denied_topics(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Members whose Fetches are refused for a topic of their subscription, as far as that is still so."""
+    here = {reader.member.common_name for reader in present.readers}
+    denied = {
+        (event.member.common_name, event.topic): event
+        for event in events
+        if isinstance(event, FetchDenied)
+        and now_ms - event.time <= DENIED_AGAIN_MS + _LATE_MS
+        and event.member.common_name in here
+    }
+    diagnoses = []
+    for event in denied.values():
+        text, remedy = event.sentence()
+        sure = PROBABLE if found.is_default(event.member.client_id or "") else CERTAIN
+        diagnoses.append(Diagnosis(present.group, "topic_denied", BROKEN, text, sure, (), remedy, event.time))
     return diagnoses
 
 

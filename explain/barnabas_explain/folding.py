@@ -13,6 +13,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsRefused,
     CommitsWentBack,
+    FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
     GroupEvent,
@@ -125,6 +126,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member, *causes), _with_later_soon)
         case CommitsBeyondEnd():
             yield _Fold((event.type, event.member), _with_later_soon)
+        case FetchDenied():
+            yield _Fold((event.type, event.member, event.topic), lambda known, later: known)
         case SessionRefused():  # It tries again and again.
             yield _Fold((event.type, event.member), lambda known, later: known)
         case OffsetsStuck():

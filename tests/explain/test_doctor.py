@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsWentBack,
+    FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
     GroupLoaded,
@@ -480,6 +481,29 @@ def test_a_member_whose_fetches_wait_for_large_batches_is_odd() -> None:
     (one,) = explain(read([waited(100_000, 3), waited(150_000, 30)]))
     assert one.text == found.text
     assert told(present(reader(2, partitions=(0, 1))), waited(100_000, 3)) == [], "it is not a member any more"
+
+
+def test_a_member_whose_user_may_not_read_its_topic_is_broken() -> None:
+    def denied(at: int, client: str = "c1") -> EventRecord:
+        return event(FetchDenied, at, client=client, topic="t", principal="User:geo x")
+
+    newest = NOW - 10_000
+    (found,) = told(HEALTHY, denied(newest - 130_000), denied(newest))
+    assert (found.kind, found.as_data()["severity"], found.sure, found.time) == (
+        "topic_denied",
+        "broken",
+        "certain",
+        newest,
+    )
+    assert found.text == (
+        "c1 (h) may not read the topic t: the Fetches of its user, User:geo x, are refused"
+        " (TOPIC_AUTHORIZATION_FAILED), so that it gets no record of it."
+    )
+    assert "`barnabas acls add 'User:geo x' --operation read --topic t`" in str(found.remedy)
+    (one,) = explain(read([denied(newest - 130_000), denied(newest)]))
+    assert one.text == found.text
+    assert told(present(reader(2, partitions=(0, 1))), denied(newest)) == [], "it is not a member any more"
+    assert told(HEALTHY, denied(NOW - 181_000)) == [], "it would have been reported again"
 
 
 def test_a_member_that_probably_reads_what_its_program_writes_is_odd() -> None:

@@ -81,6 +81,7 @@ GOOD: dict[str, Any] = {
     "transactional_id": "bills",
     "committed": True,
     "topic": "t",
+    "principal": "User:u",
     "partition": 0,
     "owner": MEMBER,
     "first_offset": 7,

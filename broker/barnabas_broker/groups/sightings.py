@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_explain.catalog import (
     BRIEF_MS,
+    DENIED_AGAIN_MS,
     Departure,
     FetchOutOfRange,
     GroupEvent,
@@ -50,6 +51,9 @@ _BACK_SECONDS: Final = 10.0
 #: Fetches of a client that have to wait for all of their time to be reported, once in so many seconds.
 _WAITS: Final = 3
 _WAITS_SECONDS: Final = 1_800.0
+#: Topics of a client of which refused Fetches are reported, each once in so many seconds.
+_MOST_DENIED: Final = 16
+_DENIED_SECONDS: Final = DENIED_AGAIN_MS / 1000
 #: Partitions of a new member whose commits are kept, and for how many seconds it is new.
 _MOST_CHANGES: Final = 30
 _NEW_SECONDS: Final = BRIEF_MS / 1000
@@ -78,12 +82,15 @@ class SeenClient:
             first 64.
         waits: how often a Fetch of it has waited for all of its time since it joined, while there were records.
         waits_told_at: when that was reported last; None for never.
+        denied: the topics that its user may not read, with the times of the reports: those of the last two minutes, 16
+            at a time.
     """
 
     __slots__ = (
         "__weakref__",
         "begun",
         "connections",
+        "denied",
         "ends",
         "fetched_at",
         "fetches",
@@ -107,6 +114,7 @@ class SeenClient:
         self.begun: set[Partition] = set()
         self.waits = 0
         self.waits_told_at: float | None = None
+        self.denied: dict[str, float] = {}
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
@@ -123,6 +131,19 @@ class SeenClient:
             return None
         self.waits_told_at = now
         return self.waits
+
+    def may_report_denied(self, topic: str, now: float) -> bool:
+        """Whether it is to be reported that its Fetches of a topic are refused: each topic once in a while."""
+        while self.denied:
+            first = next(iter(self.denied))
+            if now - self.denied[first] < _DENIED_SECONDS:
+                break
+            del self.denied[first]
+        return topic not in self.denied and len(self.denied) < _MOST_DENIED
+
+    def is_denied(self, topic: str, now: float) -> bool:
+        """Whether Fetches of a topic have been refused lately, because its user may not read it."""
+        return now - self.denied.get(topic, -inf) < 2 * _DENIED_SECONDS
 
     @property
     def is_shared(self) -> bool:

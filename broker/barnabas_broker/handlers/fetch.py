@@ -198,6 +198,7 @@ class _Reading:
         try:
             name = topic_name(image, target.topic, target.topic_id, by_id=self._by_id)
             if self._readable is not None and name not in self._readable and not self._may_read(name):
+                self._denied(name)
                 return _nothing(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             replica = self._context.services.replicas.find(name, wanted.partition)
             replica.check_epoch(wanted.leader_epoch)
@@ -281,6 +282,14 @@ class _Reading:
     def _may_read(self, topic: str) -> bool:
         """Whether the client may read a topic. A follower, which may not read all, may read none."""
         return self._follower[0] < 0 and self._context.allows(acls.READ, acls.TOPIC, topic)
+
+    def _denied(self, topic: str) -> None:
+        """The client may not read a topic: if it is a member of a group, its group gets nothing of it."""
+        if not self.follows and not self._again:
+            context = self._context
+            context.services.groups.fetch_denied(
+                context.client_id, f"/{context.peer.host}", topic, str(context.principal)
+            )
 
     def _list(self, aborted: InOffsetOrder) -> Steps[list[AbortedTransaction]]:
         """The aborted transactions of a partition, encoded some at a time: there may be hundreds of thousands."""

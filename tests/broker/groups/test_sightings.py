@@ -7,6 +7,7 @@ from barnabas_broker.groups.sightings import MemberConnection
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
+    FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
     MemberDisconnected,
@@ -291,6 +292,26 @@ async def test_fetches_that_wait_for_all_of_their_time_are_an_event_once_in_a_wh
     await one.join()
     wait()
     assert len(service.events_of(FetchesWaited)) == 2, "it has begun anew"
+
+
+async def test_refused_fetches_of_a_member_are_an_event_once_in_two_minutes_for_each_topic() -> None:
+    one = await program()
+    service = one.service
+
+    def refuse(client_id: str = "client", topic: str = "t") -> None:
+        service.groups.fetch_denied(client_id, "/127.0.0.1", topic, "User:geo")
+
+    for _ in range(3):
+        refuse()
+        refuse("nobody")
+        refuse(topic="other")
+    (denied,) = service.events_of(FetchDenied)
+    assert (denied.member.member_id, denied.topic, denied.principal) == (one.member_id, "t", "User:geo")
+    for seconds in (*[7] * 17, 2):
+        one.heartbeat()
+        await service.after(seconds)
+        refuse()
+    assert len(service.events_of(FetchDenied)) == 2
 
 
 async def test_commits_that_are_refused_one_after_the_other_are_an_event() -> None:

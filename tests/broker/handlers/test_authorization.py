@@ -28,6 +28,7 @@ from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from barnabas_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas_protocol.messages.heartbeat import HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.records.builder import build_batch
@@ -271,6 +272,26 @@ async def test_a_deleted_acl_counts_no_more(tmp_path: Path) -> None:
             deleted = await wire.ask(DeleteAclsRequest(filters=[topics]), 3, DeleteAclsResponse)
             assert [each.resource_name for each in deleted.filter_results[0].matching_acls] == ["orders"]
             assert await described(wire) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    finally:
+        await broker.stop()
+
+
+async def test_a_fetch_that_is_refused_for_a_topic_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await BrokerServer.start(settings_of(tmp_path), port=0)
+    found: list[tuple[str, ...]] = []
+    monkeypatch.setattr(broker.services.groups, "fetch_denied", lambda *of: found.append(of[1:]))
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    fetch = FetchRequest(
+        max_wait_ms=1_000, min_bytes=1, topics=[FetchTopic(topic="orders", topic_id=bytes(16), partitions=[wanted])]
+    )
+    try:
+        async with await Wire.connect(broker.port) as wire:
+            response = await wire.ask(fetch, 12, FetchResponse)
+            error = response.responses[0].partitions[0].error_code
+            assert error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert found == [("/127.0.0.1", "orders", "User:ANONYMOUS")]
     finally:
         await broker.stop()
 

@@ -101,6 +101,7 @@ from barnabas_broker.steps import Steps, distinct
 from barnabas_explain.catalog import (
     CommitsRefused,
     CoordinatorSought,
+    FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
     GroupDeleted,
@@ -474,6 +475,24 @@ class GroupCoordinator:
         event = FetchesWaited(
             generation=hosted.group.generation, member=member, times=fetches, min_bytes=min_bytes, waited_ms=max_wait_ms
         )
+        self._hosted_groups.publish(hosted.name, event)
+
+    def fetch_denied(self, client_id: str, host: str, topic: str, principal: str) -> None:
+        """A Fetch of a client was refused for a topic, because its user may not read the topic.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            topic: that it wants to read.
+            principal: its user.
+        """
+        known, now = self._clients.find(client_id, host), self._hosted_groups.now()
+        reader = self._reader(client_id, host, topic) if known and known.may_report_denied(topic, now) else None
+        if reader is None:
+            return
+        client, hosted, member = reader
+        client.denied[topic] = now
+        event = FetchDenied(generation=hosted.group.generation, member=member, topic=topic, principal=principal)
         self._hosted_groups.publish(hosted.name, event)
 
     def denied(self, group_id: str, caller: Caller) -> None:

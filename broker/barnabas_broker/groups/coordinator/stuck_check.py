@@ -187,8 +187,11 @@ class StuckCheck:
             fetches = _fetches(each, now)
             if owner is None or not each.is_due(now, self._patience_with(sight, fetches)):
                 continue
-            if self._client(owner) is None:
+            client = self._client(owner)
+            if client is None:
                 continue  # Its connection was closed: that is another disease, or it has just ended.
+            if client.is_denied(place[0], now):
+                continue  # Its Fetches are refused, which is reported.
             if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
                 continue
             if each.offset == NOTHING and fetches not in ("none", "beyond"):
