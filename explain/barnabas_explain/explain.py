@@ -292,7 +292,9 @@ def _folded(explanations: list[Explanation]) -> list[Explanation]:
         else:
             loop = loops[id(finding)]
             loop.events += each.events
-            loop.details = [f"It has caused what happened until {words.clock(each.time)}; then:", *each.details]
+            said = f"{finding.text}."
+            details = [detail for detail in each.details if detail != said]
+            loop.details = [f"It has caused what happened until {words.clock(each.time)}; then:", *details]
     return folded
 
 

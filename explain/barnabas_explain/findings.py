@@ -893,6 +893,7 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
             found.append([])
         found[-1].append(life)
     of_lives: dict[str | None, Finding] = {}
+    silent: dict[str | None, Finding] = {}
     newest: dict[tuple[str | None, str | None, str | None], tuple[_Life, Finding]] = {}
     assigned = (
         _assigned(events) if any(len(lives) >= _LOOP_LIVES for found in loops.values() for lives in found) else {}
@@ -904,11 +905,14 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
                 continue
             for life in lives:
                 findings.of_departures[id(life.event)] = finding
+            silent |= {_member_id(life.event): finding for life in lives}
             of_lives |= {_member_id(life.event): finding for life in lives[1:]}
             newest[key[:3]] = lives[-1], finding
     if not newest:
         return
     for event in events:
+        if isinstance(event, MemberSlow) and event.connection == "closed" and event.member.member_id in silent:
+            findings.of_departures[id(event)] = silent[event.member.member_id]
         if not isinstance(event, MemberJoined) or event.rejoined_ms is not None:
             continue
         finding = of_lives.get(event.member.member_id)

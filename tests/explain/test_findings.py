@@ -964,6 +964,30 @@ def test_a_crash_loop_is_explained_once(storm: bool) -> None:
     assert [each.generation for each in explain(read(records), generation=4)] == [3]
 
 
+def test_what_belongs_to_a_crash_loop_is_not_told_again() -> None:
+    """Each life is still a member when the next one joins, and is missed just before its session ends."""
+    records: list[EventRecord] = []
+    for life in range(5):
+        at, number = 100_000 + 63_000 * life, life + 1
+        end = at + 60_000
+        gone: dict[str, Any] = {**OPEN, "connection": "closed", "closed_by": "client", "joined_ago_ms": 66_000}
+        silent: dict[str, Any] = {"connection": "closed", "heard_ago_ms": 4_000, "session_ms": 6_000}
+        *start, over = started(at, MemberJoined, number)
+        removed = event(MemberExpired, end + 6_000, number, **gone, closed_ago_ms=6_000, heard_ago_ms=6_100)
+        records += [
+            event(MemberJoined, at, number),
+            *start,
+            {**over, "time": at + 4_000},
+            event(MemberSlow, end + 4_000, number, **silent, closed_ago_ms=4_000),
+            removed,
+        ]
+    records = sorted(records[:-2], key=lambda record: record["time"])
+    first, told = explain(read(records))
+    assert first.text.endswith(": c (h) joined.")
+    assert told.text.startswith("Crash loop: c (h) probably crashed again and again: it lived 60 s each time, 4 times")
+    assert not any("crashed again" in detail for detail in told.details)
+
+
 def asks(*times: int, number: int = 1) -> list[EventRecord]:
     """The leader of a group asks for a new assignment at these times, in ms."""
     return [each for at in times for each in (event(LeaderRejoined, at, number), *started(at, LeaderRejoined, number))]
