@@ -137,6 +137,7 @@ FIELDS: Final = {
     "lag": "the lag then",
     "led": "the number of partitions that the broker leads, of which these figures are",
     "committed_in": "the number of partitions with committed offsets",
+    "throttled": "the client ids of members that a quota made wait for records within the last minute",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
     "topic": "the name of the topic",
@@ -2467,6 +2468,7 @@ class LagGrows(GroupEvent):
     took_ms: float
     led: int
     committed_in: int
+    throttled: tuple[str, ...] | None = None
 
     def flaw(self) -> str | None:
         return None if self.took_ms > 0 and self.consumed > 0 else "consumed"
@@ -2486,6 +2488,13 @@ class LagGrows(GroupEvent):
         return Told(text)
 
     def sentence(self) -> Told:
+        if self.throttled:
+            return Told(
+                f"{words.capital(self.clause().text)}. A quota of the broker probably slows it down:"
+                f" {words.listed(self.throttled)} had to wait for records within the last minute.",
+                "Look which quota it is, and raise it (`barnabas quotas list`, `barnabas quotas set`). More members do"
+                " not help if they share it.",
+            )
         return Told(
             f"{words.capital(self.clause().text)}; it needs about {self._times} the work.",
             "Start more members, up to one for each partition; or let each of them do more: less work for each record,"

@@ -648,8 +648,11 @@ def _of_lag(
     # It is reported again when it has lasted twice as long.
     if passed > event.took_ms + _LATE_MS or lag - event.lag_before < expected * _STILL:
         return []
-    text, remedy = event.sentence().text, _more_work(present)
-    if kinds & {"hot_partition", "slow_member"}:
+    told = event.sentence()
+    text, remedy, sure = told.text, _more_work(present), CERTAIN
+    if event.throttled:
+        remedy, sure = told.remedy or "", PROBABLE
+    elif kinds & {"hot_partition", "slow_member"}:
         text = f"{words.capital(event.clause().text)}."
         remedy = "Nearly all of the lag is in one partition, or of one member: see there."
     elif "topics_apart" in kinds:
@@ -657,7 +660,7 @@ def _of_lag(
     elif any(each.severity >= SICK for each in others):
         remedy = f"Mend first what else is wrong with the group, which takes time from its members. Then: {remedy}"
     evidence = (f"The lag is {lag:,} now.",)
-    return [Diagnosis(present.group, LAG_GROWS, SICK, text, CERTAIN, evidence, remedy, event.time)]
+    return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time)]
 
 
 def _more_work(present: Present) -> str:

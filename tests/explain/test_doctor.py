@@ -368,6 +368,16 @@ def test_a_lag_that_grows_says_why_offsets_of_some_partitions_stand_still() -> N
     assert [each.kind for each in told(group, again, grows())] == ["stuck"]
 
 
+def test_a_lag_that_grows_because_of_a_quota_needs_no_more_members() -> None:
+    (found,) = told(BEHIND, grows(throttled=["bi-export"]))
+    assert (found.kind, found.sure) == ("lag_grows", "probable")
+    assert found.text.endswith(
+        " to 7,000 within 100 s. A quota of the broker probably slows it down: bi-export had to wait for records within"
+        " the last minute."
+    )
+    assert (found.remedy or "").startswith("Look which quota it is, and raise it (`barnabas quotas list`")
+
+
 def test_the_coordinator_knows_only_partitions_that_its_broker_leads() -> None:
     (found,) = told(BEHIND, grows(committed_in=6))
     assert "are written (in 2 of 6 partitions, which the coordinator leads): " in found.text

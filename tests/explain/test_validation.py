@@ -58,6 +58,7 @@ GOOD: dict[str, Any] = {
     "took_ms": 1_000,
     "led": 1,
     "committed_in": 2,
+    "throttled": ["c"],
     "reset": "latest",
     "sent": 1,
     "other_client_id": "d",

@@ -84,6 +84,7 @@ class SeenClient:
         waits_told_at: when that was reported last; None for never.
         denied: the topics that its user may not read, with the times of the reports: those of the last two minutes, 16
             at a time.
+        throttled_at: when a quota last made it wait for records; None for never.
     """
 
     __slots__ = (
@@ -97,6 +98,7 @@ class SeenClient:
         "joined_at",
         "lost",
         "rewinds",
+        "throttled_at",
         "waits",
         "waits_told_at",
         "watched",
@@ -115,6 +117,7 @@ class SeenClient:
         self.waits = 0
         self.waits_told_at: float | None = None
         self.denied: dict[str, float] = {}
+        self.throttled_at: float | None = None
 
     def joins(self, now: float) -> None:
         """A member of it joins."""

@@ -379,11 +379,10 @@ class _Reading:
     def response(self) -> FetchResponse:
         """The response with what was read; without it, if the client is over its quota."""
         if self._limited:
-            services = self._context.services
-            wait = services.quotas.fetch(
-                self._context.principal.name, self._context.client_id, self._size, services.now()
-            )
+            context, services = self._context, self._context.services
+            wait = services.quotas.fetch(context.principal.name, context.client_id, self._size, services.now())
             if wait > 0:
+                services.groups.fetch_throttled(context.client_id, f"/{context.peer.host}")
                 session_id = services.fetch_sessions.held_back(self._fetch)
                 self._start()
                 return FetchResponse(

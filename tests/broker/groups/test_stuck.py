@@ -235,6 +235,19 @@ async def test_a_lag_that_grows() -> None:
     assert [each.took_ms for each in found[1:]] > [each.took_ms * 1.9 for each in found[:-1]]
 
 
+@pytest.mark.parametrize("client_id", ["client", "another"])
+async def test_a_lag_that_grows_says_which_client_a_quota_makes_wait(client_id: str) -> None:
+    logs = Logs(0)
+    member = await reader(logs)
+    for offset in range(10, 400, 10):
+        logs.end_offset += 40
+        await member.commits(offset)
+        member.service.groups.fetch_throttled(client_id, "/127.0.0.1")
+        await member.goes_on(offset)
+    throttled = {event.throttled for event in member.service.events_of(LagGrows)}
+    assert throttled == {("client",) if client_id == "client" else None}
+
+
 async def test_a_member_whose_connection_is_closed_has_no_twin() -> None:
     member = await reader(Logs(100))
     await member.commits(5)

@@ -266,8 +266,10 @@ async def test_acks_0_waits_without_an_answer(broker: BrokerServer, wire: Wire, 
 
 
 async def test_a_consumer_over_its_quota_gets_an_empty_response(
-    broker: BrokerServer, wire: Wire, topic_id: bytes
+    broker: BrokerServer, wire: Wire, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    slowed: list[tuple[str, str]] = []
+    monkeypatch.setattr(broker.services.groups, "fetch_throttled", lambda *client: slowed.append(client))
     for _ in range(4):
         await wire.ask(producing(1000), 9, ProduceResponse)
     await set_quota(wire, ANY_CLIENT, consumer_byte_rate=250)
@@ -278,6 +280,7 @@ async def test_a_consumer_over_its_quota_gets_an_empty_response(
     answer = await wire.ask(fetching(2), 12, FetchResponse)
     assert (size_of(answer), answer.responses, answer.error_code) == (0, [], 0)
     assert 1000 < answer.throttle_time_ms < 20_000
+    assert [host for _, host in slowed] == ["/127.0.0.1"]
     (peer,) = muted(broker)
     assert 0 < left(peer) <= answer.throttle_time_ms / 1000 + 0.01
     unmute(peer)

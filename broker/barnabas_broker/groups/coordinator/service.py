@@ -495,6 +495,17 @@ class GroupCoordinator:
         event = FetchDenied(generation=hosted.group.generation, member=member, topic=topic, principal=principal)
         self._hosted_groups.publish(hosted.name, event)
 
+    def fetch_throttled(self, client_id: str, host: str) -> None:
+        """A quota makes a client wait, which has sent a Fetch.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+        """
+        client = self._clients.find(client_id, host)
+        if client is not None:
+            client.throttled_at = self._hosted_groups.now()
+
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""
         self.looked_at(group_id, caller)

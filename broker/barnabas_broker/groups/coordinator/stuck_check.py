@@ -24,6 +24,8 @@ _MOST_SECONDS: Final = 30.0
 _LEAST_SECONDS: Final = 0.5
 #: A client that works through many records sends a Fetch once in so many seconds; others wait for records all the time.
 _SELDOM_SECONDS: Final = 5.0
+#: A quota may slow a group down if it has made a member wait within so many seconds.
+_THROTTLED_SECONDS: Final = 60.0
 #: Groups, partitions and members that one step looks at.
 _STEP: Final = 200
 #: Events of one look at a group, and partitions that one of them lists.
@@ -117,12 +119,15 @@ class StuckCheck:
                     waiting[topic, number] = committed.offset
                 if self._is_long():
                     yield
+        owners: dict[Partition, Member] = {}
         if known:
             lag = sum_of_ends - sum_of_offsets
             growth = self._lags.look(name, hash(tuple(known)), sum_of_offsets, lag, now)
-            if growth is not None and self._hosted_groups.by_id.get(name) is hosted:
-                self._hosted_groups.publish(name, _lag_grows(generation, growth, len(known), committed_in))
-        owners: dict[Partition, Member] = {}
+            if growth is not None:
+                yield from self._owners(hosted, owners)
+                event = _lag_grows(generation, growth, len(known), committed_in, self._throttled(owners, now))
+                if self._hosted_groups.by_id.get(name) is hosted:
+                    self._hosted_groups.publish(name, event)
         if not hosted.offsets:
             yield from self._owners(hosted, owners)
             for place in owners:
@@ -157,6 +162,16 @@ class StuckCheck:
         """The client of a member; None if it has no connection."""
         client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
         return client if client is not None and client.connections else None
+
+    def _throttled(self, owners: Mapping[Partition, Member], now: float) -> tuple[str, ...] | None:
+        """The client ids of members that a quota has made wait; None if there are none."""
+        found = set()
+        for owner in set(owners.values()):
+            client = self._client(owner)
+            at = None if client is None else client.throttled_at
+            if at is not None and now - at <= _THROTTLED_SECONDS:
+                found.add(owner.client_id or "")
+        return tuple(sorted(found)[:_MOST_LISTED]) or None
 
     def _client_alone(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection, or if other members have its client id and host."""
@@ -304,7 +319,9 @@ class StuckCheck:
         self._hosted_groups.publish(hosted.name, event)
 
 
-def _lag_grows(generation: int, growth: Growth, led: int, committed_in: int) -> LagGrows:
+def _lag_grows(
+    generation: int, growth: Growth, led: int, committed_in: int, throttled: tuple[str, ...] | None
+) -> LagGrows:
     return LagGrows(
         generation=generation,
         consumed=growth.consumed,
@@ -314,6 +331,7 @@ def _lag_grows(generation: int, growth: Growth, led: int, committed_in: int) -> 
         took_ms=growth.seconds * 1000,
         led=led,
         committed_in=committed_in,
+        throttled=throttled,
     )
 
 
