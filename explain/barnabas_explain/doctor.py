@@ -38,7 +38,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
-from barnabas_explain.members import Member, Partition, by_topic
+from barnabas_explain.members import Member, Partition, Position, by_topic
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -613,11 +613,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                     Diagnosis(present.group, "nothing_committed", ODD, text, CERTAIN, (), remedy, event.time)
                 )
             continue
-        stuck = tuple(
-            each
-            for each in event.positions
-            if each[:2] in has and present.committed.get(each[:2]) == each.offset and present.lags.get(each[:2])
-        )
+        stuck = _standing(present, event)
         if not stuck:
             continue
         text, remedy = event.changed(positions=stuck).sentence()
@@ -625,6 +621,16 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         sure = PROBABLE if event.is_proven else POSSIBLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses
+
+
+def _standing(present: Present, event: OffsetsStuck) -> tuple[Position, ...]:
+    """The offsets of a member that have not moved since they were reported."""
+    has = next((each.partitions for each in present.readers if each.member.member_id == event.member.member_id), ())
+    return tuple(
+        each
+        for each in event.positions
+        if each[:2] in has and present.committed.get(each[:2]) == each.offset and present.lags.get(each[:2])
+    )
 
 
 def _of_lag(
@@ -648,6 +654,10 @@ def _of_lag(
     # It is reported again when it has lasted twice as long.
     if passed > event.took_ms + _LATE_MS or lag - event.lag_before < expected * _STILL:
         return []
+    stuck = (_standing(present, each) for each in events if isinstance(each, OffsetsStuck))
+    standing = {each[:2] for positions in stuck for each in positions}
+    if not event.throttled and sum(present.lags[each] for each in standing) >= lag * _NEARLY_ALL:
+        return []  # The group keeps up with what is written elsewhere.
     told = event.sentence()
     text, remedy, sure = told.text, _more_work(present), CERTAIN
     if event.throttled:

@@ -378,6 +378,18 @@ def test_a_lag_that_grows_because_of_a_quota_needs_no_more_members() -> None:
     assert (found.remedy or "").startswith("Look which quota it is, and raise it (`barnabas quotas list`")
 
 
+def test_a_lag_that_grows_only_where_offsets_stand_still_needs_no_more_members() -> None:
+    stands: dict[str, Any] = {"positions": [["t", 0, 5], ["t", 1, 7]], "records": 7_000, "stood_ms": 30_000}
+    stuck = event(OffsetsStuck, NOW, client="c1", fetches="beyond", ahead=90, committed_ago_ms=2_000, **stands)
+    lags, committed = {("t", 0): 3_500, ("t", 1): 3_500, ("u", 0): 9}, {("t", 0): 5, ("t", 1): 7, ("u", 0): 80}
+    one = reader(1, ("t", "u"), (0, 1))
+    (found,) = told(present(one, lags=lags, committed=committed), stuck, grows())
+    assert found.kind == "not_committed"
+    assert "the committed offsets of t-0 to t-1 have not moved" in found.text
+    moved = {**committed, ("t", 0): 6}
+    assert "lag_grows" in {each.kind for each in told(present(one, lags=lags, committed=moved), stuck, grows())}
+
+
 def test_the_coordinator_knows_only_partitions_that_its_broker_leads() -> None:
     (found,) = told(BEHIND, grows(committed_in=6))
     assert "are written (in 2 of 6 partitions, which the coordinator leads): " in found.text
