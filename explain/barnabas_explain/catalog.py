@@ -2211,6 +2211,13 @@ class CommitsRefused(MemberEvent):
                 f"{text} ({self.error}): it is not a member of the group any more, and does not know it.",
                 "Others read its records again. See above why it is gone; it joins again at its next poll.",
             )
+        if self.error == "OFFSET_METADATA_TOO_LARGE":
+            return Told(
+                f"{text} ({self.error}): the metadata that it commits with an offset is longer than the broker allows"
+                " (offset.metadata.max.bytes, 4,096 by default).",
+                "After a restart or a rebalance its records are read again. Commit shorter metadata and keep larger"
+                " state elsewhere, or raise offset.metadata.max.bytes of the brokers.",
+            )
         return Told(f"{text} ({self.error}).")
 
     def _of_outsider(self, text: str) -> Told:
@@ -2374,12 +2381,18 @@ class NothingCommitted(MemberEvent):
     partitions: ByTopic
     ahead: int
     stood_ms: float
+    #: The commits of the member that were refused before.
+    refused: CommitsRefused | None = _not_recorded()
 
     def sentence(self) -> Told:
         which = words.partitions(self.partitions)
+        text = f"{self.name} has read {which} for {words.ms(self.stood_ms)} ({words.count(self.ahead, 'record')}"
+        text += " fetched), and the group has no committed offset"
+        if self.refused is not None:
+            why, remedy = self.refused.sentence()
+            return Told(f"{text}: {why}", remedy)
         return Told(
-            f"{self.name} has read {which} for {words.ms(self.stood_ms)} ({words.count(self.ahead, 'record')} fetched),"
-            f" and the group has no committed offset: it reads without committing.",
+            f"{text}: it reads without committing.",
             "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"
             " meanwhile, with earliest it reads everything again. Let it commit (enable.auto.commit, or commit() after"
             " each batch), unless it keeps its positions elsewhere. Without commits its lag is not known (-).",

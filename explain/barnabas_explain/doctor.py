@@ -16,6 +16,7 @@ from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
     READS_ITSELF,
     CommitsBeyondEnd,
+    CommitsRefused,
     CoordinatorSought,
     Departure,
     FetchDenied,
@@ -589,8 +590,11 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
 def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
+    refused: dict[str | None, CommitsRefused] = {}
     for event in events:
-        if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
+        if isinstance(event, CommitsRefused):
+            refused[event.member.member_id] = event
+        elif isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
@@ -608,9 +612,10 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             continue
         if isinstance(event, NothingCommitted):
             if has and not present.committed:
-                text, remedy = event.sentence()
+                text, remedy = event.changed(refused=refused.get(event.member.member_id)).sentence()
+                severity = SICK if event.member.member_id in refused else ODD
                 diagnoses.append(
-                    Diagnosis(present.group, "nothing_committed", ODD, text, CERTAIN, (), remedy, event.time)
+                    Diagnosis(present.group, "nothing_committed", severity, text, CERTAIN, (), remedy, event.time)
                 )
             continue
         stuck = _standing(present, event)

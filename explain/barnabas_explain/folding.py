@@ -179,11 +179,16 @@ def _completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     rewound: set[str] = set()
     rebalances: dict[tuple[object, ...], set[float]] = {}
     assigned_at = -inf
+    refused: dict[str | None, CommitsRefused] = {}
     for event in events:
         _follow_owners(owners, event)
         match event:
             case RebalanceOver() | TargetAssigned() | GroupReconciled():
                 assigned_at = event.time
+            case CommitsRefused():
+                refused[event.member.member_id] = event
+            case NothingCommitted():
+                event = event.changed(refused=refused.get(event.member.member_id))
             case FetchOutOfRange():
                 resets[event.topic, event.partition] = event.time
             case MemberRewound():

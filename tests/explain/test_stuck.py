@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    CommitsRefused,
     CommitsWentBack,
     MemberRewound,
     MemberSkipped,
@@ -170,6 +171,23 @@ def test_a_member_that_has_not_fetched_once_is_a_finding_while_that_lasts() -> N
     assert told(now, {**event_of, "time": 120_000}) == [], "it would have been reported again"
     assert told(now, event_of, reads()) == told(now, reads())
     assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 4}), event_of) == []
+
+
+def test_a_group_whose_commits_are_all_refused_is_not_one_that_never_commits() -> None:
+    error = "OFFSET_METADATA_TOO_LARGE"
+    refused = [
+        event(CommitsRefused, at, client="c1", error=error, commits=at // 1_000, sent=1) for at in (3_000, 30_000)
+    ]
+    (found,) = told(present(reader(1, partitions=(0, 1))), *refused, reads())
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "sick", "certain")
+    assert found.text == (
+        "c1 (h) has read t-0 to t-1 for 6 min (40 records fetched), and the group has no committed offset: 30 commits"
+        " of c1 (h) in a row were refused (OFFSET_METADATA_TOO_LARGE): the metadata that it commits with an offset is"
+        " longer than the broker allows (offset.metadata.max.bytes, 4,096 by default)."
+    )
+    assert "Commit shorter metadata" in str(found.remedy)
+    *_, said = explain(read([*refused, reads()]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
 
 
 def test_a_group_that_reads_and_never_commits() -> None:
