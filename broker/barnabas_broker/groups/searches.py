@@ -101,7 +101,7 @@ class Searches:
             self._waiting.popitem(last=False)
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
-        """A client describes a group, reads its offsets, or may not: it does not stay away."""
+        """A client describes a group, reads its offsets, or is refused: it does not stay away."""
         if self._waiting:
             self._forget(group_id, caller)
 

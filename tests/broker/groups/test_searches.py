@@ -8,6 +8,8 @@ from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.searches import MOST, PATIENCE, Search, Searches
 from barnabas_broker.groups.sightings import Clients, MemberConnection
 from barnabas_explain.catalog import CoordinatorSought
+from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.broker.groups.support import Service
 
 
@@ -122,5 +124,17 @@ async def test_a_group_that_has_come_to_be_or_has_been_is_known() -> None:
     await service.after(5)
     await service.ask(service.leave(member_id), 5)
     service.groups.sought("g", late)
+    await service.after(PATIENCE + 1)
+    assert service.events_of(CoordinatorSought) == []
+
+
+async def test_a_client_that_may_not_join_does_not_stay_away() -> None:
+    service = await Service().loaded()
+    client = Caller("c", "/h", connection=service.groups.connected("c", "/h", ""))
+    service.groups.sought("g", client)
+    joins = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, server_assignor="sticky")
+    joins.rebalance_timeout_ms, joins.subscribed_topic_names, joins.topic_partitions = 60_000, ["t"], []
+    response = await service.ask(service.groups.consumer_heartbeat(joins, 1, client), 1)
+    assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
     await service.after(PATIENCE + 1)
     assert service.events_of(CoordinatorSought) == []

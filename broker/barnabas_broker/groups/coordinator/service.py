@@ -307,7 +307,7 @@ class GroupCoordinator:
             self._runtime.timers.arm(self._searches)
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
-        """A client has asked for the members or the offsets of a group, or may not."""
+        """A client has asked for the members or the offsets of a group, or a request of it was refused."""
         self._searches.looked_at(group_id, caller)
 
     def _is_known(self, group_id: str) -> bool:
@@ -579,6 +579,8 @@ class GroupCoordinator:
 
     def _answer(self, request: MemberRequest, caller: Caller, reply: PendingReply[M]) -> M | Future[M]:
         """The response to a request that was carried out, or a future of it."""
+        if reply.response is not None and reply.response.error_code:
+            self.looked_at(request.group_id, caller)
         self._seen(request, caller, reply.response, reply)
         return reply.result(self._hosted_groups.loop)
 
