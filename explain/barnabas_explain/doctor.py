@@ -17,6 +17,7 @@ from barnabas_explain.catalog import (
     READS_ITSELF,
     CommitsBeyondEnd,
     CommitsRefused,
+    CommitsWentBack,
     CoordinatorSought,
     Departure,
     FetchDenied,
@@ -39,6 +40,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
+from barnabas_explain.folding import completed
 from barnabas_explain.members import Member, Partition, Position, by_topic
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
@@ -90,6 +92,8 @@ PENDING: Final = "pending_offsets"
 #: ``transaction.max.timeout.ms`` it is over.
 _LONG_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = 900_000
+#: A commit that went back is a finding for so many milliseconds.
+_LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
@@ -115,6 +119,7 @@ OF_NOW: Final = (
     "fetches_waited",
     "topic_denied",
     "own_topic",
+    "commits_of_lost",
     STUCK,
     NOT_COMMITTED,
     LAG_GROWS,
@@ -259,6 +264,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_waits(present, past, since_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
+        *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
@@ -267,6 +273,9 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != "no_members"]
+    if "commits_of_lost" in kinds:
+        # It says why offsets of that member do not get on.
+        diagnoses = [each for each in diagnoses if each.kind != "slow_member"]
     growing = _of_lag(present, past, now_ms, diagnoses)
     if growing:
         # Members work through what they have fetched of one partition after the other.
@@ -767,6 +776,26 @@ def _of_own_topics(present: Present, events: Sequence[GroupEvent], since_ms: int
                 diagnoses.append(
                     Diagnosis(present.group, "own_topic", ODD, text, POSSIBLE, (), READS_ITSELF, event.time)
                 )
+    return diagnoses
+
+
+def _of_commits_back(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that set back offsets of partitions which another member owns, while both are members."""
+    if not any(isinstance(event, CommitsWentBack) and event.time >= since_ms for event in events):
+        return []
+    here, names = {reader.member.member_id for reader in present.readers}, found.colliding(events)
+    newest = {
+        (event.member, event.owner): event
+        for event in completed(found.distinct(each, names) for each in events)
+        if isinstance(event, CommitsWentBack)
+        and event.owner is not None
+        and event.time >= since_ms
+        and {event.member.member_id, event.owner.member_id} <= here
+    }
+    diagnoses = []
+    for event in newest.values():
+        text, remedy = event.sentence()
+        diagnoses.append(Diagnosis(present.group, "commits_of_lost", SICK, text, CERTAIN, (), remedy, event.time))
     return diagnoses
 
 

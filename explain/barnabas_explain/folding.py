@@ -85,7 +85,7 @@ def fold(events: Iterable[GroupEvent], since: float) -> tuple[list[GroupEvent], 
     places: dict[tuple[object, ...], int] = {}
     #: How many events each place is made of, and when the newest one happened.
     newest: list[Recorded] = []
-    for event in _completed(events):
+    for event in completed(events):
         folds = list(_folds(event))
         for way in folds:
             at = places.get(way.key)
@@ -170,7 +170,7 @@ def _of_outsider(known: CommitsRefused | OffsetsAltered, later: CommitsRefused |
     return later.with_later(known).changed(time=known.time) if isinstance(later, CommitsRefused) else None
 
 
-def _completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
+def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     """The events; those about positions of members with the cause that the events before name."""
     #: When a fetch position was last reset, by topic and partition.
     resets: dict[tuple[str, int], int] = {}

@@ -40,6 +40,7 @@ from tests.explain.test_findings import (
     static_runs,
     uncommitted,
 )
+from tests.explain.test_unowned import move, over
 
 NOW = 200_000
 
@@ -253,6 +254,25 @@ def test_clients_without_membership_that_commit_the_same_partitions_in_turn() ->
     assert "Give each of these programs a group.id of its own" in str(found.remedy)
     (once,) = told(empty, altered(100_000, 50, 3, **other))
     assert once.kind == "no_members", "an administrator may have set it back"
+
+
+def test_a_member_whose_offsets_another_one_sets_back_is_not_slow() -> None:
+    member: dict[str, Any] = {"member_id": "m1", "client_id": "c1", "host": "/h"}
+    change = {"topic": "t", "partition": 1, "before": 90, "after": 30}
+    owned = over(100_000, move("m1", [0]), move("m2", [1]))
+    group = present(*TWO, lags={("t", 1): 5_000})
+    assert [each.kind for each in told(group, owned)] == ["slow_member"]
+    (found,) = told(group, owned, event(CommitsWentBack, 190_000, changes=[change], **member))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("commits_of_lost", "sick", "certain")
+    assert found.text == "c1 (h) committed t-1 back from 90 to 30, while m2 (h) owned that partition."
+    assert "forget them when they are revoked" in (found.remedy or "")
+    joins = [event(MemberJoined, 90_000 + number, number) for number in (1, 2)]
+    alike = [{**move(f"m{number}", [number - 1]), "client_id": "c"} for number in (1, 2)]
+    back = event(CommitsWentBack, 190_000, changes=[change])
+    (found,) = [each for each in told(group, *joins, over(100_000, *alike), back) if each.kind == "commits_of_lost"]
+    assert found.text == "c…m1 (h) committed t-1 back from 90 to 30, while c…m2 (h) owned that partition."
+    gone = event(CommitsWentBack, 190_000, changes=[change], **{**member, "member_id": "m9"})
+    assert [each.kind for each in told(group, owned, gone)] == ["slow_member"]
 
 
 @pytest.mark.parametrize("name", ["Rebalance storm", "Probably a deployment"])
