@@ -108,8 +108,8 @@ _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
-#: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job once a
-#: minute at most.
+#: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job at
+#: most once a minute.
 _LOOP_RUNS: Final = 10
 _LOOP_PAUSE_MS: Final = 10_000
 _SCHEDULE_MS: Final = 45_000
