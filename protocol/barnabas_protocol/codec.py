@@ -215,6 +215,7 @@ def _encode(message: Message, version: int, head: bytes) -> BytesIO:
 
 
 def _sized(out: BytesIO) -> bytes:
-    with out.getbuffer() as view:
-        _INT32.pack_into(view, 0, len(view) - 4)
+    size = out.tell()
+    out.seek(0)
+    out.write(_INT32.pack(size - 4))
     return out.getvalue()

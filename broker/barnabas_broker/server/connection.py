@@ -485,11 +485,13 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             FrameTooLarge: what follows them is not a request.
         """
-        for frame in frames:
-            self._backlog.append(frame)
+        backlog = self._backlog
+        waited = len(backlog)
+        backlog.extend(frames)
+        if len(backlog) > waited:
             self.began = None
-            if len(frame) > LARGE:
-                self._large += len(frame)
+            if len(backlog[-1]) > LARGE:  # It comes alone: the framer gives it a buffer of its own.
+                self._large += len(backlog[-1])
         if self.began is None and self._framer.pending and not self._framer.left:
             self.began = self.active
 
