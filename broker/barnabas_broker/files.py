@@ -240,11 +240,12 @@ class RealFiles:
 REAL_FILES: Final = RealFiles()
 
 
-def read_all(files: Files, path: Path) -> bytes:
-    """Read a whole file; FileNotFoundError if it does not exist."""
+def read_all(files: Files, path: Path, most: int | None = None) -> bytes:
+    """Read a whole file, or the first `most` bytes of a larger one; FileNotFoundError if it does not exist."""
     handle = files.open(path, write=False)
     try:
-        return files.read(handle, files.size(handle), 0)
+        size = files.size(handle)
+        return files.read(handle, size if most is None else min(size, most), 0)
     finally:
         files.close(handle)
 

@@ -4,7 +4,7 @@ import os
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas_broker.clock import Clock
 from barnabas_broker.cluster.image import BrokerRegistered, Endpoints, Image
@@ -19,6 +19,9 @@ from barnabas_broker.files import Files, RealFiles, read_all
 from barnabas_broker.storage import LogDirectory
 from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
+
+#: Of folders that only their owner may enter; files get it without x.
+_PRIVATE: Final = 0o700
 
 
 class Stores(NamedTuple):
@@ -102,8 +105,10 @@ async def _open_shared(
         stack.callback(lambda: directory.close(clock.wall_ms()))
         # Opened before the directory, whose cluster it names, but closed before it as well.
         await stack.enter_async_context(reached.pop_all())
+    # The image has what users log in with: it is for its owner alone, whatever log.dir.mode says.
+    private = RealFiles(_PRIVATE)
     member = await connection.load(
-        cluster_id, node_id, endpoints, directory.directory_id, path, files=files, intact=directory.intact
+        cluster_id, node_id, endpoints, directory.directory_id, path, files=private, intact=directory.intact
     )
 
     def note_epochs() -> None:

@@ -5,14 +5,18 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from barnabas_broker import stores
 from barnabas_broker.broker import BrokerServer
+from barnabas_broker.clock import Clock
+from barnabas_broker.cluster import ClusterError
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.files import RealFiles
+from barnabas_broker.files import Files, RealFiles
 from barnabas_broker.storage import LogDirectory, Threads, TopicPartition
 from barnabas_broker.storage.disk import remove_tree
 from barnabas_protocol.errors import ErrorCode
@@ -73,6 +77,30 @@ async def test_only_the_owner_reads_the_data(tmp_path: Path, given: dict[str, st
     assert {
         name: mode for name, mode in found.items() if mode != (folder if (tmp_path / name).is_dir() else file)
     } == {}
+
+
+async def test_only_the_owner_reads_the_image_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Files] = []
+
+    class Connection:
+        async def cluster_id(self, *_: object) -> str:
+            return "c" * 22
+
+        async def load(self, *_: object, files: Files, **__: object) -> None:
+            given.append(files)
+            raise ClusterError("it is not there")
+
+        async def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(stores, "open_cluster", lambda _: Connection())
+    wanted = config(tmp_path / "data", log_dir_mode="0750", cluster_url="etcd://127.0.0.1:1")
+    async with AsyncExitStack() as stack:
+        with pytest.raises(ClusterError):
+            await stores.open_stores(stack, wanted, 1, {}, Clock())
+    handle = given[0].open(tmp_path / "image", create=True)
+    given[0].close(handle)
+    assert stat.S_IMODE((tmp_path / "image").stat().st_mode) == 0o600
 
 
 def test_a_deletion_does_not_follow_links(tmp_path: Path) -> None:

@@ -109,8 +109,10 @@ class LocalStore:
             for path, content, found in zip(both, whole, data, strict=True):
                 if len(content) < len(found):
                     handle = self._files.open(path)
-                    self._files.truncate(handle, len(content))
-                    self._files.close(handle)
+                    try:
+                        self._files.truncate(handle, len(content))
+                    finally:
+                        self._files.close(handle)
         try:
             # The journal is the newer one after a crash between the two, and either has the same content.
             for path in both:

@@ -12,6 +12,8 @@ from barnabas_broker.files import Files, put_file, read_all
 
 #: The name of the file in a data directory.
 NAME: Final = "cluster.owner"
+#: Bytes of the file that are read.
+_MOST_BYTES: Final = 4096
 
 
 def take_over(files: Files, directory: Path, incarnation: str) -> str | None:
@@ -31,7 +33,7 @@ def take_over(files: Files, directory: Path, incarnation: str) -> str | None:
     """
     path, inode = directory / NAME, files.identity(directory)
     try:
-        fields = json.loads(read_all(files, path))
+        fields = json.loads(read_all(files, path, _MOST_BYTES))
         before = str(fields["incarnation"]) if fields["inode"] == inode else None
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         before = None

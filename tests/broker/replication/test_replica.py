@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ async def test_fetches_that_wait_are_answered_in_the_order_in_which_they_came(ma
     replica, woken = make(), list[DelayedFetch]()
     fetches = [DelayedFetch(1) for _ in range(30)]
     for fetch in fetches:
-        fetch.woken.add_done_callback(lambda _, fetch=fetch: woken.append(fetch))  # type: ignore[misc]
+        fetch.woken.add_done_callback(partial(lambda fetch, _: woken.append(fetch), fetch))
         replica.wait_committed(fetch)
     replica.append(batch(), 0)
     replica.fetched_by(2, 20, 1, 1.0)
