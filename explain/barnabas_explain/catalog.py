@@ -39,6 +39,12 @@ from barnabas_protocol.subscriptions import CONSUMER, read_topics
 NOT_PROVIDED: Final = "not provided"
 #: What to do if a member may not read its group.
 NEEDS_READ: Final = "Look at the ACLs of the group: the user of its members needs READ on it (barnabas acls list)."
+#: Why records are deleted before a group reads them, and what to do about it.
+WHY_DELETED: Final = (
+    "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far behind, or the"
+    " records had timestamps that were too old when they were written (seconds instead of milliseconds: correct the"
+    " producer, or set message.timestamp.type=LogAppendTime)."
+)
 #: Fetches of a member that are refused for a topic are recorded again after so many milliseconds.
 DENIED_AGAIN_MS: Final = 120_000
 #: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
@@ -2133,12 +2139,7 @@ class FetchOutOfRange(MemberEvent):
         latest = any(each.reset == "latest" for each in places)
         skips = " auto.offset.reset=latest skips what is in the log; earliest reads it." if latest else ""
         if all(each.offset < each.log_start for each in places):
-            return Told(
-                text,
-                "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far"
-                " behind, or the records had timestamps that were too old when they were written (seconds instead of"
-                f" milliseconds: correct the producer, or set message.timestamp.type=LogAppendTime).{skips}",
-            )
+            return Told(text, f"{WHY_DELETED}{skips}")
         return Told(
             text,
             "Look whether a member commits more than it has read (of each partition the last offset plus one), whether"
@@ -2261,6 +2262,8 @@ class OffsetsStuck(MemberEvent):
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
     software: str | None = None
+    #: The commits of the member that were refused since then.
+    refused: CommitsRefused | None = _not_recorded()
 
     def flaw(self) -> str | None:
         return None if self.positions else "positions"
@@ -2291,6 +2294,9 @@ class OffsetsStuck(MemberEvent):
         them = "it" if len(self.positions) == 1 else "them"
         text = f"{self.name} is a member, and {self._stands()}, while {words.count(self.records, 'record')}"
         text += f" {'waits' if self.records == 1 else 'wait'} there"
+        if self.refused is not None:
+            why, remedy = self.refused.sentence()
+            return Told(f"{text}: {why.removesuffix('.')}", remedy)
         if self.fetches == "again" and self.offset is not None:
             topic, partition, _ = self.positions[0]
             text += (

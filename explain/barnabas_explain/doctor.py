@@ -15,8 +15,8 @@ from barnabas_explain import words
 from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
     READS_ITSELF,
+    WHY_DELETED,
     CommitsBeyondEnd,
-    CommitsRefused,
     CommitsWentBack,
     CoordinatorSought,
     Departure,
@@ -279,7 +279,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     growing = _of_lag(present, past, now_ms, diagnoses)
     if growing:
         # Members work through what they have fetched of one partition after the other.
-        diagnoses = [*growing, *(each for each in diagnoses if each.kind != NOT_COMMITTED)]
+        diagnoses = [*growing, *(each for each in diagnoses if each.kind != NOT_COMMITTED or each.severity > ODD)]
     elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
@@ -447,9 +447,7 @@ def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
             )
             text += " committed them."
             remedy = (
-                "Look at retention.ms and retention.bytes of the topic, and at DeleteRecords: the group was too far"
-                " behind, or the records had timestamps that were too old when they were written. A member that starts"
-                " there starts at its auto.offset.reset: latest skips all records."
+                f"{WHY_DELETED} A member that starts there starts at its auto.offset.reset: latest skips all records."
             )
         else:
             text = f"The committed offset of {where} is {committed}, and its log ends at {end}: there is no such record"
@@ -599,11 +597,8 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
 def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
-    refused: dict[str | None, CommitsRefused] = {}
-    for event in events:
-        if isinstance(event, CommitsRefused):
-            refused[event.member.member_id] = event
-        elif isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
+    for event in completed(events):
+        if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
@@ -621,8 +616,8 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             continue
         if isinstance(event, NothingCommitted):
             if has and not present.committed:
-                text, remedy = event.changed(refused=refused.get(event.member.member_id)).sentence()
-                severity = SICK if event.member.member_id in refused else ODD
+                text, remedy = event.sentence()
+                severity = ODD if event.refused is None else SICK
                 diagnoses.append(
                     Diagnosis(present.group, "nothing_committed", severity, text, CERTAIN, (), remedy, event.time)
                 )
@@ -631,8 +626,9 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if not stuck:
             continue
         text, remedy = event.changed(positions=stuck).sentence()
-        kind, severity = (STUCK, BROKEN) if event.is_proven else (NOT_COMMITTED, ODD)
-        sure = PROBABLE if event.is_proven else POSSIBLE
+        kind, severity, sure = (STUCK, BROKEN, PROBABLE) if event.is_proven else (NOT_COMMITTED, ODD, POSSIBLE)
+        if event.refused is not None:
+            kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses
 

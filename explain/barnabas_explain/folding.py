@@ -38,6 +38,8 @@ from barnabas_explain.members import MOST_MEMBERS, Member
 
 #: A member commits within so many milliseconds after its position was reset.
 _AFTER_RESET_MS: Final = 60_000
+#: Offsets that stand still are noticed within so many milliseconds.
+_LOOK_MS: Final = 30_000
 #: A member that seeks when it gets partitions fetches within so many milliseconds after the rebalance.
 _AFTER_ASSIGNMENT_MS: Final = 10_000
 #: A client that is not a member commits again within so many milliseconds: later ones are another explanation.
@@ -189,6 +191,12 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                 refused[event.member.member_id] = event
             case NothingCommitted():
                 event = event.changed(refused=refused.get(event.member.member_id))
+            case OffsetsStuck():
+                last = refused.get(event.member.member_id)
+                # It ends with a commit that is accepted.
+                accepted_ms = inf if event.committed_ago_ms is None else event.committed_ago_ms
+                if last is not None and event.time - last.time <= min(event.stood_ms + _LOOK_MS, accepted_ms):
+                    event = event.changed(refused=last)
             case FetchOutOfRange():
                 resets[event.topic, event.partition] = event.time
             case MemberRewound():

@@ -190,6 +190,38 @@ def test_a_group_whose_commits_are_all_refused_is_not_one_that_never_commits() -
     assert (said.text, said.remedy) == (found.text, found.remedy)
 
 
+TOO_LARGE: dict[str, Any] = {"error": "OFFSET_METADATA_TOO_LARGE", "sent": 1}
+
+
+@pytest.mark.parametrize("data", [{"fetches": "beyond", "ahead": 15}, {"fetches": "again", "offset": 5}])
+def test_offsets_that_stand_still_because_commits_are_refused(data: dict[str, Any]) -> None:
+    refused = event(CommitsRefused, 198_000, client="c1", commits=30, **TOO_LARGE)
+    (found,) = told(STILL, refused, stuck(committed_ago_ms=360_000, **data))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("not_committed", "sick", "certain")
+    assert found.text == (
+        f"{STANDS}: 30 commits of c1 (h) in a row were refused (OFFSET_METADATA_TOO_LARGE): the metadata that it"
+        " commits with an offset is longer than the broker allows (offset.metadata.max.bytes, 4,096 by default)."
+    )
+    assert "Commit shorter metadata" in str(found.remedy)
+    *_, said = explain(read([refused, stuck(**data)]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("member_id", "found"),
+    [
+        ("m1", stuck(fetches="beyond", ahead=15, committed_ago_ms=500)),
+        ("m1", stuck(300_000, fetches="beyond", ahead=15, stood_ms=60_000)),
+        ("m2", stuck(fetches="beyond", ahead=15)),
+    ],
+    ids=["a later commit was accepted", "long before", "another member"],
+)
+def test_refused_commits_that_do_not_explain_offsets_that_stand_still(member_id: str, found: EventRecord) -> None:
+    refused = event(CommitsRefused, 198_000, client="c1", member_id=member_id, commits=3, **TOO_LARGE)
+    *_, said = explain(read([refused, found]))
+    assert "TOO_LARGE" not in said.text
+
+
 def test_a_group_that_reads_and_never_commits() -> None:
     (found,) = told(present(reader(1, partitions=(0, 1))), reads())
     assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "odd", "certain")
