@@ -80,7 +80,7 @@ FIELDS: Final = {
     "protocol_type": '"consumer" of consumers',
     "assignor": "the name of the assignor",
     "offered": "the assignors of the client, the first ones",
-    "supported": "the assignors that all members support, the first ones",
+    "supported": "the assignors that all members support, or that the broker has, the first ones",
     "members": "the number of members; after an upgrade and a downgrade, of those that go on with the classic protocol",
     "classic": "the number of members that use the classic protocol, while a group is upgraded",
     "state": "the state of the classic group before the upgrade",
@@ -646,20 +646,27 @@ _HOW_GONE: Final = {
 
 @event("join_refused")
 class JoinRefused(MemberEvent):
-    """A client may not join: it has no assignor in common with the members; recorded once in 60 s of a group."""
+    """A client may not join: members or broker do not have its assignor; recorded once in 60 s of a group."""
 
+    error: str | None = None
     protocol_type: str | None = None
     offered: tuple[str, ...]
     supported: tuple[str, ...]
 
     def sentence(self) -> Told:
-        text = f"{self.name} may not join (INCONSISTENT_GROUP_PROTOCOL): "
+        text = f"{self.name} may not join ({self.error or 'INCONSISTENT_GROUP_PROTOCOL'}): "
         if self.protocol_type is not None:
             return Told(
                 f"{text}it is of the protocol type {self.protocol_type}, and the members are of another one.",
                 "Give it a group.id of its own.",
             )
         offered, supported = words.listed(self.offered), words.listed(self.supported) or "none in common"
+        if self.error is not None:
+            return Told(
+                f"{text}its group.remote.assignor is {offered}, and the broker has {supported}.",
+                "Leave group.remote.assignor out, or set it to one of these. An assignor of"
+                " partition.assignment.strategy needs group.protocol=classic.",
+            )
         return Told(
             f"{text}its partition.assignment.strategy is {offered}, and the members support {supported}.",
             "To change the assignor: deploy the new version with both assignors first; when all members have it, deploy"
@@ -668,7 +675,8 @@ class JoinRefused(MemberEvent):
 
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "offered": ", ".join(self.offered), "supported": ", ".join(self.supported)}
-        return self._line("warning", "a client has no assignor in common with the members", **pairs)
+        whom = "members" if self.error is None else "broker"
+        return self._line("warning", f"a client has no assignor in common with the {whom}", **pairs)
 
 
 @event("session_refused")

@@ -77,7 +77,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
-_UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED)
+_UNTIL_BACK: Final = (found.SILENT, found.SESSION_REFUSED, found.NO_COMMON_ASSIGNOR)
 #: The kind of the diagnosis of a member that does not get on.
 STUCK: Final = "stuck"
 #: The kind of the diagnosis of a member that does not get on, or commits seldom.
@@ -268,7 +268,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_storm(present, past, now_ms, since_ms),
-        *never_joined(present.group, past, since_ms),
+        *_never_joined(present.group, past, since_ms),
     ]
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
@@ -299,6 +299,12 @@ def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
 def examine_past(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
     """Find out what was wrong with a group that is not known as it is now; arguments as of :func:`examine`."""
     return examine(Present(group, ""), events, now_ms, since_ms)
+
+
+def examine_missing(group: str, events: Iterable[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
+    """Find out why clients are not in a group that does not exist; arguments as of :func:`examine`."""
+    kinds = NEVER_JOINED, found.SESSION_REFUSED, found.NO_COMMON_ASSIGNOR
+    return [each for each in examine_past(group, events, now_ms, since_ms) if each.kind in kinds]
 
 
 # What is wrong now
@@ -832,14 +838,8 @@ def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnecte
     return diagnoses
 
 
-def never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:
-    """Find the client that has asked for the coordinator of a group which does not exist, and that does not join it.
-
-    Args:
-        group: its id.
-        events: its events, oldest first.
-        since_ms: what happened earlier does not count, in ms since 1970.
-    """
+def _never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """The client that has asked for the coordinator of a group which does not exist, and that does not join it."""
     *_, newest = (None, *events)
     if not isinstance(newest, CoordinatorSought) or newest.time < since_ms:
         return []

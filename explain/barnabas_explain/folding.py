@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     GroupReconciled,
     GroupUpgraded,
     HistoryGap,
+    JoinRefused,
     LagGrows,
     MemberReplaced,
     MemberRewound,
@@ -130,8 +131,9 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member), _with_later_soon)
         case FetchDenied():
             yield _Fold((event.type, event.member, event.topic), lambda known, later: known)
-        case SessionRefused():  # It tries again and again.
-            yield _Fold((event.type, event.member), lambda known, later: known)
+        case JoinRefused() | SessionRefused():  # It tries again and again.
+            offered = event.offered if isinstance(event, JoinRefused) else None
+            yield _Fold((event.type, *event.member[1:], offered), lambda known, later: known)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
         case NothingCommitted() | NothingFetched() | FetchesWaited():

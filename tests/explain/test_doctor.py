@@ -10,6 +10,7 @@ from barnabas_explain.catalog import (
     FetchesWaited,
     FetchOutOfRange,
     GroupLoaded,
+    JoinRefused,
     LagGrows,
     MemberDisconnected,
     MemberJoined,
@@ -21,10 +22,11 @@ from barnabas_explain.catalog import (
     SessionRefused,
     SubscriptionChanged,
 )
-from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine
+from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine, examine_missing
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
+from barnabas_explain.words import clock
 from tests.explain.reading import read
 from tests.explain.test_findings import (
     OPEN,
@@ -484,6 +486,22 @@ def test_a_session_timeout_that_is_not_allowed_is_a_finding_until_the_program_is
     assert "at most 30 min (group.max.session.timeout.ms)" in long.text
     here = Reader(Member("m2", "c", "/h", None), frozenset("t"), frozenset({("t", 0)}))
     assert told(present(here, topics={"t": 1}), refused, event(MemberJoined, 170_000, 2)) == []
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_a_finding_until_the_program_is_a_member() -> None:
+    names: dict[str, Any] = {"error": "UNSUPPORTED_ASSIGNOR", "offered": ["sticky"], "supported": ["uniform", "range"]}
+    refused = [event(JoinRefused, at, at, **names) for at in (100_000, 160_000)]
+    (found,) = examine_missing("g", read(refused), 200_000, 0)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("no_common_assignor", "sick", "certain")
+    assert found.text == (
+        "c (h) may not join (UNSUPPORTED_ASSIGNOR): its group.remote.assignor is sticky, and the broker has uniform and"
+        " range."
+    )
+    (said,) = explain(read(refused))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    assert said.details == [f"This was recorded twice until {clock(160_000)}."]
+    here = Reader(Member("m2", "c", "/h", None), frozenset("t"), frozenset({("t", 0)}))
+    assert told(present(here, topics={"t": 1}), *refused, event(MemberJoined, 170_000, 2)) == []
 
 
 def test_records_that_were_deleted_are_not_to_be_read() -> None:

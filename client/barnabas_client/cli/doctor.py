@@ -28,7 +28,7 @@ from barnabas_explain.doctor import (
     Present,
     Reader,
     examine,
-    never_joined,
+    examine_missing,
 )
 from barnabas_explain.group_ids import OneLife, one_life, together, with_together
 from barnabas_explain.members import Member
@@ -77,7 +77,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         for group in await admin.describe_consumer_groups(names, raise_errors=False):
             try:
                 if group.error is not None:
-                    found = await _without_group(admin, group, arguments, since)
+                    found = await _without_group(admin, group, arguments, now, since)
                     if not found:
                         raise group.error
                     diagnoses += found
@@ -142,11 +142,14 @@ async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) 
     return known
 
 
-async def _without_group(admin: Admin, group: GroupDescription, arguments: Namespace, since: int) -> list[Diagnosis]:
+async def _without_group(
+    admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
+) -> list[Diagnosis]:
     """Examine a group that does not exist by its events."""
     if group.error is None or group.error.code != ErrorCode.GROUP_ID_NOT_FOUND:
         return []
-    return never_joined(group.group_id, await _events(admin, group.group_id, arguments, since), since)
+    events = await _events(admin, group.group_id, arguments, since)
+    return examine_missing(group.group_id, events, now, since)
 
 
 async def _events(admin: Admin, group: str, arguments: Namespace, since: int) -> list[GroupEvent]:

@@ -258,8 +258,8 @@ class ClassicGroup:
                 generation=self.generation,
                 member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
                 protocol_type=None if other_type is None else other_type[:_MAX_REASON],
-                offered=_first_names(protocol.name for protocol in request.protocols),
-                supported=_first_names(self.members.supported_protocols()),
+                offered=first_names(protocol.name for protocol in request.protocols),
+                supported=first_names(self.members.supported_protocols()),
             )
         )
 
@@ -1252,7 +1252,7 @@ def reason_of(text: str | None) -> str:
     return text[:_MAX_REASON] if text else NOT_PROVIDED
 
 
-def _first_names(names: Iterable[str]) -> tuple[str, ...]:
+def first_names(names: Iterable[str]) -> tuple[str, ...]:
     """The first of some names, shortened: clients choose them."""
     return tuple(name[:_MAX_REASON] for name in islice(names, _MAX_NAMES))
 

@@ -795,6 +795,10 @@ class ConsumerGroup:
         except ValueError as error:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
 
+    def supported_protocols(self) -> list[str]:
+        """The assignors that all members of the classic protocol support."""
+        return [name for name, members in self._protocols.items() if members == self._classic]
+
     def _join_response(self, member: ConsumerGroupMember, now: float) -> JoinGroupResponse:
         """A successful JoinGroup: the member has to send SyncGroup within its rebalance timeout."""
         member.join_by = inf

@@ -43,7 +43,7 @@ from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Runtime
 from barnabas_broker.coordinators.writer import BATCH_BYTES, Waiter
-from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings
+from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings, first_names
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.assignors import load_assignors
@@ -106,6 +106,7 @@ from barnabas_explain.catalog import (
     FetchOutOfRange,
     GroupDeleted,
     GroupEvent,
+    JoinRefused,
     MemberRewound,
     MemberSkipped,
     SessionRefused,
@@ -136,6 +137,7 @@ from barnabas_protocol.messages.list_groups import ListGroupsRequest, ListGroups
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from barnabas_protocol.subscriptions import CONSUMER
 from barnabas_protocol.wire import MAX_STRING
 
 log = logger("coordinator")
@@ -148,9 +150,9 @@ _TIMES: Final = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS, CO
 _LONGEST_NAME: Final = MAX_STRING - 100
 #: Bytes of a subscription that is read in a thread.
 _LARGE_SUBSCRIPTION: Final = 64 * 1024
-#: A refused session timeout is reported once in so many seconds of a group, of so many groups.
-_SESSION_SECONDS: Final = 60.0
-_MOST_SESSIONS: Final = 64
+#: A client that may not join is reported once in so many seconds of a group, of so many groups.
+_REFUSAL_SECONDS: Final = 60.0
+_MOST_REFUSALS: Final = 64
 #: Topics count as new for so many seconds; the newest ones are remembered.
 _NEW_SECONDS: Final = 600
 _MOST_NEW: Final = 1_000
@@ -282,8 +284,8 @@ class GroupCoordinator:
         #: The number of partitions that topics had before they have grown last, and when that was, the newest ones.
         self._grown: dict[str, tuple[int, float]] = {}
         self._logs = logs
-        #: When a session timeout was last refused, by group.
-        self._sessions_refused: dict[str, float] = {}
+        #: When it was last reported that a client may not join, by group.
+        self._refused_at: dict[str, float] = {}
         self._clients = Clients()
         self._searches = Searches(self._stays_away)
         self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, config[GROUP_STUCK_OFFSET_MS] / 1000)
@@ -643,6 +645,8 @@ class GroupCoordinator:
         """JoinGroup: a future until the join phase is over."""
         reply: PendingReply[JoinGroupResponse] = PendingReply(version)
         self._join(request, version, caller, reply)
+        if reply.response is not None and reply.response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            self._report_protocols(request, caller)
         return self._answer(request, caller, reply)
 
     def _join(
@@ -727,26 +731,56 @@ class GroupCoordinator:
         return hosted, group
 
     def _report_session(self, request: JoinGroupRequest, caller: Caller) -> None:
-        """Report a session timeout that is not allowed: clients try again all the time, with ever new groups if they
-        like."""
-        now, refused = self._hosted_groups.now(), self._sessions_refused
-        while refused and now - refused[first := next(iter(refused))] >= _SESSION_SECONDS:
-            del refused[first]
-        if request.group_id in refused or len(refused) >= _MOST_SESSIONS:
-            return
-        try:
-            hosted = self._hosted_groups.find(request.group_id)
-        except KafkaError:
-            return
-        refused[request.group_id] = now
-        event = SessionRefused(
-            generation=0 if hosted is None else hosted.group.generation,
+        """Report a session timeout that is not allowed."""
+        refused = SessionRefused(
+            generation=0,
             member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
             session_ms=request.session_timeout_ms,
             least_ms=self._min_session_timeout,
             most_ms=self._max_session_timeout,
         )
-        self._hosted_groups.publish(request.group_id, event)
+        self._may_not_join(request.group_id, refused)
+
+    def _report_protocols(self, request: JoinGroupRequest, caller: Caller) -> None:
+        """Report a classic client that a group of the consumer protocol refuses because of its protocols."""
+        hosted = self._hosted_groups.by_id.get(request.group_id)
+        if hosted is None or not isinstance(hosted.group, ConsumerGroup) or not request.protocols:
+            return  # A classic group reports it by itself.
+        other_type = None if request.protocol_type == CONSUMER else first_names([request.protocol_type])[0]
+        refused = JoinRefused(
+            generation=0,
+            member=Member(request.member_id, caller.client_id, caller.host, request.group_instance_id),
+            protocol_type=other_type,
+            offered=first_names(protocol.name for protocol in request.protocols),
+            supported=first_names(hosted.group.supported_protocols()),
+        )
+        self._may_not_join(request.group_id, refused)
+
+    def _report_assignor(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> None:
+        """Report a client that asks for an assignor that this broker does not have."""
+        refused = JoinRefused(
+            generation=0,
+            member=Member(request.member_id, caller.client_id, caller.host, request.instance_id),
+            error=ErrorCode.UNSUPPORTED_ASSIGNOR.name,
+            offered=first_names([request.server_assignor or ""]),
+            supported=first_names(self._hosted_groups.consumer_settings.assignors),
+        )
+        self._may_not_join(request.group_id, refused)
+
+    def _may_not_join(self, group_id: str, event: GroupEvent) -> None:
+        """Report that a client may not join: clients try again all the time, with ever new groups if they like."""
+        now, refused = self._hosted_groups.now(), self._refused_at
+        while refused and now - refused[first := next(iter(refused))] >= _REFUSAL_SECONDS:
+            del refused[first]
+        if group_id in refused or len(refused) >= _MOST_REFUSALS:
+            return
+        try:
+            hosted = self._hosted_groups.find(group_id)
+        except KafkaError:
+            return
+        refused[group_id] = now
+        generation = 0 if hosted is None else hosted.group.generation
+        self._hosted_groups.publish(group_id, event.changed(generation=generation))
 
     def sync(
         self, request: SyncGroupRequest, version: int, caller: Caller
@@ -892,6 +926,8 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat: a future until its records are in the log, and its target is computed."""
         reply: PendingReply[ConsumerGroupHeartbeatResponse] = PendingReply(version)
         self._consumer_heartbeat(request, version, caller, reply, None)
+        if reply.response is not None and reply.response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR:
+            self._report_assignor(request, caller)
         return self._answer(request, caller, reply)
 
     def _consumer_heartbeat(

@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.effects import Caller, Persist
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EpochBumped, MemberExpired, MemberLeft, TopicChanged, TopicDeleted
+from barnabas_explain.catalog import EpochBumped, JoinRefused, MemberExpired, MemberLeft, TopicChanged, TopicDeleted
 from barnabas_explain.members import Position
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import key_type
@@ -141,6 +141,20 @@ async def test_requests_that_are_refused_create_no_group() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR
     )
     assert service.groups.groups == {} and service.log.records() == []
+
+
+async def test_an_assignor_that_the_broker_does_not_have_is_reported_once_in_a_while() -> None:
+    service = await started()
+    for _ in range(3):
+        await join(service, "a", server_assignor="sticky")
+    (refused,) = service.events_of(JoinRefused)
+    assert (refused.error, refused.offered) == ("UNSUPPORTED_ASSIGNOR", ("sticky",))
+    assert (refused.supported, refused.member.client_id) == (("uniform", "range"), "client")
+    await join(service, "a")
+    await service.after(60)
+    await beat(service, "a", 1, server_assignor="sticky" * 100)
+    (_, of_member) = service.events_of(JoinRefused)
+    assert (len(of_member.offered[0]), of_member.generation) == (255, 3)
 
 
 async def test_offsets_of_members() -> None:

@@ -10,7 +10,7 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.consumer.classic_members import read_assignment
 from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.steps import finish
-from barnabas_explain.catalog import EpochBumped, GroupDowngraded, GroupUpgraded
+from barnabas_explain.catalog import EpochBumped, GroupDowngraded, GroupUpgraded, JoinRefused
 from barnabas_explain.explain import explain
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.group_records import CONSUMER_KEYS, key_type, read_consumer_record, read_group_value
@@ -379,6 +379,28 @@ async def test_a_leader_that_gives_back_what_members_have_sent_does_not_stop_the
     modern = Modern(service)
     assert (await modern.join()).error_code == NONE
     await converge([a, b], [modern])
+
+
+@pytest.mark.parametrize(("protocol_type", "told"), [("connect", "connect"), ("consumer", None)])
+async def test_a_classic_client_that_a_group_of_the_consumer_protocol_refuses_is_reported(
+    protocol_type: str, told: str | None
+) -> None:
+    service = await started()
+    assert (await Modern(service).join()).error_code == NONE
+    await Classic(service).joined(Classic(service).join())
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name="own", metadata=b"")],
+    )
+    answer = await service.ask(service.groups.join(request, 3, CALLER), 3)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    (refused,) = service.events_of(JoinRefused)
+    assert (refused.protocol_type, refused.offered, refused.generation) == (told, ("own",), 3)
+    assert refused.supported == ("cooperative-sticky",)
 
 
 async def test_another_protocol_type_is_not_upgraded() -> None:
