@@ -68,6 +68,9 @@ FIELDS: Final = {
     "ahead": "records that the member fetched and did not commit, at most",
     "beyond": "topic, partition, committed offset and end of the log of the first partitions",
     "unread": "those of the positions after which records waited, if it was the last member",
+    "codec": "the codec of the batch at `offset`, or at the committed offset, if it is compressed, and none of the last"
+    " batches before has it",
+    "codecs_before": "the codecs of these batches",
     "committed_sum": "the sum of the committed offsets of the group then, if there are not too many of them",
     "sent": "the generation, or the member epoch, in the request",
     "session_ms": "the session timeout of the member",
@@ -2254,16 +2257,55 @@ class CommitsRefused(MemberEvent):
         return self._line("warning", "commits are refused again and again", **pairs)
 
 
+#: Codecs for which clients in Python need another package.
+_PACKAGES: Final = ("snappy", "lz4", "zstd")
+
+
+@fields
+class ReadAgain(MemberEvent):
+    """An event of a member that may get the same records again and again."""
+
+    offset: int | None = None
+    deliveries: int | None = None
+    codec: str | None = None
+    codecs_before: tuple[str, ...] | None = None
+
+    def _again(self, topic: str, partition: int) -> Told:
+        """What follows if it got the same records of a partition again and again, without a full stop."""
+        text = f"It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}"
+        fails = "it probably fails at a record there each time, and reads it again (a poison record)"
+        skip = skip_record(self.group, topic, partition, self.offset or 0)
+        if self.codec is None:
+            return Told(f"{text}: {fails}", skip)
+        extra = ""
+        if self.codec in _PACKAGES:
+            extra = f" (`pip install 'kafka-python[{self.codec}]'`, for instance)"
+        install = f"an error about {self.codec}: install this codec for its client{extra}, or set another"
+        install += " compression.type on the producers; what is written stays as it is."
+        if not self.codecs_before:
+            text += f": {fails}, or its client cannot decompress the batch ({self.codec})"
+            return Told(text, f"Look in its log for {install} Without such an error: {skip[:1].lower()}{skip[1:]}")
+        return Told(
+            f"{text}. {self._codec_changes()}: its client probably lacks this codec",
+            f"Look in its log for {install} It does not help to skip one record.",
+        )
+
+    def _codec_changes(self) -> str:
+        known = self.codecs_before or ()
+        before = " or ".join(
+            "not compressed" if each == "none" else f"compressed with {each}" for each in known[:MAX_NAMED]
+        )
+        return f"The batch there is compressed with {self.codec}, and those before are {before}"
+
+
 @event("offsets_stuck")
-class OffsetsStuck(MemberEvent):
+class OffsetsStuck(ReadAgain):
     """Committed offsets of a member stand still while records wait; again when it has lasted twice as long."""
 
     positions: tuple[Position, ...]
     records: int
     stood_ms: float
     fetches: str
-    offset: int | None = None
-    deliveries: int | None = None
     ahead: int | None = None
     fetched_ago_ms: float | None = None
     committed_ago_ms: float | None = None
@@ -2307,11 +2349,8 @@ class OffsetsStuck(MemberEvent):
             return Told(f"{text}: {why.removesuffix('.')}", remedy)
         if self.fetches == "again" and self.offset is not None:
             topic, partition, _ = self.positions[0]
-            text += (
-                f". It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}: it probably"
-            )
-            text += " fails at a record there each time, and reads it again (a poison record)"
-            return Told(text, skip_record(self.group, topic, partition, self.offset))
+            again = self._again(topic, partition)
+            return Told(f"{text}. {again.text}", again.remedy)
         if self.fetches == "none":
             return self._without_fetches(text, them)
         if self.fetches == "beyond":
@@ -2337,9 +2376,10 @@ class OffsetsStuck(MemberEvent):
                 remedy += " The offset to commit is that of the next record: one more than that of the last one."
             return Told(text, remedy)
         if self.fetches == "unknown":
+            may = f". {self._codec_changes()}, which it may lack" if self.codecs_before else ""
             return Told(
                 f"{text}. Other members have its client id and address, so that its Fetches are not told apart: it"
-                " commits seldom or never, or it does not get on",
+                f" commits seldom or never, or it does not get on{may}",
                 "Look at its log, and whether it commits. With a client.id for each program, more can be said.",
             )
         return Told(f"{text}. It asks for {them}, and does not get past", "Look at its log, and at the record there.")
@@ -2389,7 +2429,7 @@ class OffsetsStuck(MemberEvent):
 
 
 @event("nothing_committed")
-class NothingCommitted(MemberEvent):
+class NothingCommitted(ReadAgain):
     """A member reads, and the group has no committed offset; again when it has lasted twice as long."""
 
     partitions: ByTopic
@@ -2405,6 +2445,11 @@ class NothingCommitted(MemberEvent):
         if self.refused is not None:
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why}", remedy)
+        first = next(((topic, number) for topic, numbers in self.partitions.items() for number in numbers), None)
+        if self.offset is not None and first is not None:
+            again = self._again(*first)
+            text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and the group has no committed offset"
+            return Told(f"{text}. {again.text}.", again.remedy)
         return Told(
             f"{text}: it reads without committing.",
             "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"

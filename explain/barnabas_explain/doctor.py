@@ -623,10 +623,12 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if isinstance(event, NothingCommitted):
             if has and not present.committed:
                 text, remedy = event.sentence()
-                severity = ODD if event.refused is None else SICK
-                diagnoses.append(
-                    Diagnosis(present.group, "nothing_committed", severity, text, CERTAIN, (), remedy, event.time)
-                )
+                kind, severity, sure = "nothing_committed", ODD, CERTAIN
+                if event.refused is not None:
+                    severity = SICK
+                elif event.offset is not None:
+                    kind, severity, sure = STUCK, BROKEN, PROBABLE
+                diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
             continue
         stuck = _standing(present, event)
         if not stuck:

@@ -124,6 +124,53 @@ def test_an_offset_that_stands_still(data: dict[str, Any], kind: str, severity: 
     assert (said.text, said.remedy) == (text, found.remedy)
 
 
+AGAIN: dict[str, Any] = {"fetches": "again", "offset": 5, "deliveries": 12}
+GOT = "It got the records from offset 5 on 12 times"
+FAILS = "it probably fails at a record there each time, and reads it again (a poison record)"
+INSTALL = (
+    "Look in its log for an error about zstd: install this codec for its client (`pip install 'kafka-python[zstd]'`"
+)
+
+
+def test_a_batch_whose_codec_a_client_lacks_is_no_poison_record() -> None:
+    (found,) = told(STILL, stuck(**AGAIN, codec="zstd", codecs_before=["none", "gzip"]))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("stuck", "broken", "probable")
+    assert found.text == (
+        f"{STANDS}. {GOT}. The batch there is compressed with zstd, and those before are not compressed or compressed"
+        " with gzip: its client probably lacks this codec."
+    )
+    assert str(found.remedy).startswith(INSTALL)
+    assert "reset-offsets" not in str(found.remedy)
+    (gzip,) = told(STILL, stuck(**AGAIN, codec="gzip", codecs_before=["none"]))
+    assert "pip" not in str(gzip.remedy)
+
+
+def test_a_compressed_batch_before_which_there_is_none_may_be_one_that_a_client_cannot_read() -> None:
+    (found,) = told(STILL, stuck(**AGAIN, codec="zstd"))
+    assert found.text == f"{STANDS}. {GOT}: {FAILS}, or its client cannot decompress the batch (zstd)."
+    assert str(found.remedy).startswith(INSTALL)
+    assert POISON in str(found.remedy)
+
+
+def test_a_codec_that_clients_that_are_alike_may_lack() -> None:
+    (found,) = told(STILL, stuck(fetches="unknown", codec="zstd", codecs_before=["none"]))
+    assert found.text.endswith(
+        "it commits seldom or never, or it does not get on. The batch there is compressed with zstd, and those before"
+        " are not compressed, which it may lack."
+    )
+
+
+def test_a_group_without_commits_that_does_not_get_past_a_batch() -> None:
+    reads = event(NothingCommitted, 199_000, client="c1", partitions={"t": [0]}, ahead=0, stood_ms=360_000)
+    (found,) = told(present(reader(1, partitions=(0, 1))), {**reads, "offset": 5, "deliveries": 12, "codec": "zstd"})
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("stuck", "broken", "probable")
+    assert found.text == (
+        "c1 (h) has had t-0 for 6 min, and the group has no committed offset."
+        f" {GOT}: {FAILS}, or its client cannot decompress the batch (zstd)."
+    )
+    assert POISON in str(found.remedy)
+
+
 @pytest.mark.parametrize(
     "now",
     [

@@ -68,6 +68,8 @@ GOOD: dict[str, Any] = {
     "committed_sum": 42,
     "unread": [["t", 0]],
     "beyond": [["t", 0, 30, 20]],
+    "codec": "zstd",
+    "codecs_before": ["none"],
     "least_ms": 6_000,
     "most_ms": 1_800_000,
     "stood_ms": 300_000,

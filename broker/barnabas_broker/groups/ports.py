@@ -79,3 +79,7 @@ class ReadLogs(Protocol):
 
         Markers of transactions and records of aborted ones do not count: consumers do not get them.
         """
+
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
+        """The codec of the batch that holds an offset, and those of the last batches before; None if that is not known
+        now."""

@@ -60,6 +60,11 @@ class Watch:
         """Whether the same records were delivered again and again."""
         return self.deliveries >= _AGAIN
 
+    @property
+    def gets_past(self) -> bool:
+        """Whether records after those that were delivered again and again were asked for."""
+        return self.furthest > self.again
+
 
 class WatchedFetch(NamedTuple):
     """A Fetch of a client that has watched partitions, or that has asked for the ends of partitions.

@@ -17,13 +17,14 @@ from barnabas_broker.logs import logger
 from barnabas_broker.replication.durability import Completion
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.steps import finish
-from barnabas_broker.storage import TopicPartition
+from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.producer_state import NO_SEQUENCE, Verification
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
-from barnabas_protocol.records.batches import iter_batches
+from barnabas_protocol.records.batches import BatchHeader, iter_batches
+from barnabas_protocol.records.compression import Codec
 from barnabas_protocol.wire import Buffer
 
 log = logger("coordinator")
@@ -32,6 +33,8 @@ log = logger("coordinator")
 _CHUNK: Final = 1024 * 1024
 #: Bytes of a log among which records are looked for.
 _LOOK_BYTES: Final = 64 * 1024
+#: Batches before an offset whose codecs are looked at.
+_CODEC_BATCHES: Final = 8
 #: Batches of events that are on their way to other brokers, and seconds that one of them may take.
 _MOST_SENDING: Final = 16
 _SEND_SECONDS: Final = 5.0
@@ -72,6 +75,38 @@ class ConsumedLogs:
             for header in headers
             if header.last_offset >= offset
         )
+
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
+        try:
+            found = self._replicas.find(topic, partition).log
+            batch = _batch_at(found, offset)
+            if batch is None:
+                return None
+            before: list[str] = []
+            at = batch.base_offset - 1
+            for _ in range(_CODEC_BATCHES):
+                earlier = _batch_at(found, at) if at >= found.log_start_offset else None
+                if earlier is None:
+                    break
+                at = earlier.base_offset - 1
+                # Markers of transactions are never compressed.
+                if not earlier.is_control:
+                    before.append(Codec(earlier.codec).name.lower())
+        except (KafkaError, DecodeError, OSError):
+            return None
+        return Codec(batch.codec).name.lower(), tuple(dict.fromkeys(before))
+
+
+def _batch_at(partition_log: Log, offset: int) -> BatchHeader | None:
+    """The header of the batch that holds an offset, or of the next one; None if it has to be loaded, or is not there.
+
+    Raises:
+        KafkaError, DecodeError, OSError: it cannot be read.
+    """
+    if partition_log.warm(offset, 1) is not None:
+        return None
+    parts = partition_log.read(offset, 1, partition_log.last_stable_offset, min_one=True)
+    return next((header for header, _ in iter_batches(joined(parts), partial_ok=True)), None)
 
 
 class CoordinatorTopicLog:

@@ -30,12 +30,14 @@ class Logs:
         end_offset: its last stable offset, and its end.
         has: whether a consumer gets a record from its committed offset on.
         here: whether this broker leads it.
+        compressed: the codec of each batch, and those of the batches before.
     """
 
     def __init__(self, end: int = 20) -> None:
         self.start, self.end_offset = 0, end
         self.has: bool | None = True
         self.here = True
+        self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         return (self.start, self.end_offset) if self.here else None
@@ -45,6 +47,9 @@ class Logs:
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         return self.has
+
+    def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
+        return self.compressed
 
 
 class Reader(Program):
@@ -104,6 +109,44 @@ async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
     assert event.deliveries is not None
     assert event.deliveries >= 10
     assert event.member.client_id == "client"
+
+
+ZSTD = ("zstd", ("none",))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "compressed", "codec"),
+    [
+        ([5], ZSTD, "zstd"),
+        ([5], ("zstd", ()), "zstd"),
+        ([5], ("zstd", ("none", "zstd")), None),
+        ([5], ("none", ("zstd",)), None),
+        ([5], None, None),
+        ([5, 8], ZSTD, None),
+    ],
+    ids=["the first one", "none before", "it has read others", "not compressed", "not known", "it gets past it"],
+)
+async def test_a_batch_that_a_member_may_not_be_able_to_read(
+    offsets: list[int], compressed: tuple[str, tuple[str, ...]] | None, codec: str | None
+) -> None:
+    logs = Logs()
+    logs.compressed = compressed
+    member = await reader(logs)
+    await member.commits(5)
+    await member.goes_on(*(offsets * 40))
+    event = member.stuck[0]
+    assert (event.fetches, event.codec) == ("again", codec)
+    assert event.codecs_before == (compressed[1] or None if codec and compressed else None)
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 20]], ids=["it cannot read it", "it begins anew each time"])
+async def test_a_group_without_commits_that_does_not_get_past_its_first_batch(offsets: list[int]) -> None:
+    logs = Logs()
+    logs.compressed = "lz4", ()
+    member = await reader(logs)
+    await member.goes_on(*(offsets * 40))
+    found = [(event.offset, event.codec) for event in member.service.events_of(NothingCommitted)]
+    assert found == ([(0, "lz4")] if len(offsets) == 1 else [])
 
 
 async def test_a_member_that_does_not_fetch() -> None:
@@ -270,13 +313,16 @@ async def test_a_member_that_connects_anew_is_not_another_one() -> None:
 
 async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
     """The other one may be a member of another group."""
-    member = await reader(Logs(100))
+    logs = Logs(100)
+    logs.compressed = ZSTD
+    member = await reader(logs)
     await member.commits(5)
     other = Reader(member.service, member.client_id)
     await other.join("h")
     await member.goes_on(*([5, 8] * 20))
     (event,) = member.stuck
     assert (event.fetches, event.fetched_ago_ms) == ("unknown", None)
+    assert (event.codec, event.codecs_before) == ZSTD
     assert not event.is_proven
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionChanged, PartitionInfo, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
-from barnabas_broker.replication.coordinator_logs import CoordinatorTopicLog
+from barnabas_broker.replication.coordinator_logs import ConsumedLogs, CoordinatorTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
 from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode
@@ -76,4 +76,22 @@ async def test_an_append_that_waits_for_replicas_is_logged_once_and_its_end(
         assert len(results) > 150
         assert caplog.text.count("cannot be written") + caplog.text.count("can be written again") == 2
     replicas.wake_fetches()
+    directory.close(0)
+
+
+async def test_the_codecs_at_an_offset_and_before(tmp_path: Path) -> None:
+    config = Config(BROKER_KEYS, {})
+    alone = PartitionInfo(1, 0, (1,), (1,))
+    topic = TopicCreated("t", bytes(range(16)), (alone,), {})
+    image = Image("cluster").apply_all([BrokerRegistered(1, {}), topic])
+    directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
+    replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
+    replicas.start(image)
+    replica = replicas.find("t", 0)
+    for codec in ("none", "gzip", "gzip", "zstd"):
+        replica.append(build_batch([(b"key", b"value", (), 0), (b"key", b"value", (), 0)], compression=codec), 0)
+    logs = ConsumedLogs(replicas)
+    assert logs.codecs("t", 0, 6) == logs.codecs("t", 0, 7) == ("zstd", ("gzip", "none"))
+    assert logs.codecs("t", 0, 0) == ("none", ())
+    assert logs.codecs("t", 0, 8) is logs.codecs("t", 0, 9) is logs.codecs("t", 1, 0) is None
     directory.close(0)

@@ -4,9 +4,9 @@ iteration of the loop.
 A shell around :mod:`groups.stuck` and :mod:`groups.lag`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
@@ -31,6 +31,8 @@ _STEP: Final = 200
 #: Events of one look at a group, and partitions that one of them lists.
 _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
+#: The codec of batches that are not compressed.
+_UNCOMPRESSED: Final = "none"
 #: An offset of a member that reads on may stand still for so many times the pause before its last commit.
 _USUAL_PAUSES: Final = 2.5
 
@@ -209,14 +211,15 @@ class StuckCheck:
                 continue  # Its Fetches are refused, which is reported.
             if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
                 continue
-            if each.offset == NOTHING and fetches not in ("none", "beyond"):
-                continue  # It may have had nothing to read.
+            is_known = fetches in ("none", "beyond") or (fetches == "again" and not each.watch.gets_past)
+            if each.offset == NOTHING and not is_known:
+                continue  # It may have had nothing to read, or it begins anew each time on purpose.
             if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
                 continue  # It works through the records of another partition: aiokafka reads one after the other.
             readable = logs.readable(*place)
             start = each.offset if each.offset != NOTHING or readable is None else readable[0]
             # What a member has fetched was there.
-            is_read = each.offset == NOTHING and fetches == "beyond"
+            is_read = each.offset == NOTHING and fetches != "none"
             has_records = is_read or logs.has_records(*place, max(start, 0))
             yield
             if has_records is None:
@@ -273,6 +276,11 @@ class StuckCheck:
         ):
             fetched_at = None  # It was that of the program before.
         committed_at = None if sight is None else sight.committed_at
+        again: dict[str, Any] = {}
+        if fetches == "again":
+            again = {"offset": first.watch.again, "deliveries": first.watch.deliveries}
+        if fetches not in ("none", "beyond"):
+            again |= _codecs(places, fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
         if first.offset == NOTHING and fetches == "none":
             ranges = (logs.readable(*place) for place, _ in places)
@@ -290,6 +298,7 @@ class StuckCheck:
                 partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
                 ahead=sum(each.watch.furthest - each.watch.first for _, each in places),
                 stood_ms=min(now - each.since for _, each in places) * 1000,
+                **again,
             )
         else:
             ends = (logs.readable(*place) for place, _ in places)
@@ -299,7 +308,6 @@ class StuckCheck:
                 if readable is not None
             )
             ahead = sum(max(each.watch.furthest - each.offset, 0) for _, each in places)
-            is_again = fetches == "again"
             event = OffsetsStuck(
                 generation=hosted.group.generation,
                 member=owner,
@@ -307,14 +315,13 @@ class StuckCheck:
                 records=records,
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 fetches=fetches,
-                offset=first.watch.again if is_again else None,
-                deliveries=first.watch.deliveries if is_again else None,
                 ahead=ahead if fetches == "beyond" else None,
                 fetched_ago_ms=_ago(fetched_at, now),
                 committed_ago_ms=_ago(committed_at, now),
                 rebalance_timeout_ms=rebalance_ms,
                 session_ms=session_ms,
                 software=software,
+                **again,
             )
         self._hosted_groups.publish(hosted.name, event)
 
@@ -339,6 +346,21 @@ def _known(sight: Sight) -> tuple[str | None, float | None, float | None]:
     """The library, the rebalance timeout and the session timeout of a member, as far as they are known."""
     software = None if sight.connection is None else sight.connection.software or None
     return software, sight.rebalance_timeout_ms, sight.session_ms
+
+
+def _codecs(places: Iterable[tuple[Partition, Standing]], fetches: str, logs: ReadLogs) -> dict[str, Any]:
+    """The codec of the batches that members do not get past, if it is compressed, and those of the batches before."""
+    found: dict[str, tuple[str, ...]] = {}
+    for place, each in places:
+        is_again = fetches == "again"
+        known = logs.codecs(*place, each.watch.again if is_again else each.offset)
+        if known is None or known[0] == _UNCOMPRESSED or known[0] in known[1] or (is_again and each.watch.gets_past):
+            return {}
+        found[known[0]] = known[1]
+    if len(found) != 1:
+        return {}
+    ((codec, before),) = found.items()
+    return {"codec": codec, "codecs_before": before or None}
 
 
 def _fetches(standing: Standing, now: float) -> str:
