@@ -61,6 +61,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.CRASH_LOOP: SICK,
     found.RESTART_LOOP: SICK,
     found.RUNS_UNCOMMITTED: ODD,
+    found.CONSUMER_LOOP: SICK,
     found.CONSUMER_PER_CALL: SICK,
     found.SUBSCRIBE_LOOP: SICK,
     found.FENCING: SICK,
@@ -289,7 +290,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
     """Whether programs have run alone in the group, one after the other, and the next one is not overdue."""
     findings = found.find(events)
-    kinds = found.ALONE, found.RUNS_UNCOMMITTED, found.CONSUMER_PER_CALL
+    kinds = *found.OF_RUNS, found.CONSUMER_PER_CALL
     ends = (each for each in events if isinstance(each, Departure))
     alone = [each for each in ends if (about := findings.of_departures.get(id(each))) and about.kind in kinds]
     pauses = [later.time - earlier.time for earlier, later in pairwise(alone)]
@@ -569,7 +570,7 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         elif isinstance(event, MemberJoined):
             waiting.pop(event.member.member_id, None)
     # A static member that is away between two runs has done its work.
-    runs = {each.member[1:] for each in findings.of_departures.values() if each.kind == found.ALONE}
+    runs = {each.member[1:] for each in findings.of_departures.values() if each.kind in found.OF_RUNS}
     waiting = {member_id: event for member_id, event in waiting.items() if event.member[1:] not in runs}
     diagnoses = []
     for (kind, _), of_kind in cases.items():

@@ -87,9 +87,11 @@ from barnabas_explain.catalog import (
 from barnabas_explain.deployments import find_deployment
 from barnabas_explain.findings import (
     ALONE,
+    CONSUMER_LOOP,
     CONSUMER_PER_CALL,
     CRASH_LOOP,
     FENCING,
+    OF_RUNS,
     RESTART_LOOP,
     RESTARTED,
     RUNS_UNCOMMITTED,
@@ -271,6 +273,7 @@ _LOOPS: Final = {
     RESTART_LOOP: "Restart loop",
     ALONE: "Runs",
     RUNS_UNCOMMITTED: "Runs",
+    CONSUMER_LOOP: "New consumers",
     CONSUMER_PER_CALL: "Consumer for each call",
     SUBSCRIBE_LOOP: "New assignments again and again",
     FENCING: "Fenced again and again",
@@ -823,7 +826,7 @@ def _storms(rebalances: list[_Rebalance], findings: Findings) -> dict[int, int]:
                 first, starts, last = at + 1, 0, None
             continue
         cause = _finding_of(rebalance, started, findings)
-        if cause is not None and cause.kind in (ALONE, RUNS_UNCOMMITTED):
+        if cause is not None and cause.kind in OF_RUNS:
             end(at)
             first, starts, last = at + 1, 0, None
             continue

@@ -78,6 +78,7 @@ CRASH_LOOP: Final = "crash_loop"
 RESTART_LOOP: Final = "restart_loop"
 ALONE: Final = "alone"
 RUNS_UNCOMMITTED: Final = "runs_uncommitted"
+CONSUMER_LOOP: Final = "consumer_loop"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
 FENCING: Final = "fencing"
@@ -90,6 +91,8 @@ SAME_INSTANCE: Final = "same_instance"
 NO_COMMON_ASSIGNOR: Final = "no_common_assignor"
 SESSION_REFUSED: Final = "session_refused"
 DENIED: Final = "denied"
+#: Those about programs that are alone in their group, one after the other.
+OF_RUNS: Final = (ALONE, RUNS_UNCOMMITTED, CONSUMER_LOOP)
 
 #: The part of the poll interval for which a member must have been one to have exceeded it: clocks differ a little.
 _ALMOST: Final = 0.9
@@ -153,6 +156,7 @@ _WAS: Final = {
     RESTART_LOOP: "it stops and starts again and again",
     ALONE: "it is alone in the group, and starts and stops",
     RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
+    CONSUMER_LOOP: "its program probably makes a consumer again and again",
     CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
     FENCING: "its producer had probably been fenced by that of another program with its transactional.id",
     CLOSED_BY_BROKER: "the broker had closed its connection",
@@ -988,7 +992,7 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
     who = sorted(
         {run.end.member.common_name or "": run.end.member for run in runs}.values(), key=lambda each: each.name
     )
-    text = f"{names_of(who)} {were(len(who))} alone in the group, and started and stopped:"
+    text = f"{were(len(who))} alone in the group, and started and stopped:"
     text += f" {count(len(runs), 'run')} within {ms(runs[-1].ended_at - runs[0].joined.time)}, of {span} each, which"
     if any(run.is_static for run in runs):
         text += " committed at their ends, and closed their connections (static members do not leave)"
@@ -997,23 +1001,25 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
     else:
         text += " joined the empty group and left it"
     if all(run.end.positions and all(each.offset < 0 for each in run.end.positions) for run in runs):
+        text = f"{names_of(who)} {text}"
         return _of_runs_without_commit(last.member, text, has_records=any(_unread(run.end) for run in runs))
     before, after = runs[0].end.committed_sum, last.committed_sum
     if before is not None and after is not None and after > before:
         text += f"; meanwhile it has committed {count(after - before, 'record')}"
     if len(who) == 1 and _is_loop(runs):
-        text += "; cron and Kubernetes start a job once a minute at most: it probably makes a consumer again and again"
+        text = f"{names_of(who)} probably makes a consumer again and again: it {text}; cron and Kubernetes start a job"
+        text += " once a minute at most"
         remedy = (
             "Keep one consumer open for as long as the program runs, and poll it: each new one has to join. Look for a"
             " loop that ends when no record comes, and closes its consumer (consumer_timeout_ms of kafka-python), or"
             " after an error. If something else starts the program again each time: let it run for longer."
         )
-        return Finding(ALONE, last.member, text, remedy, PROBABLE)
+        return Finding(CONSUMER_LOOP, last.member, text, remedy, PROBABLE)
     remedy = (
         "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
         " consumer for each record or call."
     )
-    return Finding(ALONE, last.member, text, remedy, CERTAIN)
+    return Finding(ALONE, last.member, f"{names_of(who)} {text}", remedy, CERTAIN)
 
 
 def _is_loop(runs: Sequence[Run]) -> bool:

@@ -323,6 +323,13 @@ def test_a_job_that_commits_nothing_reads_everything_again() -> None:
     assert found.evidence == ()
 
 
+def test_a_program_that_makes_a_consumer_again_and_again_is_sick() -> None:
+    (found,) = told(present(state="Empty"), *runs(*range(100, 170, 7)))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("consumer_loop", "sick", "probable")
+    assert found.text.startswith("c (h) probably makes a consumer again and again: it was alone in the group")
+    assert "consumer_timeout_ms" in str(found.remedy)
+
+
 def test_a_consumer_for_each_call_and_a_subscription_for_each_poll_are_sick() -> None:
     assert [each.kind for each in told(HEALTHY, *calls(10))] == ["consumer_per_call", "storm"]
     assert [each.kind for each in told(HEALTHY, *asks(*range(100_000, 110_000, 500)))] == ["subscribe_loop", "storm"]

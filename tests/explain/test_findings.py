@@ -634,9 +634,9 @@ def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
 def test_runs_that_follow_each_other_at_once_are_no_schedule() -> None:
     _, told = explain(read(runs(*range(100, 170, 7))))
     assert told.text == (
-        "Runs: c (h) was alone in the group, and started and stopped: 10 runs within 68 s, of 5 s each, which joined"
-        " the empty group and left it; meanwhile it has committed 90 records; cron and Kubernetes start a job once a"
-        " minute at most: it probably makes a consumer again and again."
+        "New consumers: c (h) probably makes a consumer again and again: it was alone in the group, and started and"
+        " stopped: 10 runs within 68 s, of 5 s each, which joined the empty group and left it; meanwhile it has"
+        " committed 90 records; cron and Kubernetes start a job once a minute at most."
     )
     assert (told.remedy or "").startswith("Keep one consumer open for as long as the program runs, and poll it")
     assert "needs no change" not in (told.remedy or "")
