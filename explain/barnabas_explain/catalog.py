@@ -78,7 +78,7 @@ FIELDS: Final = {
     "waited_ms": "for how long the group, or a Fetch, waited, or a client has not joined",
     "min_bytes": "`fetch.min.bytes` of the client",
     "took_ms": "how long it took: the join phase, the computation of a target, the time since the epoch began; for how"
-    " long the lag has grown",
+    " long the lag has grown, or a member has committed often",
     "protocol": 'the name of the assignor; "classic" of a classic member in a group of the consumer protocol',
     "protocol_type": '"consumer" of consumers',
     "assignor": "the name of the assignor",
@@ -183,7 +183,8 @@ FIELDS: Final = {
     "more": "instead of the other fields: so many more gaps of this kind follow",
     "first": "the first generation without a record",
     "last": "the last generation without a record",
-    "records": "the number of records: of a share partition; that are missing, or that may not count",
+    "records": "the number of records: of a share partition; that wait, or were committed; that are missing, or"
+    " that may not count",
     "offset": "the offset of the record; the committed offset",
     "timestamp": "its time, if it cannot be right",
     "back_ms": "by how much the record is older than the one before",
@@ -1992,6 +1993,36 @@ class CommitsBeyondEnd(MemberEvent):
         return self._line(
             "warning", "a client committed offsets after the ends of their logs", client=self.name, offsets=first
         )
+
+
+@event("commits_often")
+class CommitsOften(MemberEvent):
+    """A member commits nearly each record by itself, many times a second; again when it has lasted twice as long."""
+
+    commits: int
+    records: int
+    took_ms: float
+    transactional_id: str | None = None
+
+    def flaw(self) -> str | None:
+        return None if self.took_ms > 0 and self.commits > 0 else "commits"
+
+    def sentence(self) -> Told:
+        text = f"{self.name} commits nearly each record by itself: {words.count(self.commits, 'commit')} for"
+        text += f" {words.count(self.records, 'record')} within {words.ms(self.took_ms)}"
+        text += f" ({self.commits / self.took_ms * 1000:,.0f} a second)."
+        if self.transactional_id is not None:
+            return Told(text, "Put more records into each transaction, for example those of one poll.")
+        return Told(
+            text,
+            "Commit by time or by number: once in some seconds, or after each some hundred records"
+            " (enable.auto.commit does so every 5 s). If it waits for each commit, that takes a round trip to the"
+            " broker for each record. The records since the last commit are read again after a crash.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "commits": self.commits, "records": self.records}
+        return self._line("info", "a member commits each record", **pairs, within=seconds(self.took_ms / 1000))
 
 
 @event("member_rewound")

@@ -17,6 +17,7 @@ from barnabas_explain.catalog import (
     READS_ITSELF,
     WHY_DELETED,
     CommitsBeyondEnd,
+    CommitsOften,
     CommitsWentBack,
     CoordinatorSought,
     Departure,
@@ -121,6 +122,7 @@ OF_NOW: Final = (
     "topic_denied",
     "own_topic",
     "commits_of_lost",
+    "commits_often",
     STUCK,
     NOT_COMMITTED,
     LAG_GROWS,
@@ -263,6 +265,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_losses(present, past, since_ms),
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
+        *_of_often(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
@@ -746,6 +749,19 @@ def _of_waits(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
     for event in waits.values():
         text, remedy = event.sentence()
         diagnoses.append(Diagnosis(present.group, "fetches_waited", ODD, text, CERTAIN, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_often(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Members that commit nearly each record by itself, as far as that is still so."""
+    here = {reader.member.member_id for reader in present.readers}
+    often = {event.member.member_id: event for event in events if isinstance(event, CommitsOften)}
+    diagnoses = []
+    for member_id, event in often.items():
+        # It is reported again when it has lasted twice as long.
+        if member_id in here and now_ms - event.time <= event.took_ms + _LATE_MS:
+            text, remedy = event.sentence()
+            diagnoses.append(Diagnosis(present.group, "commits_often", ODD, text, CERTAIN, (), remedy, event.time))
     return diagnoses
 
 

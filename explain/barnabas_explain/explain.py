@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     AssignorFailed,
     Caused,
     CommitsBeyondEnd,
+    CommitsOften,
     CommitsRefused,
     CommitsWentBack,
     CoordinatorSought,
@@ -717,6 +718,7 @@ _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgra
 #: Events that have an explanation of their own, also during a storm.
 _ALONE: Final = (
     CommitsBeyondEnd,
+    CommitsOften,
     CommitsRefused,
     CommitsWentBack,
     CoordinatorSought,

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    CommitsOften,
     CommitsRefused,
     CommitsWentBack,
     FetchDenied,
@@ -136,7 +137,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, *event.member[1:], offered), lambda known, later: known)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
-        case NothingCommitted() | NothingFetched() | FetchesWaited():
+        case CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
         case LagGrows():
             yield _Fold((event.type,), _of_one_growth)

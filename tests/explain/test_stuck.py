@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    CommitsOften,
     CommitsRefused,
     CommitsWentBack,
     MemberRewound,
@@ -285,6 +286,26 @@ def test_a_group_that_reads_and_never_commits() -> None:
 
 def test_a_group_that_has_committed_since_then_is_no_finding() -> None:
     assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 6}), reads()) == []
+
+
+def test_a_member_that_commits_each_record_is_a_finding_while_that_lasts() -> None:
+    def often(at: int, **data: Any) -> EventRecord:
+        figures: dict[str, Any] = {"commits": 15_000, "records": 15_100, "took_ms": 300_000, **data}
+        return event(CommitsOften, at, client="c1", **figures)
+
+    now = present(reader(1, partitions=(0, 1)), committed={("t", 0): 6})
+    (found,) = told(now, often(150_000), often(199_000))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("commits_often", "odd", "certain")
+    assert found.text == (
+        "c1 (h) commits nearly each record by itself: 15,000 commits for 15,100 records within 5 min (50 a second)."
+    )
+    assert "Commit by time or by number" in str(found.remedy)
+    (said,) = explain(read([often(150_000), often(199_000)]))
+    assert (said.text, said.remedy, said.time) == (found.text, found.remedy, 150_000)
+    assert told(now, often(100_000, took_ms=30_000)) == [], "it would have been reported again"
+    assert told(present(reader(2, partitions=(0, 1)), committed={("t", 0): 6}), often(199_000)) == []
+    (found,) = told(now, often(199_000, transactional_id="bills"))
+    assert str(found.remedy).startswith("Put more records into each transaction")
 
 
 def beyond(at: int = 199_000, offset: int = 30, **data: Any) -> EventRecord:

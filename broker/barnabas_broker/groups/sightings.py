@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from barnabas_broker.groups.often import OftenCommits
 from barnabas_broker.groups.stuck import Watch, WatchedFetch
 from barnabas_explain.catalog import (
     BRIEF_MS,
@@ -428,6 +429,8 @@ class Sight:
         joined_at: when it joined, in seconds on the coordinator's clock; None if that was before a restart.
         committed_at: when it committed last; None for never.
         commits: how often it has committed.
+        commits_seen: how often it had at the last look.
+        often: its commits since it has committed often; None if it does not.
         back_at: when it was last reported that a commit of it went back; None for never.
         changes: what it has committed while it was new, of 30 partitions; None for nothing.
         new_until: the end of the time in which it is new.
@@ -441,11 +444,13 @@ class Sight:
         "back_at",
         "changes",
         "commits",
+        "commits_seen",
         "committed_at",
         "connection",
         "joined_at",
         "member",
         "new_until",
+        "often",
         "pause",
         "rebalance_timeout_ms",
         "session_ms",
@@ -457,7 +462,8 @@ class Sight:
         self.connection = connection
         self.joined_at = joined_at
         self.committed_at: float | None = None
-        self.commits = 0
+        self.commits = self.commits_seen = 0
+        self.often: OftenCommits | None = None
         self.back_at: float | None = None
         self.changes: dict[Partition, OffsetChange] | None = None
         self.new_until = -inf if joined_at is None else joined_at + _NEW_SECONDS
@@ -514,6 +520,17 @@ class Sightings:
             return sight
         sight.changes = None
         return None
+
+    def committing(self, least: float) -> dict[str, Sight]:
+        """The sights of the members that have committed so often at least since the last call, by member id."""
+        found = {}
+        for member_id, sight in self._members.items():
+            if sight.commits - sight.commits_seen >= least:
+                found[member_id] = sight
+            else:
+                sight.often = None
+            sight.commits_seen = sight.commits
+        return found
 
     def goes_back(self, member_id: str, now: float) -> bool:
         """A member has committed an offset below the one before; returns whether that is to be reported."""

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
+    CommitsOften,
     LagGrows,
     MemberLeft,
     MemberRewound,
@@ -289,6 +290,23 @@ async def test_a_lag_that_grows_says_which_client_a_quota_makes_wait(client_id: 
         await member.goes_on(offset)
     throttled = {event.throttled for event in member.service.events_of(LagGrows)}
     assert throttled == {("client",) if client_id == "client" else None}
+
+
+@pytest.mark.parametrize(("records", "seconds", "is_told"), [(1, 0.02, True), (2, 0.02, False), (1, 0.1, False)])
+async def test_a_member_that_commits_each_record_many_times_a_second(
+    records: int, seconds: float, is_told: bool
+) -> None:
+    member = await reader(Logs(10_000))
+    for offset in range(0, round(9 / seconds) * records, records):
+        await member.commits(offset + records)
+        await member.service.after(seconds)
+        if offset % 100 == 0:
+            member.heartbeat()
+    found = member.service.events_of(CommitsOften)
+    assert [event.took_ms >= 5_000 for event in found] == [True] * is_told
+    for event in found:
+        assert (event.member.client_id, event.commits) == ("client", event.records)
+        assert 20 <= event.commits / event.took_ms * 1000 <= 51
 
 
 async def test_a_member_whose_connection_is_closed_has_no_twin() -> None:

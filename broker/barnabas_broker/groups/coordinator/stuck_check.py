@@ -1,7 +1,7 @@
-"""Looks for committed offsets that stand still while records wait, and for lag that grows; regularly, one step per
-iteration of the loop.
+"""Looks for committed offsets that stand still while records wait, for lag that grows, and for members that commit each
+record by itself; regularly, one step per iteration of the loop.
 
-A shell around :mod:`groups.stuck` and :mod:`groups.lag`.
+A shell around :mod:`groups.stuck`, :mod:`groups.lag` and :mod:`groups.often`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,10 +13,18 @@ from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.lag import GrowingLags, Growth
+from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
 from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.groups.sightings import Clients, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
-from barnabas_explain.catalog import LagGrows, NothingCommitted, NothingFetched, OffsetsStuck, poll_interval
+from barnabas_explain.catalog import (
+    CommitsOften,
+    LagGrows,
+    NothingCommitted,
+    NothingFetched,
+    OffsetsStuck,
+    poll_interval,
+)
 from barnabas_explain.members import Member, Partition, Position, by_topic
 
 #: Seconds between two looks.
@@ -130,6 +138,10 @@ class StuckCheck:
                 event = _lag_grows(generation, growth, len(known), committed_in, self._throttled(owners, now))
                 if self._hosted_groups.by_id.get(name) is hosted:
                     self._hosted_groups.publish(name, event)
+        if often := hosted.sightings.committing(LEAST_PER_SECOND * self._interval):
+            if not owners:
+                yield from self._owners(hosted, owners)
+            yield from self._look_at_commits(hosted, often, owners, now)
         if not hosted.offsets:
             yield from self._owners(hosted, owners)
             for place in owners:
@@ -159,6 +171,34 @@ class StuckCheck:
                 client.watch(place, each.watch)
         yield
         yield from self._report(hosted, standing, logs, now)
+
+    def _look_at_commits(
+        self, hosted: HostedGroup, often: Mapping[str, Sight], owners: Mapping[Partition, Member], now: float
+    ) -> Iterator[None]:
+        """Report the members that commit nearly each record by itself, of those that commit often."""
+        owned: dict[Member, list[Partition]] = {}
+        for place, owner in owners.items():
+            if owner.member_id in often:
+                owned.setdefault(owner, []).append(place)
+        for member, places in owned.items():
+            commits = [hosted.offsets.find(*place) for place in places]
+            offset = sum(0 if each is None else each.offset for each in commits)
+            known, sight = hash(tuple(places)), often[member.member_id or ""]
+            if sight.often is None or sight.often.partitions != known:
+                sight.often = OftenCommits(known, offset, sight.commits, now)
+            elif sight.often.look(offset, sight.commits, now, self._patience):
+                event = CommitsOften(
+                    generation=hosted.group.generation,
+                    member=member,
+                    commits=sight.often.commits,
+                    records=sight.often.records,
+                    took_ms=sight.often.seconds * 1000,
+                    transactional_id=sight.transactional_id,
+                )
+                if self._hosted_groups.by_id.get(hosted.name) is hosted:
+                    self._hosted_groups.publish(hosted.name, event)
+            if self._is_long(len(places)):
+                yield
 
     def _client(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection."""
