@@ -208,7 +208,7 @@ class Slicer:
         """Whether a connection may start the first of the requests that it has. It states the time with :meth:`did`."""
         if self._scheduled:
             return now < self.until
-        self._begin(now)
+        self.until = now + SLICE
         return True
 
     def did(self, seconds: float) -> None:
@@ -298,13 +298,9 @@ class Slicer:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
-    def _begin(self, now: float) -> None:
-        self.until = now + SLICE
-
     def _turn(self) -> None:
         now = self.now()
-        self._begin(now)
-        end = self.until
+        self.until = end = now + SLICE
         try:
             while self._heap and now < end:
                 now = self._serve(now, end)

@@ -1,7 +1,7 @@
 """Cuts frames out of a byte stream: an int32 size and that many bytes. The size is checked before memory is reserved.
 
 :class:`Framer` serves an `asyncio.BufferedProtocol`: the transport writes into what :meth:`Framer.get_buffer` returns,
-and :meth:`Framer.received` then yields the complete frames, as many as are asked for; :meth:`Framer.cut` yields those
+and :meth:`Framer.received` then gives the complete frames, as many as are asked for; :meth:`Framer.cut` yields those
 that are left. A frame is a `bytearray` of its own: it stays valid when
 the buffer is used again, and record batches in it may be restamped in place. Between two reads a framer keeps nothing
 but the bytes of a frame that has arrived in part, so that all framers of an event loop may share one buffer.
@@ -9,7 +9,7 @@ but the bytes of a frame that has arrived in part, so that all framers of an eve
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from barnabas_protocol.errors import DecodeError
@@ -87,8 +87,8 @@ class Framer:
             return self._view[len(rest) :]
         return self._view
 
-    def received(self, count: int, most: int = sys.maxsize) -> Iterator[bytearray]:
-        """Count `count` bytes that were written to the last buffer, and yield the frames that are complete now.
+    def received(self, count: int, most: int = sys.maxsize) -> Iterable[bytearray]:
+        """Count `count` bytes that were written to the last buffer; the frames that are complete now.
 
         Exhaust it before the next call of :meth:`get_buffer`.
 
@@ -102,9 +102,13 @@ class Framer:
         if self._large is not None:
             self._large_end += count
             if self._large_end < self._large_size:
-                return iter(())
+                return ()
             frame, self._large, self.pending = self._large, None, False
-            return iter((frame,))
+            return (frame,)
+        if count >= 4 and not self._rest:  # most requests come alone, and whole
+            (size,) = _INT32.unpack_from(self._buffer)
+            if size == count - 4 and size <= self.max_bytes:
+                return (self._buffer[4:count],)
         return self._cut(self._buffer, self._view, len(self._rest) + count, most)
 
     def cut(self, most: int) -> Iterator[bytearray]:

@@ -143,7 +143,7 @@ def test_frames_can_be_written_to() -> None:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
-            frame = next(framer.received(count), None)
+            frame = next(iter(framer.received(count)), None)
         memoryview(frame)[0:1] = b"X"
         assert frame[0:2] == b"X" + payload[1:2]
 
@@ -161,7 +161,7 @@ def test_frames_before_a_bad_one_are_yielded() -> None:
     framer = Framer(1000)
     data = framed(b"good") + struct.pack(">i", 1001)
     framer.get_buffer()[: len(data)] = data
-    received = framer.received(len(data))
+    received = iter(framer.received(len(data)))
     assert next(received) == b"good"
     with pytest.raises(FrameTooLarge):
         next(received)

@@ -342,8 +342,9 @@ class Runtime(Generic[P, H, R]):
             records: all of them are appended, or none is.
             waiter: gets the result, later.
         """
-        if self._serves(hosted.home):
-            self.writer.add(hosted.home.index, records, waiter)
+        home = hosted.home
+        if self.partitions.get(home.index) is home:
+            self.writer.add(home.index, records, waiter)
         else:
             self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)
 

@@ -432,7 +432,8 @@ class Sight:
         commits_seen: how often it had at the last look.
         often: its commits since it has committed often; None if it does not.
         back_at: when it was last reported that a commit of it went back; None for never.
-        changes: what it has committed while it was new, of 30 partitions; None for nothing.
+        changes: what it has committed while it was new, of 30 partitions: the offset before that, None for none, and
+            the last one; None for nothing.
         new_until: the end of the time in which it is new.
         transactional_id: in whose transactions it committed last; None for none.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
@@ -465,7 +466,7 @@ class Sight:
         self.commits = self.commits_seen = 0
         self.often: OftenCommits | None = None
         self.back_at: float | None = None
-        self.changes: dict[Partition, OffsetChange] | None = None
+        self.changes: dict[Partition, tuple[int | None, int]] | None = None
         self.new_until = -inf if joined_at is None else joined_at + _NEW_SECONDS
         self.transactional_id: str | None = None
         self.rebalance_timeout_ms: float | None = None
@@ -474,12 +475,14 @@ class Sight:
 
     def changed(self, topic: str, partition: int, before: int | None, after: int) -> None:
         """It has committed an offset while it is new."""
-        if self.changes is None:
-            self.changes = {}
-        known = self.changes.get((topic, partition))
-        if known is not None or len(self.changes) < _MOST_CHANGES:
-            first = before if known is None else known.before
-            self.changes[topic, partition] = OffsetChange(topic, partition, first, after)
+        changes, place = self.changes, (topic, partition)
+        if changes is None:
+            changes = self.changes = {}
+        known = changes.get(place)
+        if known is not None:
+            changes[place] = known[0], after
+        elif len(changes) < _MOST_CHANGES:
+            changes[place] = before, after
 
 
 class Sightings:
@@ -561,7 +564,7 @@ class Sightings:
                 if connection not in (None, sight.connection):
                     seen["removed_by"] = connection.client_id if connection is not None else None
                 if now < sight.new_until and sight.changes is not None:
-                    seen["changes"] = tuple(sight.changes.values())
+                    seen["changes"] = tuple(OffsetChange(*place, *change) for place, change in sight.changes.items())
             return self._without_known(event, seen)
         if isinstance(event, MemberSlow):
             sight = self._members.get(event.member.member_id or "")

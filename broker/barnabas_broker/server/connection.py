@@ -28,7 +28,7 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from barnabas_broker.config import PLAINTEXT
@@ -479,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._work(self.active)
 
-    def _take(self, frames: Iterator[bytearray]) -> None:
+    def _take(self, frames: Iterable[bytearray]) -> None:
         """Let requests wait for their start.
 
         Raises:
