@@ -177,6 +177,7 @@ FIELDS: Final = {
     "producer_id": "the producer whose transaction it is",
     "transactional_id": "the transactional id of the producer; of a member, that in whose transactions it committed"
     " last; absent if the coordinator of the group has moved since that commit",
+    "transactional_ids": "those of the producers, as far as the leaders of the partitions know them",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits; of a member, since it joined, as far as this coordinator has seen it",
     "gap": "compacted, not_completed, unreadable, clock, unknown_type, too_many, went_back, open_transaction, not_read",
@@ -2302,7 +2303,7 @@ class ReadAgain(MemberEvent):
     codecs_before: tuple[str, ...] | None = None
 
     def _again(self, topic: str, partition: int) -> Told:
-        """What follows if it got the same records of a partition again and again, without a full stop."""
+        """How often it got the same records of a partition, and why, without a full stop."""
         text = f"It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}"
         fails = "it probably fails at a record there each time, and reads it again (a poison record)"
         skip = skip_record(self.group, topic, partition, self.offset or 0)
@@ -2612,6 +2613,34 @@ class LagGrows(GroupEvent):
     def line(self, reason: str) -> Line:
         pairs = {"consumed": self.consumed, "written": self.written, "within": seconds(self.took_ms / 1000)}
         return self._line("warning", "lag grows", lag=self.lag, **pairs)
+
+
+@event("records_aborted")
+class RecordsAborted(GroupEvent):
+    """All records of a ``read_committed`` group were aborted; again when it has lasted twice as long."""
+
+    partitions: ByTopic
+    records: int
+    took_ms: float
+    transactional_ids: tuple[str, ...] | None = None
+
+    def sentence(self) -> Told:
+        ids = self.transactional_ids
+        who = "A producer" if ids is None else f"The producer with the transactional.id {words.listed(ids)}"
+        if ids is not None and len(ids) > 1:
+            who = f"The producers with the transactional ids {words.listed(ids)}"
+        which = words.partitions(self.partitions)
+        return Told(
+            f"{who} aborted all transactions in {which} for {words.ms(self.took_ms)}: of"
+            f" {words.count(self.records, 'record')} that were looked at the members, which are read_committed, get"
+            " none, and are well. The lag counts these records.",
+            "Look why the producer aborts: its log, and what fails before it calls abort_transaction().",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"records": self.records, "within": seconds(self.took_ms / 1000)}
+        where = words.partitions(self.partitions)
+        return self._line("warning", "all transactions that a group reads are aborted", partitions=where, **pairs)
 
 
 @event("offsets_expired")

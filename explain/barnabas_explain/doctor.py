@@ -36,6 +36,7 @@ from barnabas_explain.catalog import (
     OffsetsStable,
     OffsetsStuck,
     OffsetsUnstable,
+    RecordsAborted,
     RegexResolved,
     SubscriptionChanged,
 )
@@ -120,6 +121,7 @@ OF_NOW: Final = (
     "nothing_fetched",
     "fetches_waited",
     "topic_denied",
+    "records_aborted",
     "own_topic",
     "commits_of_lost",
     "commits_often",
@@ -266,6 +268,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
         *_of_often(present, past, now_ms),
+        *_of_aborted(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
@@ -763,6 +766,16 @@ def _of_often(present: Present, events: Sequence[GroupEvent], now_ms: int) -> li
             text, remedy = event.sentence()
             diagnoses.append(Diagnosis(present.group, "commits_often", ODD, text, CERTAIN, (), remedy, event.time))
     return diagnoses
+
+
+def _of_aborted(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Producers that abort all of their transactions, so that members get nothing, as far as that is still so."""
+    event = next((each for each in reversed(events) if isinstance(each, RecordsAborted)), None)
+    # It is reported again when it has lasted twice as long.
+    if event is None or not present.readers or now_ms - event.time > event.took_ms + _LATE_MS:
+        return []
+    text, remedy = event.sentence()
+    return [Diagnosis(present.group, "records_aborted", SICK, text, CERTAIN, (), remedy, event.time)]
 
 
 def _of_denied_topics(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:

@@ -73,6 +73,7 @@ from barnabas_explain.catalog import (
     RebalanceOver,
     RebalanceStarted,
     RebalanceStorm,
+    RecordsAborted,
     RegexResolved,
     SessionRefused,
     ShareOffsetsAltered,
@@ -734,6 +735,7 @@ _ALONE: Final = (
     OffsetsAltered,
     OffsetsExpired,
     OffsetsStuck,
+    RecordsAborted,
     SessionRefused,
 )
 #: Events that say nothing about a rebalance.

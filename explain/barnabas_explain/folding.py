@@ -33,6 +33,7 @@ from barnabas_explain.catalog import (
     OffsetsAltered,
     OffsetsStuck,
     RebalanceOver,
+    RecordsAborted,
     SessionRefused,
     TargetAssigned,
 )
@@ -139,7 +140,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
         case CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
-        case LagGrows():
+        case LagGrows() | RecordsAborted():
             yield _Fold((event.type,), _of_one_growth)
 
 
@@ -157,8 +158,8 @@ def _with_all_of_later(known: GroupEvent, later: GroupEvent) -> GroupEvent:
     return later.changed(time=known.time)
 
 
-def _of_one_growth(known: LagGrows, later: LagGrows) -> GroupEvent | None:
-    """Two reports of a lag as one at the time of the first; None if it had stopped to grow in between."""
+def _of_one_growth(known: LagGrows | RecordsAborted, later: LagGrows | RecordsAborted) -> GroupEvent | None:
+    """Two reports of what lasts as one at the time of the first; None if it had stopped in between."""
     began = later.time - later.took_ms
     return _with_all_of_later(known, later) if began <= known.time else None
 

@@ -18,6 +18,7 @@ from barnabas_explain.catalog import (
     OffsetsStable,
     OffsetsStuck,
     OffsetsUnstable,
+    RecordsAborted,
     RegexResolved,
     SessionRefused,
     SubscriptionChanged,
@@ -333,6 +334,29 @@ def test_a_program_that_makes_a_consumer_again_and_again_is_sick() -> None:
 def test_a_consumer_for_each_call_and_a_subscription_for_each_poll_are_sick() -> None:
     assert [each.kind for each in told(HEALTHY, *calls(10))] == ["consumer_per_call", "storm"]
     assert [each.kind for each in told(HEALTHY, *asks(*range(100_000, 110_000, 500)))] == ["subscribe_loop", "storm"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "who"),
+    [
+        (["prices"], "The producer with the transactional.id prices"),
+        (["a", "b"], "The producers with the transactional ids a and b"),
+        (None, "A producer"),
+    ],
+)
+def test_members_that_get_only_aborted_records_are_well(ids: list[str] | None, who: str) -> None:
+    figures: dict[str, Any] = {"partitions": {"t": [0]}, "records": 2_400, "took_ms": 120_000, "transactional_ids": ids}
+    aborted = event(RecordsAborted, 150_000, **figures)
+    (found,) = told(HEALTHY, aborted)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("records_aborted", "sick", "certain")
+    assert found.text == (
+        f"{who} aborted all transactions in t-0 for 2 min: of 2,400 records that were looked at the members, which are"
+        " read_committed, get none, and are well. The lag counts these records."
+    )
+    (said,) = explain(read([aborted, {**aborted, "time": 270_000, "took_ms": 240_000}]))
+    assert ("for 4 min" in said.text, said.remedy) == (True, found.remedy)
+    assert told(HEALTHY, {**aborted, "time": 10_000}) == [], "it would have been reported again"
+    assert told(present(state="Empty"), aborted) == []
 
 
 def grows(at: int = NOW, **data: Any) -> EventRecord:

@@ -82,6 +82,7 @@ GOOD: dict[str, Any] = {
     "own_topics": ["t"],
     "producer_id": 5,
     "transactional_id": "bills",
+    "transactional_ids": ["bills"],
     "committed": True,
     "topic": "t",
     "principal": "User:u",

@@ -83,3 +83,8 @@ class ReadLogs(Protocol):
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         """The codec of the batch that holds an offset, and those of the last batches before; None if that is not known
         now."""
+
+    def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
+        """The number of records from `offset` on of which a ``read_committed`` consumer gets none, the offset after
+        them, and the transactional ids that are known; None if it gets one, if there is none, or if that is not known
+        now."""

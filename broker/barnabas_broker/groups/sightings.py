@@ -86,6 +86,7 @@ class SeenClient:
         denied: the topics that its user may not read, with the times of the reports: those of the last two minutes, 16
             at a time.
         throttled_at: when a quota last made it wait for records; None for never.
+        is_committed: whether its last Fetch was that of a ``read_committed`` consumer.
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class SeenClient:
         "ends",
         "fetched_at",
         "fetches",
+        "is_committed",
         "joined_at",
         "lost",
         "rewinds",
@@ -119,6 +121,7 @@ class SeenClient:
         self.waits_told_at: float | None = None
         self.denied: dict[str, float] = {}
         self.throttled_at: float | None = None
+        self.is_committed = False
 
     def joins(self, now: float) -> None:
         """A member of it joins."""
@@ -230,6 +233,8 @@ class Clients:
         host: str,
         now: float,
         begins_at_end: Callable[[str, str, Partition, int], None],
+        *,
+        is_committed: bool = False,
     ) -> WatchedFetch | None:
         """A client has sent a Fetch; nothing is kept of one without a member.
 
@@ -238,6 +243,7 @@ class Clients:
             host: its address, as Kafka prints it.
             now: the time.
             begins_at_end: called with the client and a partition that it reads from an end on for which it has asked.
+            is_committed: whether it is ``read_committed``.
 
         Returns:
             The Fetch, if partitions of the client are watched, or if it has asked for the ends of some.
@@ -246,6 +252,7 @@ class Clients:
         if client is None:
             return None
         client.fetched_at = now
+        client.is_committed = is_committed
         if not client.watched and not client.ends:
             return None
         client.fetches += 1

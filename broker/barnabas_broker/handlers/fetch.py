@@ -67,7 +67,9 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
         return FetchResponse(error_code=fetch.error, session_id=0, responses=[])
     reading = _Reading(context, request, fetch)
     if not reading.follows:
-        reading.watched = context.services.groups.fetched(context.client_id, f"/{context.peer.host}")
+        is_committed = request.isolation_level == _READ_COMMITTED
+        host = f"/{context.peer.host}"
+        reading.watched = context.services.groups.fetched(context.client_id, host, is_committed=is_committed)
     enough = yield from reading.read()
     if reading.loading:
         return _when_loaded(context, reading)

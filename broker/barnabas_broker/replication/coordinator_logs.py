@@ -6,8 +6,10 @@ The classes implement ports of :mod:`barnabas_broker.coordinators.ports`, :mod:`
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from math import inf
 from typing import Final
 
 from barnabas_broker.coordinators.leader_requests import append_at
@@ -33,6 +35,8 @@ log = logger("coordinator")
 _CHUNK: Final = 1024 * 1024
 #: Bytes of a log among which records are looked for.
 _LOOK_BYTES: Final = 64 * 1024
+#: Transactional ids of aborted transactions that are named.
+_MOST_IDS: Final = 5
 #: Batches before an offset whose codecs are looked at.
 _CODEC_BATCHES: Final = 8
 #: Batches of events that are on their way to other brokers, and seconds that one of them may take.
@@ -61,20 +65,45 @@ class ConsumedLogs:
         return None if replica is None else replica.log.log_end_offset
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
+        looked = self._look(topic, partition, offset, _LOOK_BYTES)
+        return None if looked is None else any(not is_aborted for _, is_aborted in looked)
+
+    def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
+        replica = self._replicas.led_replica(topic, partition)
+        if replica is None or not replica.log.has_aborted:
+            return None
+        batches: list[BatchHeader] = []
+        for size in (1, _LOOK_BYTES):  # Mostly the first batch says it.
+            looked = self._look(topic, partition, offset, size)
+            if looked is None or not all(is_aborted for _, is_aborted in looked):
+                return None
+            batches = [header for header, _ in looked]
+        if not batches:
+            return None
+        states = replica.log.producers.states
+        owners = [state.owner for batch in batches if (state := states.get(batch.producer_id)) is not None]
+        ids = dict.fromkeys(owner for owner in owners if isinstance(owner, str))
+        return sum(batch.count for batch in batches), batches[-1].next_offset, tuple(ids)[:_MOST_IDS]
+
+    def _look(self, topic: str, partition: int, offset: int, size: int) -> list[tuple[BatchHeader, bool]] | None:
+        """The batches of records from `offset` on, without markers, and whether each belongs to an aborted
+        transaction; None if they have to be loaded, or cannot be read."""
         try:
             found = self._replicas.find(topic, partition).log
-            if found.warm(offset, _LOOK_BYTES) is not None:
-                return None  # It is being loaded.
-            parts, aborted = finish(found.read_committed(offset, _LOOK_BYTES, min_one=True))
-            producers = {each.producer_id for each in aborted}
+            if found.warm(offset, size) is not None:
+                return None
+            parts, aborted = finish(found.read_committed(offset, size, min_one=True))
+            spans: dict[int, list[tuple[int, int]]] = {}
+            for each in aborted:
+                spans.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))
             headers = [header for header, _ in iter_batches(joined(parts), partial_ok=True)]
         except (KafkaError, OSError):
             return None
-        return any(
-            not header.is_control and not (header.is_transactional and header.producer_id in producers)
+        return [
+            (header, header.is_transactional and _holds(spans.get(header.producer_id, ()), header.base_offset))
             for header in headers
-            if header.last_offset >= offset
-        )
+            if header.last_offset >= offset and not header.is_control
+        ]
 
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         try:
@@ -95,6 +124,12 @@ class ConsumedLogs:
         except (KafkaError, DecodeError, OSError):
             return None
         return Codec(batch.codec).name.lower(), tuple(dict.fromkeys(before))
+
+
+def _holds(spans: Sequence[tuple[int, int]], offset: int) -> bool:
+    """Whether one of the spans, in order, which do not overlap, holds an offset."""
+    at = bisect_right(spans, (offset, inf)) - 1
+    return at >= 0 and offset <= spans[at][1]
 
 
 def _batch_at(partition_log: Log, offset: int) -> BatchHeader | None:

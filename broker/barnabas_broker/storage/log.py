@@ -192,6 +192,11 @@ class Log:
         unstable, end = self.producers.first_unstable_offset(), self.high_watermark
         return end if unstable is None or unstable >= end else max(unstable, self.log_start_offset)
 
+    @property
+    def has_aborted(self) -> bool:
+        """Whether a segment may have aborted transactions."""
+        return self._has_aborted
+
     def set_high_watermark(self, offset: int) -> None:
         """Move the high watermark to `offset`, within the bounds of the log."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)

@@ -14,6 +14,7 @@ from barnabas_explain.catalog import (
     NothingCommitted,
     NothingFetched,
     OffsetsStuck,
+    RecordsAborted,
 )
 from barnabas_protocol.errors import ErrorCode
 from tests.broker.groups.support import Service
@@ -32,6 +33,7 @@ class Logs:
         has: whether a consumer gets a record from its committed offset on.
         here: whether this broker leads it.
         compressed: the codec of each batch, and those of the batches before.
+        is_aborted: whether all of its records are in aborted transactions.
     """
 
     def __init__(self, end: int = 20) -> None:
@@ -39,6 +41,7 @@ class Logs:
         self.has: bool | None = True
         self.here = True
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
+        self.is_aborted = False
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         return (self.start, self.end_offset) if self.here else None
@@ -52,14 +55,23 @@ class Logs:
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         return self.compressed
 
+    def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
+        return (self.end_offset - offset, self.end_offset, ("prices",)) if self.is_aborted else None
+
 
 class Reader(Program):
-    """A member that fetches one partition, and sends heartbeats."""
+    """A member that fetches one partition, and sends heartbeats.
+
+    Attributes:
+        is_committed: whether it is ``read_committed``.
+    """
+
+    is_committed = False
 
     async def goes_on(self, *offsets: int, seconds: float = 1.0, delivered: bool = True) -> None:
         """Fetch at each of these offsets, one after the other."""
         for offset in offsets:
-            fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1")
+            fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1", is_committed=self.is_committed)
             watch = None if fetch is None else fetch.asks(("t", 0), offset)
             if watch is not None and delivered:
                 watch.delivered()
@@ -277,6 +289,36 @@ async def test_a_lag_that_grows() -> None:
     assert (first.led, first.committed_in, first.factor) == (1, 1, 4)
     assert first.lag - first.lag_before == first.written - first.consumed > 100
     assert [each.took_ms for each in found[1:]] > [each.took_ms * 1.9 for each in found[:-1]]
+
+
+async def aborting(*, is_committed: bool = True, records: tuple[int, ...] = ()) -> list[RecordsAborted]:
+    """What is reported of a member that commits past aborted records; at these looks there are others."""
+    logs = Logs(0)
+    logs.is_aborted, logs.has = True, False
+    member = await reader(logs)
+    member.is_committed = is_committed
+    for look in range(40):
+        logs.end_offset += 40
+        logs.is_aborted = look not in records
+        await member.goes_on(logs.end_offset - 30)
+        await member.commits(logs.end_offset - 20)
+    return member.service.events_of(RecordsAborted)
+
+
+async def test_a_group_whose_records_are_all_aborted() -> None:
+    first, second, *_ = await aborting()
+    assert (first.partitions, first.transactional_ids) == ({"t": [0]}, ("prices",))
+    assert 5_000 <= first.took_ms <= 7_000
+    assert first.records >= 40 * 5
+    assert second.took_ms >= 2 * first.took_ms
+
+
+async def test_a_group_that_gets_a_record_now_and_then() -> None:
+    assert await aborting(records=tuple(range(0, 40, 4))) == []
+
+
+async def test_a_group_that_is_not_read_committed_gets_aborted_records() -> None:
+    assert await aborting(is_committed=False) == []
 
 
 @pytest.mark.parametrize("client_id", ["client", "another"])

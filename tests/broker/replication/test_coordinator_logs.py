@@ -1,6 +1,7 @@
 """The order of the results of a coordinator's log, and what it says while replicas are missing."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from barnabas_broker.cluster.image import BrokerRegistered, Image, PartitionChan
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.replication.coordinator_logs import ConsumedLogs, CoordinatorTopicLog
 from barnabas_broker.replication.manager import ReplicaManager
+from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import LogDirectory
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -79,7 +81,9 @@ async def test_an_append_that_waits_for_replicas_is_logged_once_and_its_end(
     directory.close(0)
 
 
-async def test_the_codecs_at_an_offset_and_before(tmp_path: Path) -> None:
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[tuple[ConsumedLogs, Replica]]:
+    """Partition 0 of the topic t."""
     config = Config(BROKER_KEYS, {})
     alone = PartitionInfo(1, 0, (1,), (1,))
     topic = TopicCreated("t", bytes(range(16)), (alone,), {})
@@ -87,11 +91,36 @@ async def test_the_codecs_at_an_offset_and_before(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path, config, node_id=1, now_ms=0)
     replicas = ReplicaManager(directory, config, 1, lambda: 0, now=lambda: 0.0)
     replicas.start(image)
-    replica = replicas.find("t", 0)
+    yield ConsumedLogs(replicas), replicas.find("t", 0)
+    directory.close(0)
+
+
+TWO: list[tuple[bytes, bytes, tuple[()], int]] = [(b"key", b"value", (), 0), (b"key", b"value", (), 0)]
+
+
+async def test_the_codecs_at_an_offset_and_before(replica: tuple[ConsumedLogs, Replica]) -> None:
+    logs, here = replica
     for codec in ("none", "gzip", "gzip", "zstd"):
-        replica.append(build_batch([(b"key", b"value", (), 0), (b"key", b"value", (), 0)], compression=codec), 0)
-    logs = ConsumedLogs(replicas)
+        here.append(build_batch(TWO, compression=codec), 0)
     assert logs.codecs("t", 0, 6) == logs.codecs("t", 0, 7) == ("zstd", ("gzip", "none"))
     assert logs.codecs("t", 0, 0) == ("none", ())
     assert logs.codecs("t", 0, 8) is logs.codecs("t", 0, 9) is logs.codecs("t", 1, 0) is None
-    directory.close(0)
+
+
+async def test_records_that_are_all_aborted(replica: tuple[ConsumedLogs, Replica]) -> None:
+    logs, here = replica
+
+    def transact(sequence: int, *, committed: bool) -> None:
+        batch = build_batch(TWO, transactional=True, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        verified = here.log.producers.verify(7, 0, sequence, 0, "prices", bumps_epoch=False)
+        here.append(batch, 0, verification=verified)
+        here.append_marker(7, 0, 0, commit=committed, coordinator_epoch=0, transaction_version=1)
+
+    transact(0, committed=False)
+    assert logs.aborted("t", 0, 0) == (2, 2, ("prices",))
+    transact(2, committed=True)
+    transact(4, committed=False)
+    assert logs.aborted("t", 0, 0) is logs.aborted("t", 0, 3) is None, "another transaction of the same producer"
+    assert logs.aborted("t", 0, 5) == (2, 8, ("prices",)), "the marker of the one before is no record"
+    assert logs.aborted("t", 0, 8) is None
+    assert (logs.has_records("t", 0, 3), logs.has_records("t", 0, 5)) == (True, False)

@@ -331,13 +331,19 @@ class GroupCoordinator:
         )
         self._hosted_groups.publish(search.group_id, event)
 
-    def fetched(self, client_id: str, host: str) -> WatchedFetch | None:
+    def fetched(self, client_id: str, host: str, *, is_committed: bool = False) -> WatchedFetch | None:
         """A client has sent a Fetch, on any of its connections.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            is_committed: whether it is ``read_committed``.
 
         Returns:
             The Fetch, if partitions of the client are watched.
         """
-        return self._clients.fetched(client_id, host, self._hosted_groups.now(), self._begins_at_end)
+        now = self._hosted_groups.now()
+        return self._clients.fetched(client_id, host, now, self._begins_at_end, is_committed=is_committed)
 
     def _begins_at_end(self, client_id: str, host: str, place: Partition, end: int) -> None:
         """A client reads a partition from its end on, for which it has asked: its group may go on before it."""

@@ -1,13 +1,14 @@
-"""Looks for committed offsets that stand still while records wait, for lag that grows, and for members that commit each
-record by itself; regularly, one step per iteration of the loop.
+"""Looks for committed offsets that stand still while records wait, for lag that grows, for transactions of which all
+are aborted, and for members that commit each record by itself; regularly, one step per iteration of the loop.
 
-A shell around :mod:`groups.stuck`, :mod:`groups.lag` and :mod:`groups.often`.
+A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted` and :mod:`groups.often`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, Final
 
+from barnabas_broker.groups.aborted import AbortedOnly, OnlyAborted
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
@@ -23,6 +24,7 @@ from barnabas_explain.catalog import (
     NothingCommitted,
     NothingFetched,
     OffsetsStuck,
+    RecordsAborted,
     poll_interval,
 )
 from barnabas_explain.members import Member, Partition, Position, by_topic
@@ -65,6 +67,7 @@ class StuckCheck:
         self._next = inf if logs is None else hosted_groups.now() + self._interval
         self._standing = StandingOffsets()
         self._lags = GrowingLags(patience)
+        self._aborted = AbortedOnly()
         self._runs = False
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
@@ -87,7 +90,7 @@ class StuckCheck:
                 hosted = by_id.get(group_id)
                 if hosted is not None and hosted.change is None and len(hosted.group.members):
                     yield from self._look(hosted, logs)
-            for watched in (self._standing, self._lags):
+            for watched in (self._standing, self._lags, self._aborted):
                 for group_id in watched.groups():
                     if self._is_long():
                         yield
@@ -115,6 +118,8 @@ class StuckCheck:
         #: The partitions with committed offsets, those of them whose ends this broker knows, and the sums of both.
         committed_in, known = 0, list[Partition]()
         sum_of_offsets = sum_of_ends = 0
+        aborted: dict[Partition, OnlyAborted] = {}
+        before = self._aborted.of(name)
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
@@ -127,6 +132,10 @@ class StuckCheck:
                 # Who waits for a transaction that has committed this partition has an explanation of its own.
                 if is_before_end and not hosted.offsets.is_pending(topic, number):
                     waiting[topic, number] = committed.offset
+                if readable is not None and (is_before_end or (topic, number) in before):
+                    only = self._only_aborted(before.get((topic, number)), (topic, number), committed.offset, logs, now)
+                    if only is not None:
+                        aborted[topic, number] = only
                 if self._is_long():
                     yield
         owners: dict[Partition, Member] = {}
@@ -142,6 +151,14 @@ class StuckCheck:
             if not owners:
                 yield from self._owners(hosted, owners)
             yield from self._look_at_commits(hosted, often, owners, now)
+        self._aborted.put(name, aborted)
+        due = {place: each for place, each in aborted.items() if each.is_due(now, self._patience)}
+        if due:
+            if not owners:
+                yield from self._owners(hosted, owners)
+            due = {place: each for place, each in due.items() if self._is_committed(owners.get(place))}
+            if due and self._hosted_groups.by_id.get(name) is hosted:
+                self._publish_aborted(hosted, due, now)
         if not hosted.offsets:
             yield from self._owners(hosted, owners)
             for place in owners:
@@ -214,6 +231,40 @@ class StuckCheck:
             if at is not None and now - at <= _THROTTLED_SECONDS:
                 found.add(owner.client_id or "")
         return tuple(sorted(found)[:_MOST_LISTED]) or None
+
+    def _only_aborted(
+        self, known: OnlyAborted | None, place: Partition, committed: int, logs: ReadLogs, now: float
+    ) -> OnlyAborted | None:
+        """A partition of which a ``read_committed`` group got nothing but aborted records since the last look."""
+        start, end = logs.readable(*place) or (0, 0)
+        offset = committed if known is None else max(known.end, start)
+        more = logs.aborted(*place, offset) if offset < end else None
+        if more is None and (known is None or offset < end):
+            return None
+        only = OnlyAborted(now, committed) if known is None else known
+        if more is not None:
+            only.add(more[0], end, more[2])
+        if more is not None or committed < end:
+            only.until = now
+        return only if now - only.until <= self._patience else None
+
+    def _is_committed(self, owner: Member | None) -> bool:
+        """Whether the client of a member is ``read_committed``."""
+        client = self._client(owner)
+        return client is not None and client.is_committed
+
+    def _publish_aborted(self, hosted: HostedGroup, found: Mapping[Partition, OnlyAborted], now: float) -> None:
+        ids = dict.fromkeys(each for only in found.values() for each in only.transactional_ids)
+        event = RecordsAborted(
+            generation=hosted.group.generation,
+            partitions=by_topic(list(found)[:_MOST_LISTED]),
+            records=sum(only.records for only in found.values()),
+            took_ms=min(now - only.since for only in found.values()) * 1000,
+            transactional_ids=tuple(ids)[:_MOST_LISTED] or None,
+        )
+        self._hosted_groups.publish(hosted.name, event)
+        for only in found.values():
+            only.told_at = now
 
     def _client_alone(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection, or if other members have its client id and host."""
