@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -91,10 +92,16 @@ TARGETS: Final[Mapping[str, Callable[[], Target]]] = {
 }
 
 
-def load(program: str, *args: str | int | float) -> dict[str, Any]:
-    """Run one of the loads in a new process; return its measurements."""
+def load(program: str, *args: str | int | float, path: Path | None = None) -> dict[str, Any]:
+    """Run one of the loads in a new process; return its measurements.
+
+    Args:
+        program: its name.
+        args: its arguments.
+        path: a folder of modules that it imports in place of those that are installed.
+    """
     command = [sys.executable, "-m", f"tests.bench.loads.{program}", *map(str, args)]
-    done = process.run(command, LIMIT)
+    done = process.run(command, LIMIT, environment=None if path is None else os.environ | {"PYTHONPATH": str(path)})
     if done.returncode != 0:
         raise RuntimeError(f"{program} {' '.join(map(str, args))}:\n{done.stderr[-2000:]}")
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -4,9 +4,10 @@ import itertools
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
-from tests.bench.loads.clients import CLIENTS
+from tests.bench.loads.clients import CLIENTS, PRODUCING
 from tests.bench.machine import cores, pinned
 from tests.bench.results import Table, count, seconds
 from tests.bench.targets import Target, load
@@ -15,10 +16,13 @@ from tests.bench.wire import Link, create_topic, delete_topic, produce_one
 TITLE: Final = "The client beside others"
 ABOUT: Final = (
     "Each Python client runs in a process of its own, one after the other, against the same Barnabas broker. The "
-    "broker and the client have a core each.\n\n"
+    "broker and the client have a core each. The column `Barnabas, compiled` is Barnabas' client with the modules "
+    "that its wheels have compiled with mypyc.\n\n"
     "Produce, record by record: acks=all, idempotent, batches of up to 128 KiB, linger 5 ms. The time runs from "
-    "the first `send` to the last acknowledgement; a warm-up record is not counted. Consume: all clients read "
-    "what Barnabas' producer wrote, in polls of up to 1,000 records (`getmany`, kafka-python's `poll`, "
+    "the first `send` to the last acknowledgement; a warm-up record is not counted. `keyed`: records have keys of "
+    "36 B, and the client chooses their partitions. `send_many`: 10,000 values for a partition at a time, with "
+    "confluent-kafka's `produce_batch` beside it; aiokafka and kafka-python have nothing of the kind. Consume: all "
+    "clients read what Barnabas' producer wrote, in polls of up to 1,000 records (`getmany`, kafka-python's `poll`, "
     "confluent-kafka's `consume`) and record by record (`async for`, `for`, confluent-kafka's `poll`); "
     "`arrow` is Barnabas' `getmany_arrow`. The time runs from the first batch received to the last record, and the "
     "program reads every value. The table shows messages/s and the client's processor time for a "
@@ -33,6 +37,11 @@ ABOUT: Final = (
     "fixtures are ready), to the record."
 )
 ROUNDS: Final = 3
+#: Barnabas' client with the modules that wheels have compiled, if ``make test-compiled`` has built them.
+COMPILED: Final = "Barnabas, compiled"
+COMPILED_PATH: Final = Path(__file__).parents[3] / "build" / "compiled"
+#: As many times the records for `send_many`, so that it takes a second.
+MANY: Final = 5
 COUNTS: Final = {100: 200_000, 1000: 100_000}
 #: Bytes of a value, partitions, compression, and the largest deviation from that size in bytes.
 MIXED: Final = (100, 1, "none", 100)
@@ -43,12 +52,20 @@ RATE: Final = 1_000
 SECONDS: Final = 10.0
 #: New groups in one process after its first one.
 GROUPS: Final = 5
-VERBS: Final = ("produce", "getmany", "iterate", "arrow")
+#: What is measured, and the clients that can do it.
+VERBS: Final[dict[str, Sequence[str]]] = {
+    "produce": (*CLIENTS, COMPILED),
+    "keyed": (*CLIENTS, COMPILED),
+    "send_many": ("Barnabas", "confluent-kafka", COMPILED),
+    "getmany": (*CLIENTS, COMPILED),
+    "iterate": (*CLIENTS, COMPILED),
+    "arrow": ("Barnabas", COMPILED),
+}
 
 
 def measure(targets: Sequence[Target], rounds: int, quick: bool) -> Table:
     """Measure against the first target; the columns are clients."""
-    table = Table([*CLIENTS])
+    table = Table([*CLIENTS, COMPILED])
     mine, other = cores()
     with ExitStack() as stack:
         with pinned(mine):
@@ -97,14 +114,25 @@ def _compare(table: Table, address: str, partitions: int, records: int, sizes: t
     about += f", {partitions} partition{'s' if partitions > 1 else ''}"
     if codec != "none":
         about += f", {codec}"
-    topics = {client: f"bench-{uuid.uuid4().hex}" for client in CLIENTS}
-    for topic in topics.values():
-        create_topic(address, topic, partitions)
-    for verb in VERBS:
-        for client, own in topics.items() if verb != "arrow" else [("Barnabas", topics["Barnabas"])]:
-            topic = own if verb == "produce" else topics["Barnabas"]
-            done = load("clients", client, verb, address, topic, partitions, records, *sizes, codec)
+    written = f"bench-{uuid.uuid4().hex}"
+    for verb, clients in VERBS.items():
+        for client in clients:
+            compiled = client == COMPILED
+            if compiled and not COMPILED_PATH.exists():
+                continue
+            topic = written
+            if verb in PRODUCING:
+                if (verb, client) != ("produce", "Barnabas"):
+                    topic = f"bench-{uuid.uuid4().hex}"
+                create_topic(address, topic, partitions)
+            number = records * MANY if verb == "send_many" else records
+            done = load(
+                "clients",
+                *("Barnabas" if compiled else client, verb, address, topic, partitions, number, *sizes, codec),
+                path=COMPILED_PATH if compiled else None,
+            )
             table.add(f"{verb} {about}", client, done["count"] / done["seconds"], count)
             table.add(f"{verb} {about}, processor time / million", client, done["cpu"] * 1e6 / done["count"], seconds)
-    for topic in topics.values():
-        delete_topic(address, topic)
+            if topic != written:
+                delete_topic(address, topic)
+    delete_topic(address, written)

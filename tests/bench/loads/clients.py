@@ -1,10 +1,9 @@
 """Produces or consumes with one Python client, as an application would; prints seconds and processor time.
 
-python -m tests.bench.loads.clients CLIENT produce ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
-python -m tests.bench.loads.clients CLIENT getmany ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
-python -m tests.bench.loads.clients CLIENT iterate ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
-python -m tests.bench.loads.clients Barnabas arrow ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
+python -m tests.bench.loads.clients CLIENT VERB ADDRESS TOPIC PARTITIONS COUNT LEAST MOST CODEC
 
+VERB is produce, keyed, send_many, getmany, iterate or arrow. send_many hands over 10,000 values for a partition at a
+time: Barnabas' `send_many`, confluent-kafka's `produce_batch`; keyed leaves the choice of the partition to the client.
 Values have LEAST to MOST bytes, uniformly distributed. Producing is timed from the first record handed to the client to
 the last acknowledgement; one record to another topic opens the connections before. Consuming is timed from the first
 batch to the last record. Every consumed value is read, so that a client gains nothing from lazy decoding. Asynchronous
@@ -19,6 +18,7 @@ import random
 import resource
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,6 +39,10 @@ LINGER: Final = 5
 WARM: Final = "bench-warm"
 #: Maximum number of records of one poll.
 POLL: Final = 1_000
+#: Values that are handed over at a time by the verb send_many.
+CHUNK: Final = 10_000
+#: What produces.
+PRODUCING: Final = ("produce", "keyed", "send_many")
 
 
 class Work:
@@ -57,12 +61,27 @@ class Work:
         self._started: tuple[float, float] | None = None
         self._taken = self._bytes = 0
 
-    def records(self) -> Iterator[tuple[bytes, int]]:
-        """Yield half-compressible values, with partitions in turn."""
+    def _values(self) -> Iterator[bytes]:
+        """Yield half-compressible values."""
         values = [os.urandom(size // 2).ljust(size, b"x") for size in self._sizes]
-        return zip(
-            itertools.islice(itertools.cycle(values), self.count), itertools.cycle(self.partitions), strict=False
-        )
+        return itertools.islice(itertools.cycle(values), self.count)
+
+    def records(self, verb: str) -> Iterator[tuple[bytes, bytes | None, int | None]]:
+        """Yield values; with a key of 36 bytes, or with partitions in turn."""
+        keys: Iterable[bytes | None] = (None,)
+        partitions: Iterable[int | None] = self.partitions
+        if verb == "keyed":
+            keys, partitions = [str(uuid.uuid4()).encode() for _ in range(CHUNK)], (None,)
+        return zip(self._values(), itertools.cycle(keys), itertools.cycle(partitions), strict=False)
+
+    def chunks(self) -> Iterator[tuple[list[bytes], int]]:
+        """Yield lists of values, with partitions in turn."""
+        values = self._values()
+        for partition in itertools.cycle(self.partitions):
+            chunk = list(itertools.islice(values, CHUNK))
+            if not chunk:
+                return
+            yield chunk, partition
 
     def begin(self) -> None:
         self._started = (time.perf_counter(), _cpu())
@@ -123,13 +142,17 @@ def _settings(work: Work) -> dict[str, Any]:
 # The two asynchronous clients have the same names and arguments.
 
 
-async def _produce(producer: Any, work: Work) -> None:
+async def _produce(producer: Any, work: Work, verb: str) -> None:
     await producer.start()
     await producer.send_and_wait(WARM, b"first")
     await producer.partitions_for(work.topic)
     work.begin()
-    for value, partition in work.records():
-        await producer.send(work.topic, value, partition=partition)
+    if verb == "send_many":
+        for values, to in work.chunks():
+            await producer.send_many(work.topic, values, partition=to)
+    else:
+        for value, key, partition in work.records(verb):
+            await producer.send(work.topic, value, key, partition=partition)
     await producer.flush()
     work.end()
     await producer.stop()
@@ -158,29 +181,29 @@ def _values(polled: Mapping[Any, Sequence[Any]]) -> list[bytes]:
 
 
 async def _barnabas(work: Work, verb: str) -> None:
-    if verb == "produce":
-        await _produce(barnabas_client.Producer(**_settings(work), batch_size=BATCH), work)
+    if verb in PRODUCING:
+        await _produce(barnabas_client.Producer(**_settings(work), batch_size=BATCH), work, verb)
     else:
         consumer = barnabas_client.Consumer(bootstrap_servers=work.address)
         await _consume(consumer, work, barnabas_client.TopicPartition, verb)
 
 
 async def _aiokafka(work: Work, verb: str) -> None:
-    if verb == "produce":
-        await _produce(aiokafka.AIOKafkaProducer(**_settings(work), max_batch_size=BATCH), work)
+    if verb in PRODUCING:
+        await _produce(aiokafka.AIOKafkaProducer(**_settings(work), max_batch_size=BATCH), work, verb)
     else:
         consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=work.address)
         await _consume(consumer, work, aiokafka.TopicPartition, verb)
 
 
 def _kafka_python(work: Work, verb: str) -> None:
-    if verb == "produce":
+    if verb in PRODUCING:
         producer = kafka.KafkaProducer(**_settings(work), batch_size=BATCH)
         producer.send(WARM, b"first").get(timeout=LIMIT)
         producer.partitions_for(work.topic)
         work.begin()
-        for value, partition in work.records():
-            producer.send(work.topic, value, partition=partition)
+        for value, key, partition in work.records(verb):
+            producer.send(work.topic, value, key, partition=partition)
         producer.flush()
         work.end()
         producer.close()
@@ -196,7 +219,7 @@ def _kafka_python(work: Work, verb: str) -> None:
 
 
 def _confluent(work: Work, verb: str) -> None:
-    if verb == "produce":
+    if verb in PRODUCING:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": work.address,
@@ -214,8 +237,14 @@ def _confluent(work: Work, verb: str) -> None:
         producer.flush(LIMIT)
         producer.list_topics(work.topic, 30)
         work.begin()
-        for value, partition in work.records():
-            producer.produce(work.topic, value, partition=partition)
+        if verb == "send_many":
+            for values, to in work.chunks():
+                messages = [{"value": value} for value in values]
+                if producer.produce_batch(work.topic, messages, partition=to) != len(values):
+                    raise RuntimeError("produce_batch took only some of the records")
+        else:
+            for value, key, partition in work.records(verb):
+                producer.produce(work.topic, value, key, partition=-1 if partition is None else partition)
         if producer.flush(LIMIT):
             raise RuntimeError("records are not delivered")
         work.end()
@@ -257,7 +286,7 @@ CLIENTS: Final[dict[str, Callable[[Work, str], None]]] = {
 def main(client: str, verb: str, *rest: str) -> None:
     work = Work(*rest)
     CLIENTS[client](work, verb)
-    if verb == "produce":
+    if verb in PRODUCING:
         reader = confluent_kafka.Consumer({"bootstrap.servers": work.address, "group.id": "bench", "log_level": 2})
         asked = [confluent_kafka.TopicPartition(work.topic, number) for number in work.partitions]
         written = sum(reader.get_watermark_offsets(one, 30, cached=False)[1] for one in asked)
