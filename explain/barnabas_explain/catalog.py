@@ -166,6 +166,8 @@ FIELDS: Final = {
     "changes": "the first changes of committed offsets: `topic`, `partition`, the offset `before` and `after`, null for"
     " none; in `member_left` those of a member that was one for less than 30 s",
     "client_id": "the client that asked for it",
+    "other_group": "a group without members, to which a client with the address of the member commits in transactions"
+    " offsets of the same topic",
     "other_client_id": "another client that is not a member, and had just committed an offset that was set back",
     "other_host": "its address",
     "host": "the address of that client",
@@ -176,7 +178,8 @@ FIELDS: Final = {
     "reset": "earliest or latest: what it asked for",
     "producer_id": "the producer whose transaction it is",
     "transactional_id": "the transactional id of the producer; of a member, that in whose transactions it committed"
-    " last; absent if the coordinator of the group has moved since that commit",
+    " last; absent if the coordinator of the group has moved since that commit; of a client that is not a member, that"
+    " of its transactions",
     "transactional_ids": "those of the producers, as far as the leaders of the partitions know them",
     "committed": "whether the transaction was committed; otherwise it was aborted",
     "commits": "the number of commits; of a member, since it joined, as far as this coordinator has seen it",
@@ -1758,6 +1761,7 @@ class OffsetsAltered(ByClient):
     times: int | None = None
     backs: int | None = None
     turns: int | None = None
+    transactional_id: str | None = None
 
     def follows(self, before: "OffsetsAltered") -> bool:
         """Whether the same client did this as another event of this type, or one that sets the same offsets in turn."""
@@ -1839,6 +1843,14 @@ class OffsetsAltered(ByClient):
 
     def _without_membership(self) -> Told:
         where = words.partitions(by_topic(each[:2] for each in self.changes or ()))
+        if self.transactional_id is not None:
+            return Told(
+                f"{words.capital(self.by_client or 'a client')} commits offsets of the group in transactions of"
+                f" {self.transactional_id} ({where}), though the group has no member: it probably reads as a member of"
+                " another group, or with assign().",
+                "If its program reads as a member of another group: let it pass the id or the metadata of that one when"
+                " it adds offsets to a transaction (sendOffsetsToTransaction). If it reads with assign(): nothing.",
+            )
         text = f"{words.capital(self.by_client or 'a client')}, which is not a member, has committed offsets of the"
         text += f" group more than once on one connection ({where}): it probably reads with assign(), and needs no"
         return Told(
@@ -2467,6 +2479,9 @@ class NothingCommitted(ReadAgain):
     partitions: ByTopic
     ahead: int
     stood_ms: float
+    #: The group without members to which a client with the same address commits in transactions, and their id.
+    other_group: str | None = None
+    transactional_id: str | None = None
     #: The commits of the member that were refused before.
     refused: CommitsRefused | None = _not_recorded()
 
@@ -2482,6 +2497,16 @@ class NothingCommitted(ReadAgain):
             again = self._again(*first)
             text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and the group has no committed offset"
             return Told(f"{text}. {again.text}.", again.remedy)
+        if self.other_group is not None:
+            return Told(
+                f"{text}: its program probably commits to the group {self.other_group}, which has no member, in"
+                f" transactions of {self.transactional_id}: these come from the same address, and have offsets of the"
+                " same topic.",
+                "Let it commit to the group in which it reads: pass that group's id or metadata when it adds offsets to"
+                " a transaction (sendOffsetsToTransaction). Until then it begins at its auto.offset.reset after a"
+                " restart or a rebalance. To go on where it is: stop it, and set the offsets of this group to those of"
+                f" the other one (barnabas groups describe {quote(self.other_group)}).",
+            )
         return Told(
             f"{text}: it reads without committing.",
             "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"

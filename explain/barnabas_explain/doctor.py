@@ -396,8 +396,13 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent]) -> D
         elif isinstance(event, OffsetsAltered) and event.by_client:
             outsider = event
     if outsider is not None:
-        text += f"; {outsider.by_client}, which is not a member, committed at {words.moment(outsider.time)}."
+        text += f"; {outsider.by_client}, which is not a member, committed at {words.moment(outsider.time)}"
         remedy = "Start a member, unless that client still reads, with assign()."
+        if outsider.transactional_id is None:
+            text += "."
+        else:
+            text += f", in transactions of {outsider.transactional_id}."
+            remedy = "Start a member, unless that client still reads, with assign() or as a member of another group."
         return Diagnosis(group, "no_members", ODD, text, POSSIBLE, remedy=remedy)
     last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
     return Diagnosis(group, "no_members", BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
@@ -635,6 +640,8 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                     severity = SICK
                 elif event.offset is not None:
                     kind, severity, sure = STUCK, BROKEN, PROBABLE
+                elif event.other_group is not None:
+                    severity, sure = SICK, PROBABLE
                 diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
             continue
         stuck = _standing(present, event)

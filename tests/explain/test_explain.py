@@ -524,6 +524,12 @@ def test_a_client_that_commits_again_and_again_reads_without_membership() -> Non
         " connection (t-0 to t-1): it probably reads with assign(), and needs no membership."
     )
     assert (told.remedy or "").startswith("Nothing, if it is the only program with this group.id.")
+    data["transactional_id"] = "bills"
+    told = only([event(OffsetsAltered, changes=both, times=2, backs=0, turns=0, commits_on=True, **data)])
+    assert told.text == (
+        "The client flink (h) commits offsets of the group in transactions of bills (t-0 to t-1), though the group has"
+        " no member: it probably reads as a member of another group, or with assign()."
+    )
     back = only([event(OffsetsAltered, changes=both, times=9, backs=4, turns=0, commits_on=True, **data)])
     assert back.text.endswith(" in 9 requests: t-0 from 3 to 9, t-1 from 4 to 8; they went back 4 times in between.")
 

@@ -284,6 +284,18 @@ def test_a_group_that_reads_and_never_commits() -> None:
     assert (said.text, said.remedy) == (found.text, found.remedy)
 
 
+def test_a_group_whose_program_commits_to_another_group_in_transactions() -> None:
+    elsewhere = {**reads(), "other_group": "g-old", "transactional_id": "bills"}
+    (found,) = told(present(reader(1, partitions=(0, 1))), elsewhere)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "sick", "probable")
+    assert found.text == (
+        "c1 (h) has read t-0 to t-1 for 6 min (40 records fetched), and the group has no committed offset: its program"
+        " probably commits to the group g-old, which has no member, in transactions of bills: these come from the same"
+        " address, and have offsets of the same topic."
+    )
+    assert "sendOffsetsToTransaction" in str(found.remedy)
+
+
 def test_a_group_that_has_committed_since_then_is_no_finding() -> None:
     assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 6}), reads()) == []
 

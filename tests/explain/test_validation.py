@@ -63,6 +63,7 @@ GOOD: dict[str, Any] = {
     "sent": 1,
     "other_client_id": "d",
     "other_host": "/i",
+    "other_group": "h",
     "changes": [{"topic": "t", "partition": 0, "before": 1, "after": None}],
     "positions": [["t", 0, 42]],
     "committed_sum": 42,

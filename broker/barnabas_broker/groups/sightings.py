@@ -7,10 +7,10 @@ connection is open, which program it is. It goes into the events about the membe
 commits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.often import OftenCommits
@@ -61,6 +61,8 @@ _NEW_SECONDS: Final = BRIEF_MS / 1000
 #: Commits of a client that is not a member are reported at once so often, then after pauses that double up to this one.
 _FIRST_REPORTS: Final = 3
 _LONGEST_PAUSE: Final = 160.0
+#: Hosts and topics of commits in transactions to groups without members, the newest ones.
+_MOST_ELSEWHERE: Final = 1_000
 #: Characters of an error that are kept.
 _MOST_CHARACTERS: Final = 120
 
@@ -309,6 +311,40 @@ class OutsiderCommits:
         self._reports += 1
         if self._reports >= _FIRST_REPORTS:
             self._pause = min(max(2 * self._pause, _BACK_SECONDS), _LONGEST_PAUSE)
+
+
+class Elsewhere(NamedTuple):
+    """A group without members, to which a client commits in transactions.
+
+    Attributes:
+        group_id: the group.
+        transactional_id: of the transactions.
+        at: when the client committed last, in seconds on the coordinator's clock.
+    """
+
+    group_id: str
+    transactional_id: str
+    at: float
+
+
+class CommitsElsewhere:
+    """The groups without members to which clients commit in transactions: by host and topic, the newest ones."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Elsewhere] = {}
+
+    def add(self, host: str, topics: Iterable[str], commit: Elsewhere) -> None:
+        """A client has committed offsets of these topics."""
+        for key in {(host, topic) for topic in topics}:
+            self._newest.pop(key, None)
+            self._newest[key] = commit
+            if len(self._newest) > _MOST_ELSEWHERE:
+                del self._newest[next(iter(self._newest))]
+
+    def find(self, host: str, topics: Iterable[str], since: float) -> Elsewhere | None:
+        """The newest commit of offsets of these topics that came from a host since then; None if there was none."""
+        found = [each for topic in topics if (each := self._newest.get((host, topic))) is not None and each.at >= since]
+        return max(found, key=lambda each: each.at, default=None)
 
 
 class MemberConnection:

@@ -295,6 +295,7 @@ class Service:
         instance: str | None = None,
         version: int = 3,
         metadata: str | None = "",
+        caller: Caller = CALLER,
     ) -> Any:
         """TxnOffsetCommit. :attr:`verification` is the answer of the transaction's coordinator."""
         asked = TxnOffsetCommitRequestPartition(
@@ -318,7 +319,7 @@ class Service:
             else:
                 done(self.verification)
 
-        return finish(self.groups.offsets.commit_transactional(request, version, CALLER, verify))
+        return finish(self.groups.offsets.commit_transactional(request, version, caller, verify))
 
     async def committed_in_transaction(self, offset: int, **arguments: Any) -> ErrorCode:
         """The result of a TxnOffsetCommit of one partition."""

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import pytest
 
+from barnabas_broker.groups.effects import Caller
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsOften,
@@ -415,6 +416,18 @@ async def test_a_group_without_commits() -> None:
     assert event.partitions == {"t": [0]}
     assert event.ahead > 10
     assert not member.stuck
+
+
+@pytest.mark.parametrize(("host", "group"), [("/127.0.0.1", "old"), ("/10.0.0.7", None)])
+async def test_a_group_whose_program_commits_to_another_group_in_transactions(host: str, group: str | None) -> None:
+    member = await reader(Logs(100))
+    producer = Caller("producer", host)
+    for offset in range(45):
+        await member.goes_on(offset)
+        assert await member.service.committed_in_transaction(offset, group="old", caller=producer) == ErrorCode.NONE
+        member.service.end_transaction(commit=True)
+    (event,) = member.service.events_of(NothingCommitted)
+    assert (event.other_group, event.transactional_id) == (group, group and "x")
 
 
 async def test_a_group_without_commits_whose_member_waits_at_the_end_says_nothing() -> None:

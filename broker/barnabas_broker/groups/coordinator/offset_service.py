@@ -29,7 +29,7 @@ from barnabas_broker.groups.coordinator.responses import (
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.offsets.offsets import GroupOffsets, OpenTransaction
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import OutsiderCommits, Sight
+from barnabas_broker.groups.sightings import CommitsElsewhere, Elsewhere, OutsiderCommits, Sight
 from barnabas_broker.repeats import Repeats
 from barnabas_broker.steps import Steps, consumed, each
 from barnabas_explain.catalog import (
@@ -127,6 +127,7 @@ class OffsetService:
         refused: called with a commit of which offsets are refused, its sender, and the error code of the offset
             that was refused first.
         looked_at: called with a group whose offsets a client asks for, and the client.
+        elsewhere: gets the groups without members to which clients commit in transactions.
         logs: the logs that groups read; None if they are not looked at.
 
     Attributes:
@@ -141,6 +142,7 @@ class OffsetService:
         retention_ms: int,
         refused: Callable[[OffsetCommitRequest | TxnOffsetCommitRequest, Caller, ErrorCode], None],
         looked_at: Callable[[str, Caller], None],
+        elsewhere: CommitsElsewhere,
         logs: ReadLogs | None = None,
     ) -> None:
         self._hosted_groups = hosted_groups
@@ -149,6 +151,7 @@ class OffsetService:
         self._retention_ms = retention_ms
         self._refused = refused
         self._looked_at = looked_at
+        self._elsewhere = elsewhere
         self._logs = logs
         #: Responses to commits whose appends have ended.
         self._responses: list[tuple[Future[OffsetCommitResponse], OffsetCommitResponse]] = []
@@ -333,12 +336,18 @@ class OffsetService:
             self._hosted_groups.loop.call_soon(self._send_responses)
         self._responses.append((future, response))
 
-    def _report_commit(self, hosted: HostedGroup, commits: list[tuple[str, int, Committed]], caller: Caller) -> None:
+    def _report_commit(
+        self,
+        hosted: HostedGroup,
+        commits: list[tuple[str, int, Committed]],
+        caller: Caller,
+        transactional_id: str | None = None,
+    ) -> None:
         """Report a commit of a client that is not a member: the first and the second one of its connection, and those
         that go back, which are counted if there are many.
 
-        An administrator resets offsets like that, and a consumer without a subscription commits like that, all the
-        time. The first offsets of a new group change nothing that was there.
+        An administrator resets offsets like that, without a transaction, and a consumer without a subscription commits
+        like that, all the time. The first offsets of a new group change nothing that was there.
         """
         connection, now = caller.connection, self._hosted_groups.now()
         series = OutsiderCommits() if connection is None else connection.outsider(hosted.name)
@@ -363,14 +372,14 @@ class OffsetService:
                     other = last[:2]
                     break
         series.add(goes_back=goes_back, in_turn=other is not None)
-        is_first = series.total == 1 and (known or hosted.group.generation > 0)
+        is_first = series.total == 1 and (known or hosted.group.generation > 0) and transactional_id is None
         if not (is_first or series.total == _COMMITS_ON or (goes_back and series.may_report(now))):
             return
         changes: list[OffsetChange] = []
         for name, index, committed in commits[:_MAX_LISTED]:
             before = find(name, index)
             changes.append(OffsetChange(name, index, None if before is None else before.offset, committed.offset))
-        self._publish_changes(hosted, changes, len(commits), caller, other, series)
+        self._publish_changes(hosted, changes, len(commits), caller, other, series, transactional_id)
         series.reported(now)
 
     def _report_beyond_end(
@@ -408,6 +417,7 @@ class OffsetService:
         caller: Caller,
         other: tuple[str, str] | None = None,
         series: OutsiderCommits | None = None,
+        transactional_id: str | None = None,
     ) -> None:
         event = OffsetsAltered(
             generation=hosted.group.generation,
@@ -418,6 +428,7 @@ class OffsetService:
             principal=caller.principal or None,
             other_client_id=None if other is None else other[0],
             other_host=None if other is None else other[1],
+            transactional_id=transactional_id,
         )
         if series is not None and series.total >= _COMMITS_ON:
             event = event.changed(commits_on=True)
@@ -602,12 +613,16 @@ class OffsetService:
         """The result of an append: its offsets are pending."""
         home, producer_id = hosted.home, request.producer_id
         if error == NONE:
-            hosted = self._hosted_groups.present(hosted)
+            hosted, now = self._hosted_groups.present(hosted), self._hosted_groups.now()
+            transactional_id = request.transactional_id[:_MOST_CHARACTERS]
+            if hosted.group.is_empty:  # Older clients do not say which member commits.
+                self._report_commit(hosted, commits, caller, transactional_id)
+                topics = (name for name, _, _ in commits)
+                self._elsewhere.add(caller.host, topics, Elsewhere(hosted.name, transactional_id, now))
             for name, index, committed in commits:
                 hosted.offsets.apply(name, index, committed, committed.sequence, producer_id)
-            transactional_id = request.transactional_id[:_MOST_CHARACTERS]
             hosted.offsets.name_transaction(producer_id, transactional_id)
-            hosted.sightings.committed(request.member_id, self._hosted_groups.now(), transactional_id)
+            hosted.sightings.committed(request.member_id, now, transactional_id)
             self._report_beyond_end(hosted, commits, request, caller)
             home.transactions.setdefault(producer_id, set()).add(hosted.name)
             hosted.group.recorded = True

@@ -92,7 +92,7 @@ from barnabas_broker.groups.requests import (
     changes_group,
 )
 from barnabas_broker.groups.searches import Search, Searches
-from barnabas_broker.groups.sightings import Clients, MemberConnection, SeenClient
+from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, MemberConnection, SeenClient
 from barnabas_broker.groups.stuck import WatchedFetch
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
@@ -265,6 +265,7 @@ class GroupCoordinator:
         self._on_event = on_event
         self.journal = Journal(events, self.partition_for, now, wall_ms, scheduler)
         self.requests = GroupRequests()
+        elsewhere = CommitsElsewhere()
         self.offsets = OffsetService(
             self._hosted_groups,
             config[OFFSET_METADATA_MAX_BYTES],
@@ -272,6 +273,7 @@ class GroupCoordinator:
             config[OFFSETS_RETENTION_MINUTES] * 60_000,
             self._commit_refused,
             self.looked_at,
+            elsewhere,
             logs,
         )
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
@@ -288,7 +290,8 @@ class GroupCoordinator:
         self._refused_at: dict[str, float] = {}
         self._clients = Clients()
         self._searches = Searches(self._stays_away)
-        self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, config[GROUP_STUCK_OFFSET_MS] / 1000)
+        patience = config[GROUP_STUCK_OFFSET_MS] / 1000
+        self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, elsewhere, patience)
 
     # Clients
 

@@ -16,7 +16,7 @@ from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Clients, SeenClient, Sight
+from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_explain.catalog import (
     CommitsOften,
@@ -54,14 +54,23 @@ class StuckCheck:
         hosted_groups: the groups.
         logs: the logs that they read; None: nothing is looked for.
         clients: the clients that have a connection.
+        elsewhere: the groups without members to which clients commit in transactions.
         patience: ``group.stuck.offset.ms`` in seconds.
     """
 
-    def __init__(self, hosted_groups: HostedGroups, logs: ReadLogs | None, clients: Clients, patience: float) -> None:
+    def __init__(
+        self,
+        hosted_groups: HostedGroups,
+        logs: ReadLogs | None,
+        clients: Clients,
+        elsewhere: CommitsElsewhere,
+        patience: float,
+    ) -> None:
         self.armed = inf
         self._hosted_groups = hosted_groups
         self._logs = logs
         self._clients = clients
+        self._elsewhere = elsewhere
         self._patience = patience
         self._interval = min(max(patience / 10, _LEAST_SECONDS), _MOST_SECONDS)
         self._next = inf if logs is None else hosted_groups.now() + self._interval
@@ -383,12 +392,16 @@ class StuckCheck:
                 stood_ms=min(now - each.since for _, each in places) * 1000,
             )
         elif first.offset == NOTHING:
+            topics = {topic for (topic, _), _ in places}
+            elsewhere = self._elsewhere.find(owner.host or "", topics, min(each.since for _, each in places))
             event = NothingCommitted(
                 generation=hosted.group.generation,
                 member=owner,
                 partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
                 ahead=sum(each.watch.furthest - each.watch.first for _, each in places),
                 stood_ms=min(now - each.since for _, each in places) * 1000,
+                other_group=None if elsewhere is None else elsewhere.group_id,
+                transactional_id=None if elsewhere is None else elsewhere.transactional_id,
                 **again,
             )
         else:

@@ -217,6 +217,22 @@ async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an
     assert (deleted.client_id, deleted.changes) == ("client", (OffsetChange("t", 0, 0, None),))
 
 
+async def test_a_client_that_commits_in_transactions_to_a_group_without_members_is_reported_once(
+    service: Service,
+) -> None:
+    caller = Caller("producer", "/h", connection=service.groups.connected("producer", "/h", ""))
+    for offset in (5, 10, 20):
+        assert await service.committed_in_transaction(offset, group="old", caller=caller) == ErrorCode.NONE
+        service.end_transaction(commit=True)
+    (altered,) = service.events_of(OffsetsAltered)
+    assert (altered.transactional_id, altered.commits_on, altered.client_id) == ("x", True, "producer")
+    assert altered.changes == (OffsetChange("t", 0, 5, 10),)
+    await service.member()
+    for offset in (5, 10, 20):
+        assert await service.committed_in_transaction(offset, caller=caller) == ErrorCode.NONE
+    assert service.events_of(OffsetsAltered) == [altered], "older clients do not say which member commits"
+
+
 async def test_a_consumer_without_a_subscription_is_reported_with_its_second_commit_and_when_it_goes_back(
     service: Service,
 ) -> None:
