@@ -35,6 +35,8 @@ from barnabas_protocol.counts import counted
 from barnabas_protocol.durations import seconds
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
+#: How a member fetches a partition that it has not even begun to read.
+UNTAKEN: Final = "untaken"
 #: The reason of a client that gives none, in Kafka's words (KIP-800).
 NOT_PROVIDED: Final = "not provided"
 #: What to do if a member may not read its group.
@@ -63,8 +65,11 @@ FIELDS: Final = {
     "heard_ago_ms": "the time since the last request of the member",
     "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
     "stood_ms": "for how long committed offsets have stood still, at least",
-    "fetches": "again, beyond, asks, none or unknown: the records from `offset` on `deliveries` times; records after"
-    " the committed offset; none after it; not at all; other members have the same client id and host",
+    "is_incremental": "whether members get what changes in their assignment only: the assignor is cooperative, or the"
+    " group has the consumer protocol",
+    "fetches": "again, beyond, asks, none, untaken or unknown: the records from `offset` on `deliveries` times; records"
+    " after the committed offset; none after it; not at all; not at all, and the client has not asked for the committed"
+    " offset either since it joined; other members have the same client id and host",
     "ahead": "records that the member fetched and did not commit, at most",
     "beyond": "topic, partition, committed offset and end of the log of the first partitions",
     "unread": "those of the positions after which records waited, if it was the last member",
@@ -2356,6 +2361,7 @@ class OffsetsStuck(ReadAgain):
     rebalance_timeout_ms: float | None = None
     session_ms: float | None = None
     software: str | None = None
+    is_incremental: bool | None = None
     #: The commits of the member that were refused since then.
     refused: CommitsRefused | None = _not_recorded()
 
@@ -2370,7 +2376,7 @@ class OffsetsStuck(ReadAgain):
     @property
     def is_proven(self) -> bool:
         """Whether it does not get on; otherwise it may also work, and commit seldom."""
-        return self.fetches == "again" or (self.fetches == "none" and self._is_silent and not self._polls)
+        return self.fetches in ("again", UNTAKEN) or (self.fetches == "none" and self._is_silent and not self._polls)
 
     @property
     def _is_silent(self) -> bool:
@@ -2397,6 +2403,9 @@ class OffsetsStuck(ReadAgain):
             return Told(f"{text}. {again.text}", again.remedy)
         if self.fetches == "none":
             return self._without_fetches(text, them)
+        if self.fetches == UNTAKEN:
+            why, remedy = _untaken(self.is_incremental)
+            return Told(f"{text}. It has neither fetched {them} nor asked for what is committed: {why}", remedy)
         if self.fetches == "beyond":
             text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
             commits = self.committed_ago_ms is not None and self.committed_ago_ms < self.stood_ms / 2
@@ -2521,6 +2530,19 @@ class NothingCommitted(ReadAgain):
         )
 
 
+def _untaken(is_incremental: bool | None) -> Told:
+    """Why a member neither fetches a partition nor asks for its committed offset, and the remedy."""
+    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return"
+    remedy = "Look in its log for an error in its rebalance listener (on_assign, on_partitions_assigned)."
+    if is_incremental:
+        why += ", or calls assign() though its assignments are incremental"
+        remedy += (
+            " With a cooperative assignor, and in the consumer protocol, a listener of librdkafka calls"
+            " incremental_assign() instead of assign(), or nothing at all."
+        )
+    return Told(why, remedy)
+
+
 @event("nothing_fetched")
 class NothingFetched(MemberEvent):
     """A member has not fetched since it joined, and the group has no committed offset."""
@@ -2528,10 +2550,19 @@ class NothingFetched(MemberEvent):
     partitions: ByTopic
     records: int
     stood_ms: float
+    fetches: str | None = None
+    is_incremental: bool | None = None
 
     def sentence(self) -> Told:
         which = words.partitions(self.partitions)
         wait = f"{words.count(self.records, 'record')} {'waits' if self.records == 1 else 'wait'}"
+        if self.fetches == UNTAKEN:
+            why, remedy = _untaken(self.is_incremental)
+            return Told(
+                f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has neither fetched a record of it nor"
+                f" asked for committed offsets since it joined, while {wait} there: {why}.",
+                remedy,
+            )
         return Told(
             f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and has not sent a single Fetch since it"
             f" joined, while {wait} there and the group has no committed offset: it probably has no offset to start at"

@@ -221,6 +221,24 @@ def test_a_member_that_has_not_fetched_once_is_a_finding_while_that_lasts() -> N
     assert told(present(reader(1, partitions=(0, 1)), committed={("t", 0): 4}), event_of) == []
 
 
+@pytest.mark.parametrize("is_incremental", [True, False])
+def test_a_member_that_has_not_taken_its_assignment(is_incremental: bool) -> None:
+    data: dict[str, Any] = {"fetches": "untaken", "is_incremental": is_incremental}
+    nothing = event(NothingFetched, 180_000, client="c1", partitions={"t": [0]}, records=40, stood_ms=15_000, **data)
+    why = "its program has probably not taken its assignment: its rebalance listener fails, or does not return"
+    why += ", or calls assign() though its assignments are incremental." if is_incremental else "."
+    (found,) = told(present(reader(1, partitions=(0, 1))), nothing)
+    assert (found.kind, found.text) == (
+        "nothing_fetched",
+        "c1 (h) has had t-0 for 15 s, and has neither fetched a record of it nor asked for committed offsets since it"
+        f" joined, while 40 records wait there: {why}",
+    )
+    assert ("incremental_assign() instead of assign()" in str(found.remedy)) is is_incremental
+    (found,) = told(STILL, stuck(**data))
+    assert (found.kind, found.sure) == ("stuck", "probable")
+    assert found.text == f"{STANDS}. It has neither fetched it nor asked for what is committed: {why}"
+
+
 def test_a_group_whose_commits_are_all_refused_is_not_one_that_never_commits() -> None:
     error = "OFFSET_METADATA_TOO_LARGE"
     refused = [

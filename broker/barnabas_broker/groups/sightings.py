@@ -481,10 +481,13 @@ class Sight:
         transactional_id: in whose transactions it committed last; None for none.
         rebalance_timeout_ms: its rebalance timeout; None if unknown.
         session_ms: its session timeout; None if unknown.
+        asked: the partitions whose committed offsets its client has asked for since it joined; None if that is not
+            known, or if there are more than 64.
         pause: for how many seconds its committed offsets last stood still while it read on; 0 for never.
     """
 
     __slots__ = (
+        "asked",
         "back_at",
         "changes",
         "commits",
@@ -514,7 +517,14 @@ class Sight:
         self.transactional_id: str | None = None
         self.rebalance_timeout_ms: float | None = None
         self.session_ms: float | None = None
+        self.asked: frozenset[Partition] | None = None if joined_at is None else frozenset()
         self.pause = 0.0
+
+    def asks(self, places: Iterable[Partition] | None) -> None:
+        """Its client asks for committed offsets; None: for all that there are."""
+        if self.asked is not None:
+            asked = None if places is None else self.asked.union(places)
+            self.asked = None if asked is None or len(asked) > _MOST_LOST else asked
 
     def changed(self, topic: str, partition: int, before: int | None, after: int) -> None:
         """It has committed an offset while it is new."""
@@ -566,6 +576,23 @@ class Sightings:
             return sight
         sight.changes = None
         return None
+
+    def asked(self, connection: MemberConnection | None, places: Iterable[Partition] | None) -> None:
+        """A client asks for committed offsets of the group, on any of its connections; None: for all that there are."""
+        if connection is None:
+            return
+        for each in connection.client.connections:
+            for group_id, member_id in each.members:
+                sight = self._members.get(member_id)
+                if group_id == self._group_id and sight is not None:
+                    sight.asks(places)
+
+    def has_asked(self, member_id: str, place: Partition) -> bool:
+        """Whether the client of a member has asked for a committed offset since it joined; so if it is not known."""
+        sight = self._members.get(member_id)
+        if sight is None or sight.asked is None or sight.connection is None:
+            return True
+        return place in sight.asked or (self._group_id, member_id) not in sight.connection.members
 
     def committing(self, least: float) -> dict[str, Sight]:
         """The sights of the members that have committed so often at least since the last call, by member id."""

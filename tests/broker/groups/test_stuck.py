@@ -5,6 +5,7 @@ from typing import TypeVar
 import pytest
 
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.steps import finish
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsOften,
@@ -18,6 +19,11 @@ from barnabas_explain.catalog import (
     RecordsAborted,
 )
 from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.broker.groups.support import Service
 from tests.broker.groups.test_sightings import Program
 
@@ -78,6 +84,12 @@ class Reader(Program):
                 watch.delivered()
             await self.waits(seconds)
 
+    async def asks(self, *partitions: int) -> None:
+        """Ask for committed offsets, as clients do when they have got partitions."""
+        wanted = [OffsetFetchRequestTopics(name="t", partition_indexes=list(partitions))]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=wanted)])
+        await self.service.ask(finish(self.service.groups.offsets.fetch(request, 8, self.caller)), 8)
+
     async def waits(self, seconds: float = LONG) -> None:
         """Only send heartbeats."""
         for _ in range(max(round(seconds / 5), 1)):
@@ -98,7 +110,7 @@ class Reader(Program):
 R = TypeVar("R", bound=Reader)
 
 
-async def reader_of(made_of: type[R], logs: Logs, client_id: str = "client") -> R:
+async def reader_of(made_of: type[R], logs: Logs, client_id: str = "client", asked: tuple[int, ...] = (0, 1)) -> R:
     class Reading(Service):
         def __init__(self) -> None:
             self.logs = logs
@@ -106,6 +118,7 @@ async def reader_of(made_of: type[R], logs: Logs, client_id: str = "client") -> 
 
     made = made_of(await Reading().loaded(), client_id)
     await made.join()
+    await made.asks(*asked)
     return made
 
 
@@ -395,6 +408,7 @@ async def test_a_fetch_of_the_program_before_is_not_that_of_a_member() -> None:
     member.leave()
     successor = Reader(member.service, member.client_id)
     await successor.join()
+    await successor.asks(0)
     member.connection.lost("client", "")
     await successor.waits(60)
     (event,) = successor.stuck
@@ -442,7 +456,33 @@ async def test_a_member_that_has_not_fetched_since_it_joined() -> None:
     await member.waits()
     (event,) = member.service.events_of(NothingFetched)
     assert (event.partitions, event.records, event.member.client_id) == ({"t": [0]}, 100, "client")
+    assert event.fetches == "none"
     assert event.stood_ms > 5_000
+
+
+async def test_a_member_that_has_not_taken_its_assignment() -> None:
+    member = await reader_of(Reader, Logs(100), asked=())
+    await member.waits()
+    (event,) = member.service.events_of(NothingFetched)
+    assert (event.fetches, event.is_incremental) == ("untaken", False)
+    await member.commits(5)
+    await member.waits()
+    (stuck,) = member.stuck
+    assert (stuck.fetches, stuck.is_proven) == ("untaken", True)
+
+
+async def test_a_member_that_has_not_taken_one_of_its_partitions() -> None:
+    member = await reader_of(TwoPartitions, Logs(100), asked=(1,))
+    await member.works(*range(1, 20), fetches=20)
+    event = member.stuck[0]
+    assert (event.fetches, event.positions) == ("untaken", (("t", 0, 5),))
+
+
+async def test_a_member_that_connects_anew_has_asked_for_its_offsets_before() -> None:
+    member = await reader(Logs(100))
+    member.connect()
+    await member.waits()
+    assert [event.fetches for event in member.service.events_of(NothingFetched)] == ["none"]
 
 
 async def test_a_member_that_has_fetched_once_may_have_had_nothing_to_read() -> None:

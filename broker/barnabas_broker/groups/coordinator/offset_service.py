@@ -707,7 +707,7 @@ class OffsetService:
         writer = hosted_groups.runtime.writer
 
         def response() -> Steps[OffsetFetchResponse]:
-            fetched = yield from self._fetch_each(groups, version, request.require_stable)
+            fetched = yield from self._fetch_each(groups, version, request.require_stable, caller)
             return (yield from fetch_response(request, version, fetched))
 
         unsettled: set[int] = set()
@@ -728,7 +728,7 @@ class OffsetService:
         return future
 
     def _fetch_each(
-        self, groups: list[OffsetFetchRequestGroup], version: int, require_stable: bool
+        self, groups: list[OffsetFetchRequestGroup], version: int, require_stable: bool, caller: Caller
     ) -> Steps[list[FetchedGroup]]:
         """The results of the groups. A group that is named again is answered again, as far as that is bounded."""
         fetched = []
@@ -738,12 +738,14 @@ class OffsetService:
             if repeats.refuses(requested.group_id):
                 fetched.append(FetchedGroup(requested.group_id, ErrorCode.INVALID_REQUEST, []))
                 continue
-            group = yield from self._fetch(requested, version, require_stable)
+            group = yield from self._fetch(requested, version, require_stable, caller)
             repeats.answered(requested.group_id, sum(len(topic.offsets) for topic in group.topics))
             fetched.append(group)
         return fetched
 
-    def _fetch(self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool) -> Steps[FetchedGroup]:
+    def _fetch(
+        self, requested: OffsetFetchRequestGroup, version: int, require_stable: bool, caller: Caller
+    ) -> Steps[FetchedGroup]:
         try:
             hosted = self._hosted_groups.find(requested.group_id)
         except KafkaError as error:
@@ -757,6 +759,8 @@ class OffsetService:
         topics: list[FetchedTopic] = []
         wanted: list[tuple[str, bytes, Sequence[int]]] = []
         if requested.topics is None:
+            if hosted is not None:
+                hosted.sightings.asked(caller.connection, None)
             for name, committed in () if offsets is None else list(offsets.topics.items()):
                 known = catalog.by_name.get(name)
                 # A topic that was deleted has no id.
@@ -777,6 +781,8 @@ class OffsetService:
         stable = not require_stable or offsets is None or not offsets.in_transaction
         waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
         for name, topic_id, indexes in consumed(wanted):
+            if hosted is not None and requested.topics is not None:
+                hosted.sightings.asked(caller.connection, ((name, index) for index in indexes[:_MAX_LISTED]))
             fetched = []
             for index in indexes:
                 pending = None if stable or offsets is None else offsets.pending(name, index)

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, Final
 
 from barnabas_broker.groups.aborted import AbortedOnly, OnlyAborted
+from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
@@ -19,6 +20,7 @@ from barnabas_broker.groups.ports import ReadLogs
 from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_explain.catalog import (
+    UNTAKEN,
     CommitsOften,
     LagGrows,
     NothingCommitted,
@@ -302,6 +304,8 @@ class StuckCheck:
             owner = each.owner
             sight = None if owner is None else hosted.sightings.get(owner.member_id or "")
             fetches = _fetches(each, now)
+            if fetches == "none" and owner is not None and not hosted.sightings.has_asked(owner.member_id or "", place):
+                fetches = UNTAKEN
             if owner is None or not each.is_due(now, self._patience_with(sight, fetches)):
                 continue
             client = self._client(owner)
@@ -311,7 +315,7 @@ class StuckCheck:
                 continue  # Its Fetches are refused, which is reported.
             if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
                 continue
-            is_known = fetches in ("none", "beyond") or (fetches == "again" and not each.watch.gets_past)
+            is_known = fetches in ("none", UNTAKEN, "beyond") or (fetches == "again" and not each.watch.gets_past)
             if each.offset == NOTHING and not is_known:
                 continue  # It may have had nothing to read, or it begins anew each time on purpose.
             if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
@@ -319,7 +323,7 @@ class StuckCheck:
             readable = logs.readable(*place)
             start = each.offset if each.offset != NOTHING or readable is None else readable[0]
             # What a member has fetched was there.
-            is_read = each.offset == NOTHING and fetches != "none"
+            is_read = each.offset == NOTHING and fetches not in ("none", UNTAKEN)
             has_records = is_read or logs.has_records(*place, max(start, 0))
             yield
             if has_records is None:
@@ -379,10 +383,14 @@ class StuckCheck:
         again: dict[str, Any] = {}
         if fetches == "again":
             again = {"offset": first.watch.again, "deliveries": first.watch.deliveries}
-        if fetches not in ("none", "beyond"):
+        if fetches not in ("none", UNTAKEN, "beyond"):
             again |= _codecs(places, fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
-        if first.offset == NOTHING and fetches == "none":
+        is_incremental = None
+        if fetches == UNTAKEN:
+            protocol = hosted.group.members.protocol if isinstance(hosted.group, ClassicGroup) else "cooperative"
+            is_incremental = "cooperative" in (protocol or "")
+        if first.offset == NOTHING and fetches in ("none", UNTAKEN):
             ranges = (logs.readable(*place) for place, _ in places)
             event = NothingFetched(
                 generation=hosted.group.generation,
@@ -390,6 +398,8 @@ class StuckCheck:
                 partitions=by_topic(place for place, _ in places[:_MOST_LISTED]),
                 records=sum(end - start for start, end in filter(None, ranges)),
                 stood_ms=min(now - each.since for _, each in places) * 1000,
+                fetches=fetches,
+                is_incremental=is_incremental,
             )
         elif first.offset == NOTHING:
             topics = {topic for (topic, _), _ in places}
@@ -419,6 +429,7 @@ class StuckCheck:
                 records=records,
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 fetches=fetches,
+                is_incremental=is_incremental,
                 ahead=ahead if fetches == "beyond" else None,
                 fetched_ago_ms=_ago(fetched_at, now),
                 committed_ago_ms=_ago(committed_at, now),
