@@ -115,6 +115,19 @@ def members_that_are_gone_keep_their_records() -> AbstractContextManager[Any]:
     return patch.object(SharePartitions, "_release", wrong)
 
 
+def members_that_are_gone_get_back_what_could_not_be_written() -> AbstractContextManager[Any]:
+    """A session ends while what the member has said is being written; if that fails, the member has the records."""
+    right = SharePartition.end_write
+
+    @wraps(right)
+    def wrong(self: SharePartition, *, written: bool) -> None:
+        for each in self._ranges:
+            each.ended = False
+        right(self, written=written)
+
+    return patch.object(SharePartition, "end_write", wrong)
+
+
 def former_leaders_may_write() -> AbstractContextManager[Any]:
     """The leader epoch of a writer is not compared."""
     right = SharePartitionState.write
@@ -199,6 +212,7 @@ BUGS: Final = named(
     acknowledgements_are_confirmed_before_they_are_written,
     the_window_passes_what_is_being_released,
     members_that_are_gone_keep_their_records,
+    members_that_are_gone_get_back_what_could_not_be_written,
     former_leaders_may_write,
     new_leaders_read_no_delivery_counts,
     snapshots_have_no_batches,

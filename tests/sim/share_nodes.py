@@ -7,8 +7,12 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from barnabas_broker.clock import Clock, Handle
-from barnabas_broker.cluster.image import GroupConfigured, Image, PartitionChanged, PartitionInfo
+from barnabas_broker.cluster.image import Event, GroupConfigured, Image, PartitionChanged, PartitionInfo, TopicCreated
+from barnabas_broker.cluster.metadata import ClusterMetadata
+from barnabas_broker.cluster.store import EventBatch
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordination import _ShareTopic
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -94,6 +98,8 @@ def config_of(limit: int, lock_ms: int) -> Config:
 class Role:
     """A broker in one of its lives, as a possible leader of the partitions of a coordinator's topic.
 
+    Implements :class:`.Leaderships`.
+
     Attributes:
         life: the number of its restarts.
         partitions: of the topic.
@@ -123,6 +129,22 @@ class Role:
         """Whether it really leads a partition."""
         partition = self.partitions[index]
         return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
+
+    def lead(self, index: int, epoch: int) -> None:
+        """Learn that it leads a partition, and open its log if that is still true."""
+        self.epochs[index] = epoch
+        if self.leads(index) and self.partitions[index].open():
+            self.node.world.note("node %d opens %s-%d, epoch %d", self.node.node_id, self.topic, index, epoch)
+
+    def resign(self, index: int) -> None:
+        """Learn that another broker leads a partition."""
+        self.epochs.pop(index, None)
+
+    def led(self, topic: str) -> Mapping[int, int]:
+        return self.epochs
+
+    def creating(self, topic: str) -> bool:
+        return False
 
 
 class NodeClock(Clock):
@@ -270,6 +292,7 @@ class ShareNode:
         state: the partitions of ``__share_group_state``.
         offsets: those of ``__consumer_offsets``.
         data: the logs of the topic.
+        changes: all changes of leaders, in their order; see :func:`topics`.
         rules: hear of what is delivered.
 
     Attributes:
@@ -292,6 +315,7 @@ class ShareNode:
         state: "Sequence[CoordinatorPartition[Role]]",
         offsets: "Sequence[CoordinatorPartition[Role]]",
         data: Sequence[DataLog],
+        changes: Sequence[PartitionChanged],
         rules: ShareRules,
     ) -> None:
         self.world = world
@@ -306,8 +330,8 @@ class ShareNode:
         self.gone: dict[str, float] = {}
         self._config = config
         self._state, self._offsets, self._data = state, offsets, data
-        image = Image(cluster_id="sim", controller_id=1).apply(GroupConfigured(GROUP, group_config))
-        self._cluster_image: Any = SimpleNamespace(image=image, may_serve=lambda: True)
+        self._changes = changes
+        self._first_image = topics(len(data)).apply(GroupConfigured(GROUP, group_config))
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def start(self) -> None:
@@ -318,6 +342,11 @@ class ShareNode:
         self.state = Role(self, SHARE_GROUPS_TOPIC, self._state)
         self.offsets = Role(self, OFFSETS_TOPIC, self._offsets)
         self.replicas = [DataReplica(log) for log in self._data]
+        unused: Any = None
+        # It knows what was elected before, and leads nothing of it: an earlier life did.
+        image = self._first_image.apply_all(self._changes)
+        metadata = self._metadata = ClusterMetadata(image, unused, len(self._changes))
+        self._learns_at = self.world.now
         clock = self.clock = NodeClock(self)
         self.shares = ShareCoordinator(
             self._config,
@@ -328,8 +357,7 @@ class ShareNode:
             wall_ms=clock.wall_ms,
             scheduler=clock,
         )
-        # It asks for the leader, and has all partitions: the topic exists.
-        topic: Any = SimpleNamespace(leader=self._state_leader)
+        topic = _ShareTopic(self._config, metadata, unused)
         self.persister = SharePersister(self.node_id, self.shares, topic, Peers(self), 3.0)
         self.groups = GroupCoordinator(
             self._config,
@@ -346,7 +374,7 @@ class ShareNode:
         slicer: Any = AtOnce()
         self.queues = SharePartitions(
             self._config,
-            self._cluster_image,
+            metadata,
             replicas,
             Persister(self.persister, self),
             dead_letters,
@@ -354,6 +382,12 @@ class ShareNode:
             clock,
             self._event,
         )
+        self._coordinated = (
+            CoordinatorPartitions(OFFSETS_TOPIC, self.groups, self.offsets, metadata.may_serve),
+            CoordinatorPartitions(SHARE_GROUPS_TOPIC, self.shares.runtime, self.state, metadata.may_serve),
+        )
+        for listener in (self._lead, self.queues.image_changed, self._coordinate):
+            metadata.subscribe(listener)
 
     def kill(self, *, power: bool) -> None:
         """Die at once, at any point; `power`: with the whole machine."""
@@ -369,6 +403,8 @@ class ShareNode:
             replica.resign()
         for task in list(self._tasks):
             task.cancel()
+        for partitions in self._coordinated:
+            partitions.close()
         for closing in (self.queues.close(), self.groups.close(), self.shares.close()):
             asyncio.get_running_loop().create_task(closing)
         self.died(self)
@@ -395,38 +431,39 @@ class ShareNode:
 
     # Leaders
 
-    def lead(self, role: Role, partition: "CoordinatorPartition[Role]", epoch: int) -> None:
-        """Learn that it leads a partition of a coordinator's topic, if that is still true."""
-        index = partition.index
-        if role.alive and epoch > role.epochs.get(index, -1):
-            role.epochs[index] = epoch
-            if role.leads(index) and partition.open():
-                self.world.note("node %d loads %s-%d, epoch %d", self.node_id, role.topic, index, epoch)
-                coordinator = self.shares.runtime if role is self.state else self.groups
-                # As the broker's CoordinatorPartitions: at once, when it has led without a pause that it knows of.
-                coordinator.unload(index)
-                self.spawn(coordinator.load(index, epoch))
+    def follow(self, seconds: float) -> None:
+        """Learn of the last change in some time, and not before the changes before it."""
+        self._learns_at = max(self._learns_at, self.world.now + seconds)
+        self.world.at(self._learns_at, self._learn, self.life, len(self._changes))
 
-    def resign(self, role: Role, index: int, epoch: int) -> None:
-        """Learn that another broker leads it since `epoch`."""
-        if role.alive and role.epochs.get(index, -1) < epoch:
-            (self.shares.runtime if role is self.state else self.groups).unload(index)
+    def catch_up(self, topic: str, index: int) -> None:
+        """Learn at once of all changes of a partition."""
+        known = (n for n, each in enumerate(self._changes, 1) if (each.name, each.index) == (topic, index))
+        self._learn(self.life, max(known, default=0))
 
-    def lead_data(self, life: int, index: int, epoch: int) -> None:
-        """Learn that it leads a partition of the topic."""
-        if self.alive and self.life == life and epoch > self.replicas[index].leader_epoch:
-            self.replicas[index].lead(epoch)
-            self._data_changed(index)
+    def _learn(self, life: int, count: int) -> None:
+        """Learn of the first `count` changes."""
+        for sequence in range(self._metadata.sequence, count):
+            if self.alive and self.life == life:
+                self._metadata._apply(EventBatch(sequence + 1, [self._changes[sequence]]))
 
-    def resign_data(self, life: int, index: int, epoch: int) -> None:
-        """Learn that another broker leads it since `epoch`."""
-        if self.alive and self.life == life and self.replicas[index].leader_epoch < epoch:
-            self.replicas[index].resign()
-            self._data_changed(index)
+    def _lead(self, _: Image, events: Sequence[Event]) -> None:
+        """Lead what it has to lead, and nothing else."""
+        for event in events:
+            assert isinstance(event, PartitionChanged)
+            leads, epoch = event.partition.leader == self.node_id, event.partition.leader_epoch
+            if event.name == TOPIC:
+                replica = self.replicas[event.index]
+                replica.lead(epoch) if leads else replica.resign()
+            else:
+                role = self.state if event.name == SHARE_GROUPS_TOPIC else self.offsets
+                role.lead(event.index, epoch) if leads else role.resign(event.index)
 
-    def _data_changed(self, index: int) -> None:
-        info = PartitionInfo(leader=-1, leader_epoch=0, replicas=(1, 2), isr=(1, 2))
-        self.queues.image_changed(self._cluster_image.image, [PartitionChanged(TOPIC, index, info)])
+    def _coordinate(self, *_: object) -> None:
+        """Coordinate what it leads, and nothing else."""
+        self.persister.leaders_changed()
+        for partitions in self._coordinated:
+            partitions.reconcile()
 
     def _find(self, topic: str, partition: int) -> DataReplica:
         replica = self.replicas[partition]
@@ -434,17 +471,11 @@ class ShareNode:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
-    def _state_leader(self, partition: int) -> int:
-        if self.world.happens(0.03):
-            return self.world.chance.choice(self.cluster).node_id
-        leader = self._state[partition].leader
-        return leader.node.node_id if leader is not None and leader.alive else -1
-
     # Requests
 
     async def state_request(self, request: Request) -> Response:
         """Handle a request of another broker about the state of share partitions."""
-        services = SimpleNamespace(cluster=self._cluster_image, shares=self.shares, slicer=AtOnce())
+        services = SimpleNamespace(cluster=self._metadata, shares=self.shares, slicer=AtOnce())
         context: Any = SimpleNamespace(services=services, allows_on_cluster=lambda operation: True, peer=None)
         context.sliced = lambda steps: services.slicer.enqueue(steps, None)
         route = next(each for each in state_handlers.ROUTES if each.key == request.API_KEY)
@@ -549,6 +580,25 @@ class ShareNode:
 
     def _event(self, group_id: str, event: GroupEvent) -> None:
         self.world.note("node %d: %s of %s: %s", self.node_id, event.type, group_id, event)
+
+
+def topics(partitions: int) -> Image:
+    """The cluster image of new topics, whose partitions have no leaders.
+
+    Args:
+        partitions: of the topic whose records are processed.
+    """
+    state, offsets = (
+        TopicCreated(name, topic_id, (led_by(-1, 0),) * PARTITIONS, {})
+        for name, topic_id in ((SHARE_GROUPS_TOPIC, b"s" * 16), (OFFSETS_TOPIC, b"o" * 16))
+    )
+    data = TopicCreated(TOPIC, TOPIC_ID, (led_by(-1, 0),) * partitions, {})
+    return Image(cluster_id="sim", controller_id=1).apply_all((state, offsets, data))
+
+
+def led_by(leader: int, epoch: int) -> PartitionInfo:
+    """A partition with a leader."""
+    return PartitionInfo(leader=leader, leader_epoch=epoch, replicas=(1, 2), isr=(1, 2))
 
 
 def place(index: int) -> Place:
