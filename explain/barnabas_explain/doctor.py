@@ -104,6 +104,7 @@ OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOI
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
+    "left_out",
     "committed_in_turn",
     "no_topic",
     "no_subscription",
@@ -223,6 +224,7 @@ class Present:
         lags: the records after the committed offset of each partition that has one.
         committed: the committed offset of each partition that has one, as far as it is known here.
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
+        left_out: the records of each other partition of the topics of which a group without members has committed some.
         empty: topics that have no record.
         assignor: the name of its assignor; "" if that is not known.
         has_epochs: whether it has the consumer protocol.
@@ -238,6 +240,7 @@ class Present:
     lags: Mapping[Partition, int] = field(default_factory=dict)
     committed: Mapping[Partition, int] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[Partition, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[str] = ()
@@ -327,7 +330,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
     if not readers:
         if behind and present.state == "Empty" and present.had_members:
             diagnoses.append(_without_members(group, behind, events))
-        return diagnoses
+        return diagnoses + left_out(present, events)
     if present.state not in ("Stable", "Assigning", "Reconciling"):
         return diagnoses
     subscribed = {topic for reader in readers for topic in reader.topics}
@@ -406,6 +409,42 @@ def _without_members(group: str, behind: int, events: Sequence[GroupEvent]) -> D
         return Diagnosis(group, "no_members", ODD, text, POSSIBLE, remedy=remedy)
     last = () if gone is None else (f"The last one was {gone.name}, until {words.moment(gone.time)}.",)
     return Diagnosis(group, "no_members", BROKEN, f"{text}.", CERTAIN, last, "Start a member.")
+
+
+def left_out(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:
+    """Find the partitions that a program with ``assign()`` does not read, because their topic has probably grown.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+    """
+    diagnoses: list[Diagnosis] = []
+    if present.had_members or present.readers:
+        return diagnoses
+    # Somebody may have set one offset by hand.
+    least = 1 if any(isinstance(event, OffsetsAltered) and event.commits_on for event in events) else 2
+    for topic in sorted({topic for topic, _ in present.left_out}):
+        committed = sorted(each for each in present.committed if each[0] == topic)
+        others = {place: records for place, records in present.left_out.items() if place[0] == topic}
+        records, lag = sum(others.values()), sum(present.lags.get(each, 0) for each in committed)
+        # A program that was given some of the partitions on purpose, or that is gone, has others.
+        numbers = [number for _, number in committed]
+        if not records or lag >= records or len(numbers) < least or numbers != list(range(len(numbers))):
+            continue
+        which = words.partitions(by_topic(others))
+        text = f"Probably no program of {present.group} reads {which}: the group has no members, and committed offsets"
+        text += f" of {words.partitions(by_topic(committed))} only, while {words.count(records, 'record')}"
+        text += (
+            f" {'waits' if records == 1 else 'wait'} in {'it' if len(others) == 1 else 'them'}. A program that reads"
+        )
+        text += f" with assign() keeps its list of partitions when its topic grows; {topic} has"
+        text += f" {words.count(len(committed) + len(others), 'partition')} now."
+        remedy = (
+            "Use subscribe(), which follows the topic, or assign() all of its partitions, and look for new ones now and"
+            " then. Nothing, if another group is to read these."
+        )
+        diagnoses.append(Diagnosis(present.group, "left_out", ODD, text, PROBABLE, remedy=remedy))
+    return diagnoses[:_MOST]
 
 
 def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:

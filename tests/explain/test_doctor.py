@@ -336,6 +336,44 @@ def test_a_consumer_for_each_call_and_a_subscription_for_each_poll_are_sick() ->
     assert [each.kind for each in told(HEALTHY, *asks(*range(100_000, 110_000, 500)))] == ["subscribe_loop", "storm"]
 
 
+ASSIGNED: dict[str, Any] = {"state": "Empty", "had_members": False, "lags": {("t", 0): 7}}
+GROWN = {("t", 2): 400, ("t", 3): 20}
+
+
+def test_a_program_with_assign_whose_topic_has_grown() -> None:
+    now = present(**ASSIGNED, committed={("t", 0): 5, ("t", 1): 9}, left_out=GROWN)
+    (found,) = told(now)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("left_out", "odd", "probable")
+    assert found.text == (
+        "Probably no program of g reads t-2 to t-3: the group has no members, and committed offsets of t-0 to t-1 only,"
+        " while 420 records wait in them. A program that reads with assign() keeps its list of partitions when its"
+        " topic grows; t has 4 partitions now."
+    )
+    assert str(found.remedy).startswith("Use subscribe(), which follows the topic")
+    one = present(**ASSIGNED, committed={("t", 0): 5}, left_out={("t", 1): 9})
+    reads: dict[str, Any] = {
+        "offsets": 1,
+        "changes": [{"topic": "t", "partition": 0, "before": 3, "after": 4}],
+        "commits_on": True,
+    }
+    assert [each.kind for each in told(one, event(OffsetsAltered, 100_000, **reads))] == ["left_out"]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        present(**ASSIGNED, committed={("t", 0): 5}, left_out={("t", 1): 9}),
+        present(**ASSIGNED, committed={("t", 1): 5, ("t", 3): 5}, left_out={("t", 0): 50, ("t", 2): 50}),
+        present(**ASSIGNED, committed={("t", 0): 5, ("t", 1): 9}, left_out={("t", 2): 7}),
+        present(**ASSIGNED, committed={("t", 0): 5, ("t", 1): 9}, left_out={("t", 2): 0}),
+        present(**{**ASSIGNED, "lags": {}, "had_members": True}, committed={("t", 0): 5, ("t", 1): 9}, left_out=GROWN),
+    ],
+    ids=["one offset, set by hand", "some on purpose", "a program that is gone", "nothing is written", "had members"],
+)
+def test_partitions_that_are_left_out_for_another_reason(now: Present) -> None:
+    assert told(now) == []
+
+
 @pytest.mark.parametrize(
     ("ids", "who"),
     [

@@ -158,6 +158,14 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
                 break
             del lags[place]
             yield
+    others: dict[Partition, int] = {}
+    if not members and not group.protocol_type:
+        for topic in {topic for topic, _ in offsets}:
+            for number in range(len(image.topics[topic].partitions) if topic in image.topics else 0):
+                log = None if (topic, number) in offsets else view.log(topic, number)
+                if log is not None:
+                    others[topic, number] = log.high_watermark - log.log_start_offset
+            yield
     present = Present(
         group=name,
         state=group.state.value,
@@ -166,6 +174,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         lags=lags,
         committed=offsets,
         topics=counts,
+        left_out=others,
         empty=empty,
         outside=outside,
         waits=[f"{each.text}." for each in waiting],

@@ -225,7 +225,10 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         waits: the transactions that its members wait for.
     """
     members = view.group.members
-    topics = sorted({topic for member in members for topic in member.topics})
+    rows = {row.partition: row for row in view.rows if row.partition is not None}
+    # With assign() there are no members.
+    read = {tp.topic for tp in rows} if not members else {topic for member in members for topic in member.topics}
+    topics = sorted(read)
     described = await admin.describe_topics(topics, raise_errors=False) if topics else []
     counts = {one.name: len(one.partitions) for one in described if one.error in (None, ErrorCode.NONE)}
     partitions = [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
@@ -237,13 +240,18 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         for row in view.rows
         if row.partition is not None and row.committed is not None and row.end is not None
     }
-    starts = (
-        await admin.list_offsets(dict.fromkeys(committed, OffsetSpec.EARLIEST), raise_errors=False) if committed else {}
-    )
+    others = [tp for tp in partitions if tp not in rows] if not members else []
+    wanted = dict.fromkeys([*committed, *others], OffsetSpec.EARLIEST)
+    starts = await admin.list_offsets(wanted, raise_errors=False) if wanted else {}
+    left_out = {
+        (tp.topic, tp.partition): ends[tp].offset - starts[tp].offset
+        for tp in others
+        if ends[tp].error is None and starts[tp].error is None
+    }
     outside = {
         (tp.topic, tp.partition): (committed[tp][0], one.offset, committed[tp][1])
         for tp, one in starts.items()
-        if one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
+        if tp in committed and one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     return Present(
@@ -258,6 +266,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         },
         committed={(tp.topic, tp.partition): offset for tp, (offset, _) in committed.items()},
         topics=counts,
+        left_out=left_out,
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,
         waits=[f"{each.text}." for each in waits if each.is_long],

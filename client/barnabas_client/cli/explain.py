@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
-from barnabas_client.cli.doctor import readers
+from barnabas_client.cli.doctor import present
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -18,7 +18,7 @@ from barnabas_client.cli.view import look, waiting
 from barnabas_client.history.located import transaction_events
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_explain import transactions, words
-from barnabas_explain.doctor import END_TRANSACTION, Present, without_topics
+from barnabas_explain.doctor import END_TRANSACTION, left_out, without_topics
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_explain.members import by_topic
 from barnabas_explain.records import decode_event
@@ -106,16 +106,18 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
 
 
 async def _now(admin: Admin, group: str, events: Newest, told: Iterable[ExplanationData]) -> list[ExplanationData]:
-    """Explain what no recorded event tells of: members that subscribe to no topic, and open transactions that
-    ``read_committed`` consumers of the group wait for."""
+    """Explain what no recorded event tells of: members that subscribe to no topic, partitions that are left out,
+    and open transactions that ``read_committed`` consumers of the group wait for."""
     newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
     try:
         (described,) = await admin.describe_consumer_groups([group])
-        waits = await waiting(admin, (await look(admin, described)).rows)
+        view = await look(admin, described)
+        waits = await waiting(admin, view.rows)
+        now = await present(admin, view, waits)
     except KafkaError:
         return []  # The past is known without it.
     past = [event for event in map(decode_event, events.values()) if event is not None]
-    idle = without_topics(Present(group, described.state, readers(described)), past)
+    idle = [*without_topics(now, past), *left_out(now, past)]
     found = [(one.text, one.remedy) for one in idle] + [
         (f"{one.text}.", END_TRANSACTION)
         for one in waits

@@ -67,6 +67,19 @@ async def test_groups_that_a_program_makes_anew_at_each_start(start_broker: Star
     await wire.close()
 
 
+async def test_partitions_that_no_program_of_the_group_reads(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker(num_partitions="3")
+    wire = await Wire.connect(broker.port)
+    await make_topic(wire, "t")
+    await produce(wire, "t", 2, 5)
+    await commit(wire, "billing", "t", {0: 0, 1: 0})
+    (found,) = await findings(broker, http, "billing")
+    assert (found["kind"], found["severity"]) == ("left_out", "odd")
+    await commit(wire, "billing", "t", {2: 1})
+    assert await findings(broker, http, "billing") == []
+    await wire.close()
+
+
 async def test_committed_offsets_outside_of_their_logs(start_broker: StartBroker, http: Http) -> None:
     broker = await start_broker()
     wire = await Wire.connect(broker.port)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.broker import BrokerServer
-from barnabas_client import Consumer, TopicPartition
+from barnabas_client import Consumer, Producer, TopicPartition
 from barnabas_client.cli import watch
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import (
@@ -271,6 +271,19 @@ async def test_a_group_that_is_only_committed_to_is_explained(cli: Cli) -> None:
     await cli("groups", "reset-offsets", "flink", "--to-offset", "4", "-t", "t:0", "--execute")
     told = (await cli("groups", "explain", "flink")).out
     assert "The group has no members, and never had any, as far as is known: it has 1 committed offset (t-0) of" in told
+
+
+@ONLY_BARNABAS
+@pytest.mark.usefixtures("numbers")
+async def test_a_partition_that_no_program_of_the_group_reads_is_told(cli: Cli) -> None:
+    await cli("groups", "reset-offsets", "assigned", "--to-latest", "-t", "t:0,1", "--execute")
+    await cli("topics", "alter", "t", "-p", "3")
+    async with Producer(bootstrap_servers=cli.address) as producer:
+        await producer.send_and_wait("t", b"8", partition=2)
+    (found,) = (await cli("groups", "doctor", "assigned", "--json", status=1)).json
+    assert found["kind"] == "left_out"
+    assert found["text"].startswith("Probably no program of assigned reads t-2: the group has no members")
+    assert found["text"] in [one["text"] for one in (await cli("groups", "explain", "assigned", "--json")).json]
 
 
 @pytest.mark.usefixtures("numbers")
