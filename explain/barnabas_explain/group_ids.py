@@ -1,21 +1,27 @@
-"""Programs that make a new ``group.id`` each time they start: many groups, each of which had one member once. Pure.
+"""Group ids that were probably not meant: what only the ids of several groups show. Pure.
 
-One such group alone looks like one whose program is gone. Several show it: their names differ only in a number or in
-random characters at the end, and their members had the same client id.
+A program that makes a new ``group.id`` each time it starts has many groups, each of which had one member once. One such
+group alone looks like one whose program is gone. Their names differ only in a number or in random characters at the
+end, and their members had the same client id.
+
+A ``group.id`` that is spelt in two ways, in upper and lower case for instance, makes two groups of one: each reads all
+records.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import Departure, GroupEvent, MemberJoined
-from barnabas_explain.doctor import ODD, Diagnosis, Present
+from barnabas_explain.doctor import ODD, SICK, Diagnosis, Present
 from barnabas_explain.findings import PROBABLE
 from barnabas_explain.words import listed, ms
 
-#: The kind of the diagnosis.
+#: The kinds of the diagnoses.
 NEW_GROUP_ID: Final = "new_group_id"
+TWO_SPELLINGS: Final = "two_spellings"
 #: The kind of the diagnoses of single groups that it replaces.
 _REPLACES: Final = "no_members"
 #: So many groups show it.
@@ -26,6 +32,12 @@ _END: Final = re.compile(
     r"|(?<![0-9])(?<![0-9][-_.:T])[0-9]+([-_.:T][0-9]+)*Z?$",
     re.IGNORECASE,
 )
+#: What stands between the words of a name.
+_SEPARATORS: Final = re.compile(r"[-_.\s]")
+#: How alike two ids are of which one was perhaps meant, from 0 to 1.
+_ALIKE: Final = 0.8
+#: Client ids and topics of a group that are compared with those of others.
+_MOST: Final = 20
 #: Shorter ends may be those of programs that run side by side, such as the one of each data center.
 _RANDOM: Final = 6
 
@@ -46,6 +58,55 @@ class OneLife(NamedTuple):
     client: str | None = None
     began: int = 0
     ended: int = 0
+
+
+class Spelling(NamedTuple):
+    """A group with members.
+
+    Attributes:
+        group: its id.
+        clients: client ids of its members, in one spelling.
+        topics: that its members subscribe to.
+    """
+
+    group: str
+    clients: frozenset[str]
+    topics: frozenset[str]
+
+
+#: What is kept of a group, to compare it with others.
+Sign = OneLife | Spelling
+
+
+def spelling(name: str) -> str:
+    """A name in the one spelling of all names that differ in case, in surrounding blanks, or in ``-``, ``_`` and ``.``
+    only."""
+    return _SEPARATORS.sub("-", name.strip()).casefold()
+
+
+def sign(present: Present, events: Iterable[GroupEvent]) -> Sign | None:
+    """What is to be kept of a group; None if nothing of it can be like another one.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+    """
+    if not present.readers:
+        return one_life(present, events)
+    clients = sorted({reader.member.client_id or "" for reader in present.readers})[:_MOST]
+    topics = sorted({topic for reader in present.readers for topic in reader.topics})[:_MOST]
+    return Spelling(present.group, frozenset(map(spelling, clients)), frozenset(topics))
+
+
+def meant(group: str, others: Iterable[str]) -> str | None:
+    """The group that was perhaps meant: its id is nearly that of `group`, and they do not differ in a number."""
+    known = {spelling(other): other for other in others if other != group and _digits(other) == _digits(group)}
+    found = get_close_matches(spelling(group), known, 1, _ALIKE)
+    return known[found[0]] if found else None
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def one_life(present: Present, events: Iterable[GroupEvent]) -> OneLife | None:
@@ -74,19 +135,27 @@ def one_life(present: Present, events: Iterable[GroupEvent]) -> OneLife | None:
     return OneLife(present.group, pattern, client, joined.time, gone.time)
 
 
-def together(lives: Iterable[OneLife]) -> dict[str, Diagnosis]:
-    """Find out which groups were probably made by one program, a new one each time it started.
+def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
+    """Find out which groups were probably made by one program, a new one each time it started, and which are one group
+    whose id is spelt in two ways.
 
     Args:
-        lives: of all groups.
+        signs: of all groups.
 
     Returns:
-        By group, the diagnosis of all groups of its pattern, whose group is the pattern.
+        By group, the diagnosis of all groups of its pattern, whose group is the pattern, or of both spellings.
     """
     by_pattern: dict[str, list[OneLife]] = {}
-    for life in lives:
-        by_pattern.setdefault(life.pattern, []).append(life)
+    spellings: dict[str, list[Spelling]] = {}
+    for each in signs:
+        if isinstance(each, OneLife):
+            by_pattern.setdefault(each.pattern, []).append(each)
+        else:
+            spellings.setdefault(spelling(each.group), []).append(each)
     found: dict[str, Diagnosis] = {}
+    for one, other in (pair for alike in spellings.values() for pair in pairwise(sorted(alike))):
+        if one.clients & other.clients and one.topics & other.topics:
+            found.update(dict.fromkeys((one.group, other.group), _of_spellings(one, other)))
     for pattern, groups in by_pattern.items():
         known = sorted((each for each in groups if each.client is not None), key=lambda each: each.began)
         if len(known) < _GROUPS or len({each.client for each in known}) > 1:
@@ -95,6 +164,20 @@ def together(lives: Iterable[OneLife]) -> dict[str, Diagnosis]:
         if is_random or all(earlier.ended <= later.began for earlier, later in pairwise(known)):
             found.update(dict.fromkeys((each.group for each in groups), _diagnosis(pattern, known, len(groups))))
     return found
+
+
+def _of_spellings(one: Spelling, other: Spelling) -> Diagnosis:
+    both = f"{one.group} and {other.group}"
+    topics = listed(sorted(one.topics & other.topics))
+    clients = listed(sorted(one.clients & other.clients))
+    text = f"{both} are probably one group whose id is spelt in two ways: they differ only in case, blanks or"
+    text += f" separators, and both have members with the client id {clients} that read {topics}. Each group gets all"
+    text += " records, so that each record is handled twice."
+    remedy = (
+        "Give all instances of the program the same group.id, letter by letter. The group that is left goes on at its"
+        " own offsets."
+    )
+    return Diagnosis(both, TWO_SPELLINGS, SICK, text, PROBABLE, remedy=remedy)
 
 
 def _diagnosis(pattern: str, known: Sequence[OneLife], groups: int) -> Diagnosis:

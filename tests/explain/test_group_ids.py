@@ -3,8 +3,9 @@
 import pytest
 
 from barnabas_explain.catalog import MemberJoined, MemberLeft
-from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, examine
-from barnabas_explain.group_ids import OneLife, one_life, together, with_together
+from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, Reader, examine
+from barnabas_explain.group_ids import OneLife, Spelling, meant, one_life, sign, together, with_together
+from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
 from tests.explain.test_findings import event
@@ -99,3 +100,60 @@ def test_other_groups_are_left_alone() -> None:
 )
 def test_a_group_that_has_not_lived_once(records: list[EventRecord], state: str, had_members: bool) -> None:
     assert seen("g-1", *records, state=state, had_members=had_members) is None
+
+
+def active(group: str, client: str = "worker", topic: str = "t") -> Spelling:
+    reader = Reader(Member("m", client, "/h", None), frozenset({topic}), frozenset({(topic, 0)}))
+    known = sign(Present(group, "Stable", [reader]), ())
+    assert isinstance(known, Spelling)
+    return known
+
+
+def test_a_group_id_that_is_spelt_in_two_ways() -> None:
+    found = together([active("invoices"), active("Invoices"), active("orders")])
+    assert sorted(found) == ["Invoices", "invoices"]
+    (one,) = set(found.values())
+    assert (one.group, one.kind, SEVERITIES[one.severity], one.sure) == (
+        "Invoices and invoices",
+        "two_spellings",
+        "sick",
+        "probable",
+    )
+    assert one.text == (
+        "Invoices and invoices are probably one group whose id is spelt in two ways: they differ only in case, blanks"
+        " or separators, and both have members with the client id worker that read t. Each group gets all records, so"
+        " that each record is handled twice."
+    )
+
+
+@pytest.mark.parametrize("other", ["eu_invoices", "eu.invoices", "eu-invoices ", "EU-Invoices"])
+def test_what_two_spellings_differ_in(other: str) -> None:
+    assert len(together([active("eu-invoices"), active(other)])) == 2
+
+
+def test_clients_of_java_have_the_spelling_of_the_group_in_their_ids() -> None:
+    both = [active(group, f"consumer-{group}-1") for group in ("eu-invoices", "EU_invoices")]
+    assert len(together(both)) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [active("Invoices", "another"), active("Invoices", topic="u"), active("invoices-2")],
+    ids=["another program", "another topic", "another group"],
+)
+def test_groups_that_are_no_spellings_of_one(other: Spelling) -> None:
+    assert together([active("invoices"), other]) == {}
+
+
+@pytest.mark.parametrize(
+    ("group", "others", "found"),
+    [
+        ("invoice", ["invoices", "orders"], "invoices"),
+        ("Invoices", ["invoices"], "invoices"),
+        ("invoices-1", ["invoices-2"], None),
+        ("payments", ["invoices"], None),
+        ("invoices", ["invoices"], None),
+    ],
+)
+def test_the_group_that_was_perhaps_meant(group: str, others: list[str], found: str | None) -> None:
+    assert meant(group, others) == found

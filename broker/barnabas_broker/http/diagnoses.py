@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from barnabas_explain.doctor import Diagnosis
-from barnabas_explain.group_ids import OneLife, together, with_together
+from barnabas_explain.group_ids import Sign, together, with_together
 
 #: Groups whose diagnoses are kept; further ones have none.
 MOST_GROUPS: Final = 10_000
@@ -21,7 +21,7 @@ class _Examined(NamedTuple):
 
     version: Hashable
     diagnoses: tuple[Diagnosis, ...]
-    life: OneLife | None
+    sign: Sign | None
 
 
 class Diagnoses:
@@ -48,20 +48,18 @@ class Diagnoses:
         known = self._groups.get(group_id)
         return len(self._groups) < MOST_GROUPS if known is None else known.version != version
 
-    def put(
-        self, group_id: str, version: Hashable, diagnoses: Sequence[Diagnosis], life: OneLife | None = None
-    ) -> None:
+    def put(self, group_id: str, version: Hashable, diagnoses: Sequence[Diagnosis], sign: Sign | None = None) -> None:
         """Keep the diagnoses of a group.
 
         Args:
             group_id: the group.
             version: changes when it has to be examined again.
             diagnoses: worst first.
-            life: of its only member, if it is empty.
+            sign: what is to be compared with other groups.
         """
-        self._groups[group_id] = _Examined(version, tuple(diagnoses[:_MOST]), life)
+        self._groups[group_id] = _Examined(version, tuple(diagnoses[:_MOST]), sign)
 
     def end_round(self, groups: Container[str]) -> None:
         """Forget the groups that do not exist any more, when all have been examined, and compare the others."""
         self._groups = {name: each for name, each in self._groups.items() if name in groups}
-        self._together = together(each.life for each in self._groups.values() if each.life is not None)
+        self._together = together(each.sign for each in self._groups.values() if each.sign is not None)

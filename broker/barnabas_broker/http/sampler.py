@@ -27,7 +27,7 @@ from barnabas_explain.doctor import MOST_MARKERS, SICK, SINCE_MS, Diagnosis, Pre
 from barnabas_explain.doctor import examine as diagnose
 from barnabas_explain.explain import DEPLOYMENT, STORM
 from barnabas_explain.findings import CERTAIN
-from barnabas_explain.group_ids import one_life
+from barnabas_explain.group_ids import sign
 from barnabas_explain.members import Partition
 
 #: The most of a core that sampling may take: with very many partitions, samples become rarer.
@@ -183,7 +183,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
     )
     diagnoses = diagnose(present, events, now, now - SINCE_MS)
     found = _with_score(view, name, diagnoses, flapping=flapping)
-    view.diagnoses.put(name, version, found, one_life(present, events))
+    view.diagnoses.put(name, version, found, sign(present, events))
 
 
 def _with_score(view: View, group: str, diagnoses: list[Diagnosis], *, flapping: bool) -> list[Diagnosis]:

@@ -30,7 +30,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
 )
-from barnabas_explain.group_ids import OneLife, one_life, together, with_together
+from barnabas_explain.group_ids import Sign, Spelling, meant, sign, spelling, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_explain.waits import Waiting
@@ -56,7 +56,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     now = time.time_ns() // 1_000_000
     since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
-    lives: list[OneLife] = []
+    signs: list[Sign] = []
     failed = False
     async with clients.admin(arguments) as admin:
         listed = await admin.list_consumer_groups()
@@ -78,19 +78,25 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
             try:
                 if group.error is not None:
                     found = await _without_group(admin, group, arguments, now, since)
+                    if arguments.group is not None:
+                        await note_meant(admin, group.group_id, output)
                     if not found:
                         raise group.error
                     diagnoses += found
                     continue
-                found, life = await _examined(admin, group, arguments, now, since)
+                found, of_group = await _examined(admin, group, arguments, now, since)
                 diagnoses += found
-                if life is not None:
-                    lives.append(life)
+                if of_group is not None:
+                    signs.append(of_group)
+                if arguments.group is not None and not group.members:
+                    await note_meant(admin, group.group_id, output)
             except KafkaError as error:
                 failed = True
                 output.error(for_command_line(error))
             output.check()
-    of_several = together(lives)
+        if arguments.group is not None and any(isinstance(each, Spelling) for each in signs):
+            signs += await like(admin, arguments.group)
+    of_several = together(signs)
     diagnoses = [*with_together(diagnoses, of_several), *{each.group: each for each in of_several.values()}.values()]
     diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
     if output.json:
@@ -118,10 +124,10 @@ def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
 
 async def _examined(
     admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
-) -> tuple[list[Diagnosis], OneLife | None]:
+) -> tuple[list[Diagnosis], Sign | None]:
     events = await _events(admin, group.group_id, arguments, since)
     known = await observed(admin, group, arguments)
-    return examine(known, events, now, since), one_life(known, events)
+    return examine(known, events, now, since), sign(known, events)
 
 
 async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) -> Present:
@@ -140,6 +146,23 @@ async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) 
     if not known.readers and known.lags:
         known = replace(known, lags=await _with_records(arguments, view.rows))
     return known
+
+
+async def like(admin: Admin, group: str) -> list[Sign]:
+    """The groups whose ids are those of a group in another spelling."""
+    listed = [one.group_id for one in await admin.list_consumer_groups()]
+    names = [name for name in listed if name != group and spelling(name) == spelling(group)]
+    described = await admin.describe_consumer_groups(names, raise_errors=False) if names else []
+    found = (sign(Present(one.group_id, one.state, readers(one)), ()) for one in described if one.error is None)
+    return [each for each in found if each is not None]
+
+
+async def note_meant(admin: Admin, group: str, output: Output) -> None:
+    """Note which group with members was perhaps meant in place of one that has none, or does not exist."""
+    listed = await admin.list_consumer_groups()
+    other = meant(group, (one.group_id for one in listed if one.state not in ("", "Empty", "Dead")))
+    if other is not None:
+        output.note(f"{group} has no members. Did you mean {other}, which has?")
 
 
 async def _without_group(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
-from barnabas_client.cli.doctor import present
+from barnabas_client.cli.doctor import like, note_meant, present
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -20,6 +20,7 @@ from barnabas_client.history.sources import SOURCES, History, Newest, PolledHist
 from barnabas_explain import transactions, words
 from barnabas_explain.doctor import END_TRANSACTION, left_out, without_topics
 from barnabas_explain.explain import ExplanationData, explain_values
+from barnabas_explain.group_ids import sign, together
 from barnabas_explain.members import by_topic
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
@@ -55,7 +56,7 @@ async def explain(arguments: Namespace, output: Output) -> int:
             if isinstance(history, RecordedHistory):
                 explanations += await _transactions(arguments, admin, since)
                 explanations.sort(key=lambda one: int(one["time"]))
-            explanations += await _now(admin, group, events, explanations)
+            explanations += await _now(admin, group, events, explanations, output)
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
@@ -105,19 +106,26 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
     return transactions.explain_values(values, since=since, partitions=partitions)
 
 
-async def _now(admin: Admin, group: str, events: Newest, told: Iterable[ExplanationData]) -> list[ExplanationData]:
+async def _now(
+    admin: Admin, group: str, events: Newest, told: Iterable[ExplanationData], output: Output
+) -> list[ExplanationData]:
     """Explain what no recorded event tells of: members that subscribe to no topic, partitions that are left out,
     and open transactions that ``read_committed`` consumers of the group wait for."""
     newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
     try:
-        (described,) = await admin.describe_consumer_groups([group])
+        (described,) = await admin.describe_consumer_groups([group], raise_errors=False)
+        if not described.members:
+            await note_meant(admin, group, output)
+        if described.error is not None:
+            return []
         view = await look(admin, described)
         waits = await waiting(admin, view.rows)
         now = await present(admin, view, waits)
+        alike = together(filter(None, [sign(now, ()), *(await like(admin, group))])) if now.readers else {}
     except KafkaError:
         return []  # The past is known without it.
     past = [event for event in map(decode_event, events.values()) if event is not None]
-    idle = [*without_topics(now, past), *left_out(now, past)]
+    idle = [*without_topics(now, past), *left_out(now, past), *(alike[name] for name in alike if name == group)]
     found = [(one.text, one.remedy) for one in idle] + [
         (f"{one.text}.", END_TRANSACTION)
         for one in waits

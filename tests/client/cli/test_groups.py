@@ -286,6 +286,22 @@ async def test_a_partition_that_no_program_of_the_group_reads_is_told(cli: Cli) 
     assert found["text"] in [one["text"] for one in (await cli("groups", "explain", "assigned", "--json")).json]
 
 
+@ONLY_BARNABAS
+@pytest.mark.usefixtures("numbers")
+async def test_a_group_id_that_was_perhaps_not_meant(cli: Cli) -> None:
+    await cli("groups", "reset-offsets", "invoice", "--to-latest", "-t", "t:0", "--execute")
+    async with worker(cli, "invoices"), worker(cli, "Invoices"):
+        for group, status in (("invoice", 0), ("invoces", 2)):
+            noted = f"{group} has no members. Did you mean"
+            assert noted in (await cli("groups", "doctor", group, status=status)).err
+            assert noted in (await cli("groups", "explain", group, status=status and 1)).err
+        for group in ("invoices", "Invoices"):
+            (found,) = (await cli("groups", "doctor", group, "--json", status=1)).json
+            assert (found["kind"], found["group"]) == ("two_spellings", "Invoices and invoices")
+            assert found["text"] in (await cli("groups", "explain", group)).out
+        assert (await cli("groups", "doctor", "--json", status=1)).json == [found]
+
+
 @pytest.mark.usefixtures("numbers")
 async def test_a_rebalance_is_explained_from_the_records_of_the_coordinator(cli: Cli) -> None:
     # A group of its own: "live" has a generation for each test on Apache Kafka, which may be a rebalance storm.
