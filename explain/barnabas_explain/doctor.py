@@ -38,9 +38,16 @@ from barnabas_explain.catalog import (
     OffsetsUnstable,
     RecordsAborted,
     RegexResolved,
+    ShareDeadLetters,
+    ShareLocksExpired,
+    ShareRecords,
+    ShareRecordsArchived,
+    ShareRecordsReleased,
+    ShareWindowBlocked,
+    ShareWindowMoved,
     SubscriptionChanged,
 )
-from barnabas_explain.explain import DEPLOYMENT, STORM, explain
+from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed
 from barnabas_explain.members import Member, Partition, Position, by_topic
@@ -77,6 +84,16 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.SESSION_REFUSED: SICK,
     found.DENIED: SICK,
 }
+#: How bad events of records of share groups are.
+_OF_SHARES: Final[Mapping[str, int]] = {
+    ShareWindowBlocked.type: BROKEN,
+    ShareRecordsArchived.type: SICK,
+    ShareDeadLetters.type: SICK,
+    ShareLocksExpired.type: ODD,
+    ShareRecordsReleased.type: ODD,
+}
+#: A record that is delivered so often comes back again and again.
+_AGAIN: Final = 2
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
@@ -100,7 +117,7 @@ _LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
-OF_EVENTS: Final = (*_OF_FINDINGS, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
+OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
@@ -264,6 +281,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     # What was deleted cannot be read.
     there = {place: end - start for place, (offset, start, end) in present.outside.items() if offset < start}
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
+    told = explain(past, since=since_ms)
     diagnoses = [
         *_of_present(present, past),
         *_of_offsets(present, past, now_ms),
@@ -277,7 +295,8 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
-        *_of_storm(present, past, now_ms, since_ms),
+        *_of_storm(present, past, told, now_ms),
+        *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
     ]
     kinds = {each.kind for each in diagnoses}
@@ -925,8 +944,7 @@ def _never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> li
     return [Diagnosis(group, NEVER_JOINED, BROKEN, text, PROBABLE, (), remedy, newest.time)]
 
 
-def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
-    told = explain(events, since=since_ms)
+def _of_storm(present: Present, events: list[GroupEvent], told: Sequence[Explanation], now_ms: int) -> list[Diagnosis]:
     diagnoses = []
     for storm in [each for each in told if each.kind == STORM][-1:]:
         score = storm_score(events, now_ms).text
@@ -936,4 +954,32 @@ def _of_storm(present: Present, events: list[GroupEvent], now_ms: int, since_ms:
     for one in [each for each in told if each.kind == DEPLOYMENT][-1:]:
         time = one.events[-1].time
         diagnoses.append(Diagnosis(present.group, DEPLOYMENT, ODD, one.text, PROBABLE, (), one.remedy, time))
+    return diagnoses
+
+
+def _of_share_records(present: Present, told: Iterable[Explanation]) -> list[Diagnosis]:
+    """What explains the records of a share group and has a remedy, the newest of each kind, partition and member."""
+    newest: dict[tuple[object, ...], tuple[ShareRecords, Explanation]] = {}
+    for each in told:
+        event = each.events[-1]
+        if not isinstance(event, ShareRecords):
+            continue
+        owner = None if event.owner is None else event.owner.name
+        if isinstance(event, ShareWindowBlocked | ShareWindowMoved):
+            owner = None
+            newest.pop((ShareWindowBlocked.type, event.topic, event.partition, owner), None)
+        # Locks of a member that is restarted expire once.
+        once = isinstance(event, ShareLocksExpired) and (event.deliveries or 1) < _AGAIN
+        if each.remedy is not None and event.type in _OF_SHARES and not once:
+            newest[event.type, event.topic, event.partition, owner] = event, each
+    diagnoses = []
+    for event, each in newest.values():
+        severity = _OF_SHARES[event.type]
+        if isinstance(event, ShareLocksExpired) and event.never_acknowledged:
+            severity = SICK
+        last = f"The last time was {words.moment(event.time)}."
+        evidence = (*each.details, last) if each.details else (last,)
+        diagnoses.append(
+            Diagnosis(present.group, event.type, severity, each.text, CERTAIN, evidence, each.remedy, event.time)
+        )
     return diagnoses

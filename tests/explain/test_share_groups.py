@@ -18,6 +18,7 @@ from barnabas_explain.catalog import (
     ShareWindowBlocked,
     ShareWindowMoved,
 )
+from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, examine
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
 from tests.explain.reading import read
@@ -199,3 +200,51 @@ def test_a_window_that_stays_blocked_is_told_once_with_its_newest_duration() -> 
     first, second = explain(read(events))
     assert "for 20 s its start has waited for the record at offset 7" in first.text
     assert "for 5 s its start has waited for the record at offset 8" in second.text
+
+
+def diagnosed(*records: EventRecord) -> list[Diagnosis]:
+    return examine(Present("g", ""), read(list(records)), 400_000, 0)
+
+
+EXPIRED: dict[str, Any] = {**SOME, "deliveries": 2, "lock_ms": 30_000}
+FULL: dict[str, Any] = {**ONE, "records": 2_000, "waited_ms": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("event_type", "data", "severity"),
+    [
+        (ShareLocksExpired, EXPIRED, "odd"),
+        (ShareLocksExpired, {**EXPIRED, "never_acknowledged": True}, "sick"),
+        (ShareRecordsReleased, {**ONE, "deliveries": 4}, "odd"),
+        (ShareRecordsArchived, {**ONE, "limit": 5}, "sick"),
+        (ShareDeadLetters, {**ONE, "letters": "dlq", "failed": 1, "error": "POLICY_VIOLATION"}, "sick"),
+        (ShareWindowBlocked, FULL, "broken"),
+    ],
+)
+def test_the_doctor_says_what_explains_records_that_come_back(
+    event_type: type[GroupEvent], data: dict[str, Any], severity: str
+) -> None:
+    (found,) = diagnosed(event(event_type, **data))
+    (said,) = explain(read([event(event_type, **data)]))
+    assert (found.text, found.remedy) == (said.text, said.remedy)
+    assert (found.kind, SEVERITIES[found.severity], found.sure) == (event_type.type, severity, "certain")
+    assert found.evidence == (f"The last time was {words.moment(100_000)}.",)
+
+
+def test_records_that_come_back_for_long_are_one_finding() -> None:
+    (found,) = diagnosed(*(event(ShareLocksExpired, at=at, **EXPIRED) for at in range(100_000, 400_000, 100_000)))
+    assert found.time == 300_000
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [event(ShareLocksExpired, **{**EXPIRED, "deliveries": 1})],
+        [event(ShareRecordsReleased, **ONE, deliveries=1)],
+        [event(ShareRecordsRejected, **ONE)],
+        [event(ShareWindowBlocked, **FULL), event(ShareWindowMoved, at=200_000, **FULL)],
+    ],
+    ids=["a restart", "a retry", "a record that was rejected", "a window that moved on"],
+)
+def test_share_groups_that_are_well(records: list[EventRecord]) -> None:
+    assert diagnosed(*records) == []

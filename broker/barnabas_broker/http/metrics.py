@@ -270,6 +270,9 @@ def _groups(view: View, image: Image) -> Iterator[str]:
         samples.add_findings(view.diagnoses.of(hosted.group.group_id), mark)
         yield from samples.add_positions(view, image, hosted, mark)
         yield ""
+    for group in view.groups.share_groups.all():
+        samples.add_findings(view.diagnoses.of(group.group_id), f'consumergroup="{escape(group.group_id)}"')
+        yield ""
     yield from samples.families()
     by_state = [(labels(state=state), count) for state, count in states.items()]
     yield from family("barnabas_groups", GAUGE, "Groups by state.", by_state)

@@ -92,6 +92,13 @@ class Sampler:
                 yield
             sampled.add(group.group_id)
             view.samples.add(group.group_id, found, view.wall_ms() / 1000)
+            groups.add(group.group_id)
+            events, now = view.history.recent(group.group_id), view.wall_ms()
+            version = version_of(events), now // 60_000
+            if view.diagnoses.is_due(group.group_id, version):
+                present = Present(group.group_id, "")
+                view.diagnoses.put(group.group_id, version, diagnose(present, events, now, now - SINCE_MS))
+            yield
         view.samples.end_round(sampled)
         yield
         view.diagnoses.end_round(groups)

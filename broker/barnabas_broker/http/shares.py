@@ -146,7 +146,7 @@ def _judged(view: View, group: ShareGroup, lag: int | None) -> dict[str, Any]:
         "health": "ok" if group.members else "no members",
         "health_reason": "",
         "storm_score": 0,
-        "findings": [],
+        "findings": [each.as_data() for each in view.diagnoses.of(group.group_id)],
     }
 
 

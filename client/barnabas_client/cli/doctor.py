@@ -5,7 +5,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from shlex import quote
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
@@ -61,20 +60,17 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     async with clients.admin(arguments) as admin:
         listed = await admin.list_consumer_groups()
         shares = [one.group_id for one in listed if "share" in (one.type, one.protocol_type)]
-        if arguments.group in shares:
-            output.error(
-                f"{arguments.group} is a share group, and groups doctor examines consumer groups. To do: `barnabas"
-                f" groups explain {quote(arguments.group)}` and `barnabas shares stuck {quote(arguments.group)}`"
-            )
-            return USAGE
-        if arguments.group is None and shares:
-            output.note(
-                f"{counted(len(shares), 'share group')} not examined: see `barnabas groups explain GROUP` and `barnabas"
-                " shares stuck GROUP`."
-            )
+        if arguments.group is not None:
+            shares = [name for name in shares if name == arguments.group]
+        for name in shares:
+            found = await _of_shares(admin, name, arguments, now, since)
+            if found is None:
+                output.note(f"{name} is a share group, of which the brokers record no events: `barnabas shares stuck`.")
+            diagnoses += found or ()
         others = sorted(one.group_id for one in listed if one.group_id not in shares)
-        names = [arguments.group] if arguments.group else others
-        for group in await admin.describe_consumer_groups(names, raise_errors=False):
+        names = others if arguments.group is None else [] if shares else [arguments.group]
+        described = await admin.describe_consumer_groups(names, raise_errors=False) if names else []
+        for group in described:
             try:
                 if group.error is not None:
                     found = await _without_group(admin, group, arguments, now, since)
@@ -105,7 +101,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         for each in diagnoses:
             print_diagnosis(each, output)
         if not diagnoses and not failed:
-            output.line(f"Nothing is wrong with {counted(len(names), 'group')}.")
+            output.line(f"Nothing is wrong with {counted(len(names) + len(shares), 'group')}.")
     if failed:
         return USAGE
     return FAILED if diagnoses else DONE
@@ -146,6 +142,13 @@ async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) 
     if not known.readers and known.lags:
         known = replace(known, lags=await _with_records(arguments, view.rows))
     return known
+
+
+async def _of_shares(admin: Admin, group: str, arguments: Namespace, now: int, since: int) -> list[Diagnosis] | None:
+    """Examine a share group by its events; None if the brokers record none."""
+    if not await locate(admin, [group], None):
+        return None
+    return examine(Present(group, ""), await _events(admin, group, arguments, since), now, since)
 
 
 async def like(admin: Admin, group: str) -> list[Sign]:
