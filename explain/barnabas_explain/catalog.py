@@ -179,7 +179,10 @@ FIELDS: Final = {
     "principal": "the user of that client",
     "log_start": "the first offset of the log",
     "log_end": "the end of the log",
-    "position": "the offset that the client was told when it then asked for the beginning or the end of the partition",
+    "position": "the offset that the client was told when it then asked for the beginning or the end of the partition;"
+    " the offset from which it fetched",
+    "fetched": "the end of the log when an earlier Fetch of the partition was answered, or the committed offset if that"
+    " is larger: the member has fetched no later record",
     "reset": "earliest or latest: what it asked for",
     "producer_id": "the producer whose transaction it is",
     "transactional_id": "the transactional id of the producer; of a member, that in whose transactions it committed"
@@ -1946,7 +1949,7 @@ class CommitsWentBack(MemberEvent):
         if self.was_reset:
             return Told(f"{text}: its position had been reset.")
         if self.was_rewound:
-            return Told(f"{text}: it had gone back to the beginning.")
+            return Told(f"{text}: it had gone back before (a seek).")
         if self.owner is not None:
             which = "that partition" if len(changes) == 1 else "one of these partitions"
             return Told(
@@ -2045,16 +2048,22 @@ class CommitsOften(MemberEvent):
 
 @event("member_rewound")
 class MemberRewound(MemberEvent):
-    """A member fetched the first records of a partition, though a later offset is committed."""
+    """A member fetched the first records of a partition, or those of a time, though a later offset is committed."""
 
     topic: str
     partition: int
     log_start: int
     offset: int
+    position: int | None = None
     #: The other partitions of which the same is said, each with its newest event.
     more: "tuple[MemberRewound, ...] | None" = _not_recorded()
     #: After how many rebalances it did so.
     rebalances: int | None = _not_recorded()
+
+    @property
+    def start(self) -> int:
+        """The offset from which it fetched."""
+        return self.log_start if self.position is None else self.position
 
     def with_later(self, later: "MemberRewound") -> "MemberRewound":
         """This event, and a later one of the same member, as one: the newest of each partition."""
@@ -2066,38 +2075,47 @@ class MemberRewound(MemberEvent):
     def sentence(self) -> Told:
         places = [self, *(self.more or ())]
         named = [
-            f"{each.topic}-{each.partition} ({each.log_start:,}, and {each.offset:,} was committed)"
+            f"{each.topic}-{each.partition} ({each.start:,}, and {each.offset:,} was committed)"
             for each in places[:MAX_NAMED]
         ]
         if len(places) > len(named):
             named.append(words.count(len(places) - len(named), "more partition"))
-        text = f"{self.name} went back to the beginning of {', '.join(named)}"
+        to_start = all(each.position is None for each in places)
+        where = "the beginning" if to_start else "an earlier time"
+        text = f"{self.name} went back to {where} of {', '.join(named)}"
         remedy = (
-            "Without a seek a member goes on from the committed offsets: it has no need to seek in its listener, which"
+            "Without a seek a member goes on from the committed offsets: it has no need to seek in its listener, or at"
+            f" its start, which makes it read {'everything' if to_start else 'records'} again after each rebalance. To"
+            " read"
         )
         remedy += (
-            " makes it read everything again after each rebalance. To read all at each start on purpose, give it a"
+            " all at each start on purpose, give it a group.id of its own."
+            if to_start
+            else (" from a time on at each start on purpose, give it a group.id of its own.")
         )
-        remedy += " group.id of its own."
         if not self.rebalances:
             return Told(f"{text}: it fetched from there (a seek).", remedy)
         if self.rebalances == 1:
             return Told(
-                f"{text} after a rebalance: it probably seeks to the beginning when it gets partitions, in its"
-                " rebalance listener or at its start.",
+                f"{text} after a rebalance: it probably seeks {'to the beginning' if to_start else 'there'} when it"
+                " gets partitions, in its rebalance listener or at its start.",
+                remedy,
+            )
+        if to_start:
+            return Told(
+                f"{text} after each of {self.rebalances} rebalances: its rebalance listener probably seeks to the"
+                " beginning at each assignment.",
                 remedy,
             )
         return Told(
-            f"{text} after each of {self.rebalances} rebalances: its rebalance listener probably seeks to the beginning"
-            " at each assignment.",
+            f"{text} after each of {self.rebalances} rebalances: it looked up the offset of a time, and fetched from"
+            " there: its rebalance listener, or its start, probably seeks there at each assignment.",
             remedy,
         )
 
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "partition": f"{self.topic}-{self.partition}"}
-        return self._line(
-            "info", "a member went back to the beginning", **pairs, offset=self.log_start, committed=self.offset
-        )
+        return self._line("info", "a member went back", **pairs, offset=self.start, committed=self.offset)
 
 
 @event("member_skipped")
@@ -2109,11 +2127,19 @@ class MemberSkipped(MemberEvent):
     log_start: int
     offset: int | None = None
     position: int
+    #: If it had read the partition before: the end that its Fetches had reached, and how often it jumped, over how many
+    #: records.
+    fetched: int | None = None
+    times: int | None = None
+    records: int | None = None
     #: The same of other partitions.
     more: "tuple[MemberSkipped, ...] | None" = _not_recorded()
 
     def with_later(self, later: "MemberSkipped") -> "MemberSkipped":
         """This event, and a later one of the same member, as one: the newest of each partition."""
+        if self.fetched is not None:
+            times, records = (self.times or 1) + (later.times or 1), (self.records or 0) + (later.records or 0)
+            return later.changed(time=self.time, times=times, records=records)
         places = {(each.topic, each.partition): each for each in (self.changed(more=None), *(self.more or ()), later)}
         first, *more = places.values()
         return first.changed(time=self.time, more=tuple(more) or None)
@@ -2123,7 +2149,19 @@ class MemberSkipped(MemberEvent):
         """The first offset that it does not read."""
         return self.log_start if self.offset is None else max(self.offset, self.log_start)
 
+    def _jumped(self) -> Told:
+        last = "" if self.times == 1 else "the last time "
+        return Told(
+            f"{self.name} jumped to the end of a partition that it was reading, {words.times(self.times or 1)}: over"
+            f" {words.count(self.records or 0, 'record')} or more, which it has not fetched ({last}{self.fetched} to"
+            f" {self.position - 1} of {self.topic}-{self.partition}). It probably seeks to the end when it is behind.",
+            "If each record counts: do not seek to the end (seek_to_end), and let it do more: less work for each"
+            " record, more records at a time, or more members. If old records are worthless: nothing.",
+        )
+
     def sentence(self) -> Told:
+        if self.fetched is not None:
+            return self._jumped()
         places = [self, *(self.more or ())]
         named = [
             f"{each.topic}-{each.partition} at {each.position}, so that it probably does not read {each.first} to"

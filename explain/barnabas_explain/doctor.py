@@ -30,6 +30,8 @@ from barnabas_explain.catalog import (
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
+    MemberRewound,
+    MemberSkipped,
     NothingCommitted,
     NothingFetched,
     OffsetsAltered,
@@ -49,7 +51,7 @@ from barnabas_explain.catalog import (
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
-from barnabas_explain.folding import completed
+from barnabas_explain.folding import completed, fold
 from barnabas_explain.members import Member, Partition, Position, by_topic
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
@@ -143,6 +145,8 @@ OF_NOW: Final = (
     "own_topic",
     "commits_of_lost",
     "commits_often",
+    "goes_back",
+    "skips_records",
     STUCK,
     NOT_COMMITTED,
     LAG_GROWS,
@@ -289,6 +293,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_outsiders(present, past, since_ms),
         *_of_waits(present, past, since_ms),
         *_of_often(present, past, now_ms),
+        *_of_seeks(present, past, since_ms),
         *_of_aborted(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
@@ -817,6 +822,24 @@ def _of_waits(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
     for event in waits.values():
         text, remedy = event.sentence()
         diagnoses.append(Diagnosis(present.group, "fetches_waited", ODD, text, CERTAIN, (), remedy, event.time))
+    return diagnoses
+
+
+def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members whose program goes back after each rebalance, or jumps to the end again and again."""
+    if not any(isinstance(event, MemberRewound | MemberSkipped) for event in events):
+        return []
+    here = {reader.member.common_name for reader in present.readers}
+    folded, recorded = fold(events, since_ms)
+    diagnoses = []
+    for event, each in zip(folded, recorded, strict=True):
+        if not isinstance(event, MemberRewound | MemberSkipped) or event.member.common_name not in here:
+            continue
+        text, remedy = event.sentence()
+        if isinstance(event, MemberRewound) and (event.rebalances or 0) > 1 and each.until >= since_ms:
+            diagnoses.append(Diagnosis(present.group, "goes_back", ODD, text, PROBABLE, (), remedy, each.until))
+        if isinstance(event, MemberSkipped) and event.fetched is not None and (event.times or 1) > 1:
+            diagnoses.append(Diagnosis(present.group, "skips_records", SICK, text, PROBABLE, (), remedy, each.until))
     return diagnoses
 
 

@@ -123,7 +123,9 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case MemberRewound():
             yield _Fold((event.type, *event.member[1:]), _with_later)
         case MemberSkipped():
-            yield _Fold((event.type, event.member, event.offset is None), _with_later_soon)
+            jumps = event.fetched is not None
+            way = _with_later if jumps else _with_later_soon
+            yield _Fold((event.type, event.member, event.offset is None, jumps), way)
         case FetchOutOfRange():
             yield _Fold((event.type, event.member, event.topic), _with_later_soon)
         case CommitsWentBack():

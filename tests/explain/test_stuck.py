@@ -416,7 +416,43 @@ def test_commits_after_a_rewind_do_not_come_out_of_order() -> None:
     changes = [{"topic": "t", "partition": 0, "before": 10, "after": 3}]
     back = event(CommitsWentBack, 101_000, client="c1", changes=changes)
     said = explain(read([over(99_000), rewound(100_000), back]))[-1]
-    assert said.text == "c1 (h) committed t-0 back from 10 to 3: it had gone back to the beginning."
+    assert said.text == "c1 (h) committed t-0 back from 10 to 3: it had gone back before (a seek)."
+
+
+def test_a_member_that_goes_back_to_a_time_after_each_rebalance_is_a_finding() -> None:
+    def back(at: int) -> EventRecord:
+        return {**rewound(at), "log_start": 0, "position": 4}
+
+    records = [over(99_000), back(100_000), over(150_000), back(150_010)]
+    (said,) = [each for each in explain(read(records)) if "went back" in each.text]
+    assert said.text == (
+        "c1 (h) went back to an earlier time of t-0 (4, and 10 was committed) after each of 2 rebalances: it looked up"
+        " the offset of a time, and fetched from there: its rebalance listener, or its start, probably seeks there at"
+        " each assignment."
+    )
+    now = present(reader(1, partitions=(0, 1)), committed={("t", 0): 12})
+    (found,) = told(now, *records)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("goes_back", "odd", "probable")
+    assert (found.text, found.remedy) == (said.text, said.remedy)
+    assert told(now, *records[:2]) == [], "once may be on purpose"
+    assert told(present(), *records) == [], "it is no member any more"
+
+
+def test_a_member_that_jumps_to_the_end_again_and_again_is_a_finding() -> None:
+    def jump(at: int, times: int) -> EventRecord:
+        figures = {"log_start": 0, "offset": 5, "position": 140, "fetched": 40, "times": times, "records": 100 * times}
+        return event(MemberSkipped, at, client="c1", topic="t", partition=0, **figures)
+
+    now = present(reader(1, partitions=(0, 1)), committed={("t", 0): 140})
+    (found,) = told(now, jump(50_000, 1), jump(150_000, 2))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("skips_records", "sick", "probable")
+    assert found.text == (
+        "c1 (h) jumped to the end of a partition that it was reading, 3 times: over 300 records or more, which it has"
+        " not fetched (the last time 40 to 139 of t-0). It probably seeks to the end when it is behind."
+    )
+    (said,) = explain(read([jump(50_000, 1), jump(150_000, 2)]))
+    assert (said.text, said.remedy, said.time) == (found.text, found.remedy, 50_000)
+    assert told(now, jump(50_000, 1)) == []
 
 
 def test_a_member_that_begins_at_the_end() -> None:

@@ -75,6 +75,7 @@ GOOD: dict[str, Any] = {
     "most_ms": 1_800_000,
     "stood_ms": 300_000,
     "fetches": "again",
+    "fetched": 7,
     "is_incremental": True,
     "ahead": 7,
     "advanced": True,

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.often import OftenCommits
-from barnabas_broker.groups.stuck import Watch, WatchedFetch
+from barnabas_broker.groups.stuck import LookedUp, Watch, WatchedFetch
 from barnabas_explain.catalog import (
     BRIEF_MS,
     DENIED_AGAIN_MS,
@@ -80,7 +80,8 @@ class SeenClient:
         rewinds: the partitions that it has fetched from the beginning, with the time: those of the last second, 16 at a
             time.
         joined_at: when a member of it joined last; None for never.
-        ends: the ends of partitions that it has asked for and not fetched since then, 64 at a time.
+        looked_up: the offsets that it has looked up lately: the ends of partitions, and those of times, of 64
+            partitions at a time.
         begun: the partitions that were added to their topics and of which it has asked for an end since it joined, the
             first 64.
         waits: how often a Fetch of it has waited for all of its time since it joined, while there were records.
@@ -96,11 +97,11 @@ class SeenClient:
         "begun",
         "connections",
         "denied",
-        "ends",
         "fetched_at",
         "fetches",
         "is_committed",
         "joined_at",
+        "looked_up",
         "lost",
         "rewinds",
         "throttled_at",
@@ -117,7 +118,7 @@ class SeenClient:
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
         self.rewinds: dict[Partition, float] = {}
         self.joined_at: float | None = None
-        self.ends: dict[Partition, int] = {}
+        self.looked_up: dict[Partition, LookedUp] = {}
         self.begun: set[Partition] = set()
         self.waits = 0
         self.waits_told_at: float | None = None
@@ -128,7 +129,7 @@ class SeenClient:
     def joins(self, now: float) -> None:
         """A member of it joins."""
         self.joined_at = now
-        self.ends.clear()
+        self.looked_up.clear()
         self.begun.clear()
         self.waits, self.waits_told_at = 0, None
 
@@ -165,10 +166,22 @@ class SeenClient:
         """Whether it has fetched since it joined; so if that is not known."""
         return self.joined_at is None or (self.fetched_at is not None and self.fetched_at >= self.joined_at)
 
-    def ends_at(self, place: Partition, offset: int) -> None:
-        """It was told the end of a partition."""
-        if len(self.ends) < _MOST_LOST or place in self.ends:
-            self.ends[place] = offset
+    def looks_up(self, place: Partition, offset: int, now: float, *, is_end: bool, begins: bool) -> None:
+        """It was told the end of a partition, or the offset of a time.
+
+        Args:
+            place: the partition.
+            offset: the answer.
+            now: in seconds on the coordinator's clock.
+            is_end: whether it is the end.
+            begins: whether it has not read the partition before.
+        """
+        known = self.looked_up.get(place)
+        if known is None:
+            if len(self.looked_up) >= _MOST_LOST:
+                return
+            known = self.looked_up[place] = LookedUp(begins=begins)
+        known.offset, known.at, known.is_end = offset, now, is_end
 
     def begins(self, place: Partition) -> bool:
         """It asks for the beginning or the end of a new partition; returns whether it does so for the first time."""
@@ -234,7 +247,7 @@ class Clients:
         client_id: str,
         host: str,
         now: float,
-        begins_at_end: Callable[[str, str, Partition, int], None],
+        goes_there: Callable[[str, str, Partition, LookedUp], None],
         *,
         is_committed: bool = False,
     ) -> WatchedFetch | None:
@@ -244,21 +257,21 @@ class Clients:
             client_id: its client id.
             host: its address, as Kafka prints it.
             now: the time.
-            begins_at_end: called with the client and a partition that it reads from an end on for which it has asked.
+            goes_there: called with the client and a partition that it reads from an offset on that it has looked up.
             is_committed: whether it is ``read_committed``.
 
         Returns:
-            The Fetch, if partitions of the client are watched, or if it has asked for the ends of some.
+            The Fetch, if partitions of the client are watched, or if it has looked up offsets of some.
         """
         client = self._clients.get((client_id, host))
         if client is None:
             return None
         client.fetched_at = now
         client.is_committed = is_committed
-        if not client.watched and not client.ends:
+        if not client.watched and not client.looked_up:
             return None
         client.fetches += 1
-        return WatchedFetch(client.watched or {}, now, client.ends, partial(begins_at_end, client_id, host))
+        return WatchedFetch(client.watched or {}, now, client.looked_up, partial(goes_there, client_id, host))
 
 
 class Gone:

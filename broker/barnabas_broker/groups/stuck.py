@@ -6,7 +6,7 @@ only of partitions whose committed offset has stood still between two looks: abo
 :data:`MOST` at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final, NamedTuple
 
 from barnabas_explain.members import Member, Partition
@@ -15,6 +15,8 @@ from barnabas_explain.members import Member, Partition
 MOST: Final = 10_000
 #: A record is delivered so often before it counts as one that is read again and again.
 _AGAIN: Final = 3
+#: What a client has looked up is followed for so many seconds.
+_LOOKED_UP_SECONDS: Final = 60.0
 #: The committed offset of a partition without one.
 NOTHING: Final = -1
 
@@ -66,29 +68,81 @@ class Watch:
         return self.furthest > self.again
 
 
+class LookedUp:
+    """An offset of a partition that a client has looked up, and its Fetches of the partition since then.
+
+    Attributes:
+        offset: the answer.
+        at: when it looked it up last, in seconds on the coordinator's clock.
+        is_end: whether it is the end of the log; otherwise that of a time.
+        begins: whether it has not read the partition before.
+        limit: the end of the log when it was last answered; None if that is not known.
+        epoch: the leader epoch then: others may have answered it before.
+        told_at: when it was last reported that it has jumped to the end; None for never.
+        jumps: how often it has jumped since then, over records that it had not fetched.
+        records: how many records these were, at least.
+    """
+
+    __slots__ = ("at", "begins", "epoch", "is_end", "jumps", "limit", "offset", "records", "told_at")
+
+    def __init__(self, *, begins: bool) -> None:
+        self.offset = NOTHING
+        self.at = 0.0
+        self.is_end = False
+        self.begins = begins
+        self.limit: int | None = None
+        self.epoch = NOTHING
+        self.told_at: float | None = None
+        self.jumps = self.records = 0
+
+    @property
+    def is_jump(self) -> bool:
+        """Whether a Fetch from the offset leaves out records: they were not there when the one before was answered."""
+        return self.limit is not None and self.limit < self.offset
+
+
 class WatchedFetch(NamedTuple):
-    """A Fetch of a client that has watched partitions, or that has asked for the ends of partitions.
+    """A Fetch of a client that has watched partitions, or that has looked up offsets.
 
     Attributes:
         watches: what is counted of its Fetches.
         time: in seconds on the coordinator's clock.
-        ends: the ends that it was told.
-        begins_at_end: called with a partition that it reads from that end on.
+        looked_up: the offsets that it has looked up.
+        goes_there: called with a partition that it reads from such an offset on.
     """
 
     watches: Mapping[Partition, Watch]
     time: float
-    ends: dict[Partition, int]
-    begins_at_end: Callable[[Partition, int], None]
+    looked_up: MutableMapping[Partition, LookedUp]
+    goes_there: Callable[[Partition, LookedUp], None]
 
-    def asks(self, place: Partition, offset: int) -> Watch | None:
-        """It asks for the records of a partition from an offset on; returns what is counted of that partition."""
-        if self.ends and self.ends.pop(place, None) == offset:
-            self.begins_at_end(place, offset)
+    def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
+        """It asks for the records of a partition from an offset on; returns what is counted of that partition.
+
+        Args:
+            place: the partition.
+            offset: from which on.
+            epoch: the present leader epoch.
+        """
+        known = self.looked_up.get(place) if self.looked_up else None
+        if known is not None:
+            if known.epoch != epoch:
+                known.epoch, known.limit = epoch, None
+            is_there = offset == known.offset
+            if is_there and (known.begins or not known.is_end or known.is_jump):
+                self.goes_there(place, known)
+            if known.begins or (is_there and not known.is_end) or self.time - known.at > _LOOKED_UP_SECONDS:
+                del self.looked_up[place]
         watch = self.watches.get(place)
         if watch is not None:
             watch.asked(offset, self.time)
         return watch
+
+    def answered(self, place: Partition, end: int) -> None:
+        """It is answered with records before this end of the log, or waits for some."""
+        known = self.looked_up.get(place)
+        if known is not None:
+            known.limit = end
 
 
 class Standing:

@@ -207,12 +207,14 @@ class _Reading:
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
         self._replicas.append(replica)
-        watch = self._watch((name, wanted.partition), wanted.fetch_offset)
+        watch = self._watch((name, wanted.partition), wanted.fetch_offset, replica.leader_epoch)
         log = replica.log
         mark = log.high_watermark
         follows, committed = self._follower[0] >= 0, self._committed
         stable = log.last_stable_offset
         end = log.log_end_offset if follows else stable if committed else mark
+        if self.watched is not None:
+            self.watched.answered((name, wanted.partition), end)
         answer = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
@@ -275,11 +277,11 @@ class _Reading:
             return nothing
         return answer
 
-    def _watch(self, place: Partition, offset: int) -> Watch | None:
+    def _watch(self, place: Partition, offset: int, epoch: int) -> Watch | None:
         """The counts of a partition, if it is watched; this Fetch counts once."""
         if self.watched is None:
             return None
-        return self.watched.watches.get(place) if self._again else self.watched.asks(place, offset)
+        return self.watched.watches.get(place) if self._again else self.watched.asks(place, offset, epoch)
 
     def _may_read(self, topic: str) -> bool:
         """Whether the client may read a topic. A follower, which may not read all, may read none."""

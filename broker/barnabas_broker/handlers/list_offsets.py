@@ -16,6 +16,7 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.steps import Steps, by_key, each
+from barnabas_explain.members import Partition
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import INTERNAL_TOPICS
 from barnabas_protocol.messages.delete_records import (
@@ -126,7 +127,9 @@ def _list_offset(
         elif replica.log.segments.max_timestamp < max(asked.timestamp, 0):
             _fill(answer, _NOWHERE, context.version, replica, asked)
         else:
-            look_ups.append(partial(_look_up, context, replica, asked, committed, answer))
+            look_ups.append(
+                partial(_look_up, context, (topic, asked.partition_index), replica, asked, committed, answer)
+            )
     except KafkaError as error:
         answer.error_code = error.code
     return answer
@@ -150,6 +153,7 @@ def _fill(
 
 async def _look_up(
     context: RequestContext,
+    where: Partition,
     replica: Replica,
     asked: ListOffsetsPartition,
     committed: bool,
@@ -166,6 +170,8 @@ async def _look_up(
         answer.error_code = error.code
         return
     visible = found is not None and found.offset < _end(replica, committed)
+    if found is not None and visible:
+        context.services.groups.looked_up_time(context.client_id, f"/{context.peer.host}", where, found.offset)
     _fill(answer, found if found is not None and visible else _NOWHERE, context.version, replica, asked)
 
 

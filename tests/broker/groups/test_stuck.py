@@ -689,6 +689,65 @@ async def test_a_member_that_begins_at_the_end(end: int, asks_at: int, fetches_a
     )
 
 
+class Jumping(Reader):
+    """A member that looks at the end of its partition after each poll."""
+
+    async def polls(self, offset: int, end: int, epoch: int = 0) -> None:
+        """Look up the end, and fetch from an offset on: it waits there, and gets the next record."""
+        groups = self.service.groups
+        groups.looked_up(self.client_id, "/127.0.0.1", ("t", 0), end, latest=True)
+        fetch = groups.fetched(self.client_id, "/127.0.0.1")
+        assert fetch is not None
+        fetch.asks(("t", 0), offset, epoch)
+        fetch.answered(("t", 0), end)
+        fetch.answered(("t", 0), end + 1)
+        await self.service.after(1)
+        self.heartbeat()
+
+
+async def test_a_member_that_jumps_to_the_end_while_it_reads_is_reported_once_a_minute() -> None:
+    member = await reader_of(Jumping, Logs(10_000))
+    await member.commits(5)
+    await member.goes_on(5)
+    for end in range(10, 30):
+        await member.polls(end, end)
+    assert not member.service.events_of(MemberSkipped), "it has read all"
+    for jump in range(1, 71):
+        await member.polls(1_000 + jump * 50, 1_000 + jump * 50)
+    first, second = member.service.events_of(MemberSkipped)
+    assert (first.fetched, first.position, first.times, first.records) == (30, 1_050, 1, 1_020)
+    assert (second.times, second.records) == (60, 60 * 49)
+
+
+@pytest.mark.parametrize("cause", ["it is not behind", "it goes on elsewhere", "another leader", "a default client id"])
+async def test_what_is_no_jump_to_the_end(cause: str) -> None:
+    client_id = "rdkafka" if cause == "a default client id" else "client"
+    member = await reader_of(Jumping, Logs(10_000), client_id)
+    await member.commits(1_050 if cause == "it is not behind" else 5)
+    await member.goes_on(5)
+    if cause == "a default client id":
+        member.service.groups.looked_up(client_id, "/127.0.0.1", ("t", 0), 20, latest=True)
+        fetch = member.service.groups.fetched(client_id, "/127.0.0.1")
+        assert fetch is None or not fetch.looked_up, "other programs may have it"
+        return
+    await member.polls(20, 20)
+    await member.polls(20, 20)
+    await member.polls(1_000 if cause == "it goes on elsewhere" else 1_050, 1_050, cause == "another leader")
+    assert not member.service.events_of(MemberSkipped)
+
+
+async def test_a_member_that_goes_back_to_a_time() -> None:
+    member = await reader(Logs(100))
+    await member.commits(50)
+    groups = member.service.groups
+    groups.looked_up_time("client", "/127.0.0.1", ("t", 0), 30)
+    await member.goes_on(50, 60)
+    assert not member.service.events_of(MemberRewound), "it has only looked"
+    await member.goes_on(30, 30, 70)
+    (event,) = member.service.events_of(MemberRewound)
+    assert (event.position, event.offset, event.log_start) == (30, 50, 0)
+
+
 @pytest.mark.parametrize("first", ["latest", "earliest"])
 async def test_a_new_partition_that_is_read_from_its_end_on(first: str) -> None:
     member = await reader(Logs(7))

@@ -93,7 +93,7 @@ from barnabas_broker.groups.requests import (
 )
 from barnabas_broker.groups.searches import Search, Searches
 from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, MemberConnection, SeenClient
-from barnabas_broker.groups.stuck import WatchedFetch
+from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.regexes import RegexSearch
@@ -153,6 +153,8 @@ _LARGE_SUBSCRIPTION: Final = 64 * 1024
 #: A client that may not join is reported once in so many seconds of a group, of so many groups.
 _REFUSAL_SECONDS: Final = 60.0
 _MOST_REFUSALS: Final = 64
+#: Jumps of a client to the end of a partition are reported once in so many seconds.
+_JUMPS_SECONDS: Final = 60.0
 #: Topics count as new for so many seconds; the newest ones are remembered.
 _NEW_SECONDS: Final = 600
 _MOST_NEW: Final = 1_000
@@ -346,29 +348,68 @@ class GroupCoordinator:
             The Fetch, if partitions of the client are watched.
         """
         now = self._hosted_groups.now()
-        return self._clients.fetched(client_id, host, now, self._begins_at_end, is_committed=is_committed)
+        return self._clients.fetched(client_id, host, now, self._goes_there, is_committed=is_committed)
 
-    def _begins_at_end(self, client_id: str, host: str, place: Partition, end: int) -> None:
-        """A client reads a partition from its end on, for which it has asked: its group may go on before it."""
+    def _goes_there(self, client_id: str, host: str, place: Partition, looked_up: LookedUp) -> None:
+        """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
         reader = self._reader(client_id, host, place[0])
         readable = None if self._logs is None else self._logs.readable(*place)
         if reader is None or readable is None:
             return
-        _, hosted, member = reader
-        committed = hosted.offsets.find(*place)
-        first = readable[0] if committed is None else committed.offset
-        if first >= end or hosted.offsets.is_pending(*place):
+        client, hosted, member = reader
+        committed, offset = hosted.offsets.find(*place), looked_up.offset
+        if hosted.offsets.is_pending(*place) or (committed is not None and committed.offset == offset):
             return
-        if committed is None and not self._was_added(place, hosted, member):
-            return  # It begins there by its own wish.
-        event = MemberSkipped(
+        if committed is not None and committed.offset > offset:
+            self._report_back(reader, place, offset, committed.offset, readable[0])
+            return
+        first = readable[0] if committed is None else committed.offset
+        skipped = MemberSkipped(
             generation=hosted.group.generation,
             member=member,
             topic=place[0],
             partition=place[1],
             log_start=readable[0],
             offset=None if committed is None else committed.offset,
-            position=end,
+            position=offset,
+        )
+        if not looked_up.is_end or first >= offset:
+            return
+        if looked_up.begins:
+            if committed is None and not self._was_added(place, hosted, member):
+                return  # It begins there by its own wish.
+        elif looked_up.is_jump and member.member_id is not None and not client.is_shared:
+            now, fetched = self._hosted_groups.now(), max(looked_up.limit or 0, first)
+            looked_up.jumps += 1
+            looked_up.records += offset - fetched
+            if looked_up.told_at is not None and now - looked_up.told_at < _JUMPS_SECONDS:
+                return
+            skipped = skipped.changed(fetched=fetched, times=looked_up.jumps, records=looked_up.records)
+            looked_up.told_at, looked_up.jumps, looked_up.records = now, 0, 0
+        else:
+            return
+        self._hosted_groups.publish(hosted.name, skipped)
+
+    def _report_back(
+        self,
+        reader: tuple[SeenClient, HostedGroup, Member],
+        place: Partition,
+        offset: int,
+        committed: int,
+        log_start: int,
+    ) -> None:
+        """Report a member that reads a partition from an offset before the committed one on."""
+        client, hosted, member = reader
+        if not client.may_rewind(place, self._hosted_groups.now()):
+            return
+        event = MemberRewound(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=log_start,
+            offset=committed,
+            position=offset if offset > log_start else None,
         )
         self._hosted_groups.publish(hosted.name, event)
 
@@ -426,8 +467,8 @@ class GroupCoordinator:
             if not is_default(client_id) and len(client.connections) == 1:
                 is_new = place[1] >= self._grown.get(place[0], (inf, inf))[0]
                 begins = client.begins(place) if is_new else not client.has_fetched
-                if begins and latest:
-                    client.ends_at(place, offset)
+                if latest:
+                    client.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
             return
         if known[2].position is not None:
             return
@@ -436,6 +477,19 @@ class GroupCoordinator:
         client.lost[place] = at, group_id, event
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
+
+    def looked_up_time(self, client_id: str, host: str, place: Partition, offset: int) -> None:
+        """A client has asked for the offset of a time.
+
+        Args:
+            client_id: its client id.
+            host: its address, as Kafka prints it.
+            place: topic and partition.
+            offset: the answer.
+        """
+        client = None if is_default(client_id) else self._clients.find(client_id, host)
+        if client is not None:
+            client.looks_up(place, offset, self._hosted_groups.now(), is_end=False, begins=False)
 
     def fetched_from_start(self, client_id: str, host: str, place: Partition, offset: int) -> None:
         """A client has sent a Fetch of the first records of a partition: its group may have committed a later offset.
@@ -451,19 +505,9 @@ class GroupCoordinator:
         reader = None if is_default(client_id) else self._reader(client_id, host, place[0])
         if reader is None:
             return
-        client, hosted, member = reader
-        committed = hosted.offsets.find(*place)
-        if committed is None or committed.offset <= offset or not client.may_rewind(place, self._hosted_groups.now()):
-            return
-        event = MemberRewound(
-            generation=hosted.group.generation,
-            member=member,
-            topic=place[0],
-            partition=place[1],
-            log_start=offset,
-            offset=committed.offset,
-        )
-        self._hosted_groups.publish(hosted.name, event)
+        committed = reader[1].offsets.find(*place)
+        if committed is not None and committed.offset > offset:
+            self._report_back(reader, place, offset, committed.offset, offset)
 
     def fetch_waited(self, client_id: str, host: str, topic: str, min_bytes: int, max_wait_ms: int) -> None:
         """A Fetch of a client has waited for all of its time, which is long, while there were too few records.
