@@ -160,6 +160,7 @@ FIELDS: Final = {
     "first_offset": "the first of the records; other records may be between it and the last one",
     "last_offset": "the last of the records",
     "deliveries": "how often one of the records was delivered, at most",
+    "every_ms": "the mean time between two of the `deliveries`",
     "lock_ms": "how long a lock lasts",
     "never_acknowledged": "whether the member has not acknowledged a single record since it came to this broker",
     "limit": "the configuration `share.delivery.count.limit` of the group",
@@ -2346,6 +2347,8 @@ class CommitsRefused(MemberEvent):
 
 #: Codecs for which clients in Python need another package.
 _PACKAGES: Final = ("snappy", "lz4", "zstd")
+#: A member that fails at a record and reads it again at once does so sooner.
+WAITS_MS: Final = 5_000
 
 
 @fields
@@ -2354,14 +2357,32 @@ class ReadAgain(MemberEvent):
 
     offset: int | None = None
     deliveries: int | None = None
+    every_ms: float | None = None
     codec: str | None = None
     codecs_before: tuple[str, ...] | None = None
 
-    def _again(self, topic: str, partition: int) -> Told:
-        """How often it got the same records of a partition, and why, without a full stop."""
+    @property
+    def may_wait(self) -> bool:
+        """Whether so much time passes before it gets the same records again that it may wait on purpose."""
+        return (self.every_ms or 0) >= WAITS_MS and not self.codecs_before
+
+    def _again(self, places: ByTopic) -> Told:
+        """How often it got the same records of partitions, and why, without a full stop."""
         text = f"It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}"
-        fails = "it probably fails at a record there each time, and reads it again (a poison record)"
+        (topic, (partition, *others)), *more = places.items()
         skip = skip_record(self.group, topic, partition, self.offset or 0)
+        if self.may_wait:
+            where = f" of {topic}-{partition}" if others or more else ""
+            text = f"It got the same records{where} {words.times(self.deliveries or 0)}, one time about"
+            text += f" {words.ms(self.every_ms or 0)} after the other: it waits before it works on them (a delay or a"
+            text += " back-off), or works on them for so long and fails"
+            rest = "look where it stands" if others or more else f"{skip[:1].lower()}{skip[1:]}"
+            return Told(
+                text,
+                "Look at its log. If it is to wait until a record is old enough, or until what it calls answers: it"
+                f" needs no change, and its lag counts the records that wait. If it fails each time: {rest}",
+            )
+        fails = "it probably fails at a record there each time, and reads it again (a poison record)"
         if self.codec is None:
             return Told(f"{text}: {fails}", skip)
         extra = ""
@@ -2414,7 +2435,9 @@ class OffsetsStuck(ReadAgain):
     @property
     def is_proven(self) -> bool:
         """Whether it does not get on; otherwise it may also work, and commit seldom."""
-        return self.fetches in ("again", UNTAKEN) or (self.fetches == "none" and self._is_silent and not self._polls)
+        if self.fetches == "again":
+            return not self.may_wait
+        return self.fetches == UNTAKEN or (self.fetches == "none" and self._is_silent and not self._polls)
 
     @property
     def _is_silent(self) -> bool:
@@ -2436,8 +2459,7 @@ class OffsetsStuck(ReadAgain):
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why.removesuffix('.')}", remedy)
         if self.fetches == "again" and self.offset is not None:
-            topic, partition, _ = self.positions[0]
-            again = self._again(topic, partition)
+            again = self._again(self.places)
             return Told(f"{text}. {again.text}", again.remedy)
         if self.fetches == "none":
             return self._without_fetches(text, them)
@@ -2539,9 +2561,8 @@ class NothingCommitted(ReadAgain):
         if self.refused is not None:
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why}", remedy)
-        first = next(((topic, number) for topic, numbers in self.partitions.items() for number in numbers), None)
-        if self.offset is not None and first is not None:
-            again = self._again(*first)
+        if self.offset is not None and self.partitions:
+            again = self._again(self.partitions)
             text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and the group has no committed offset"
             return Told(f"{text}. {again.text}.", again.remedy)
         if self.other_group is not None:

@@ -445,7 +445,7 @@ def left_out(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:
     diagnoses: list[Diagnosis] = []
     if present.had_members or present.readers:
         return diagnoses
-    # Somebody may have set one offset by hand.
+    # One offset may have been set by hand.
     least = 1 if any(isinstance(event, OffsetsAltered) and event.commits_on for event in events) else 2
     for topic in sorted({topic for topic, _ in present.left_out}):
         committed = sorted(each for each in present.committed if each[0] == topic)
@@ -702,7 +702,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                 if event.refused is not None:
                     severity = SICK
                 elif event.offset is not None:
-                    kind, severity, sure = STUCK, BROKEN, PROBABLE
+                    kind, severity, sure = _stuck(is_proven=not event.may_wait)
                 elif event.other_group is not None:
                     severity, sure = SICK, PROBABLE
                 diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
@@ -711,11 +711,16 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if not stuck:
             continue
         text, remedy = event.changed(positions=stuck).sentence()
-        kind, severity, sure = (STUCK, BROKEN, PROBABLE) if event.is_proven else (NOT_COMMITTED, ODD, POSSIBLE)
+        kind, severity, sure = _stuck(is_proven=event.is_proven)
         if event.refused is not None:
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses
+
+
+def _stuck(*, is_proven: bool) -> tuple[str, int, str]:
+    """The kind, the severity and how sure it is, of a member that does not get on, or perhaps."""
+    return (STUCK, BROKEN, PROBABLE) if is_proven else (NOT_COMMITTED, ODD, POSSIBLE)
 
 
 def _standing(present: Present, event: OffsetsStuck) -> tuple[Position, ...]:

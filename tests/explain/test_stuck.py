@@ -48,6 +48,14 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
             POISON,
         ),
         (
+            {"fetches": "again", "offset": 5, "deliveries": 12, "every_ms": 15_000},
+            "not_committed",
+            "odd",
+            f"{STANDS}. It got the same records 12 times, one time about 15 s after the other: it waits before it works"
+            " on them (a delay or a back-off), or works on them for so long and fails.",
+            "If it is to wait until a record is old enough, or until what it calls answers: it needs no change",
+        ),
+        (
             {"fetches": "beyond", "ahead": 15},
             "not_committed",
             "odd",
@@ -107,6 +115,7 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
     ],
     ids=[
         "a poison record",
+        "a delay queue",
         "reading without commits",
         "clients that are alike",
         "a program that stands still",

@@ -54,6 +54,7 @@ GOOD: dict[str, Any] = {
     "consumed": 20,
     "written": 80,
     "lag_before": 5,
+    "every_ms": 20,
     "lag": 65,
     "took_ms": 1_000,
     "led": 1,

@@ -17,6 +17,8 @@ MOST: Final = 10_000
 _AGAIN: Final = 3
 #: What a client has looked up is followed for so many seconds.
 _LOOKED_UP_SECONDS: Final = 60.0
+#: The delivery whose time is known first: it showed that the Fetches had gone back.
+_FIRST: Final = 2
 #: The committed offset of a partition without one.
 NOTHING: Final = -1
 
@@ -30,15 +32,30 @@ class Watch:
         furthest: the largest offset that was asked for.
         again: the offset to which they went back last.
         deliveries: how often the records from there on were delivered.
+        pause: the mean number of seconds between two of these deliveries, from the second one on; 0 if there were fewer
+            than three.
         began: the number of Fetches of the client before the first one that may count.
     """
 
-    __slots__ = ("__weakref__", "_last", "_served", "again", "asked_at", "began", "deliveries", "first", "furthest")
+    __slots__ = (
+        "__weakref__",
+        "_again_at",
+        "_last",
+        "_served",
+        "again",
+        "asked_at",
+        "began",
+        "deliveries",
+        "first",
+        "furthest",
+        "pause",
+    )
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
         self.first = self.furthest = self.again = self._last = NOTHING
         self.deliveries = 0
+        self.pause = self._again_at = 0.0
         self.began = 0
         self._served = False
 
@@ -47,7 +64,7 @@ class Watch:
         if self.asked_at is None:
             self.first = offset
         elif offset != self.again and (offset < self._last or (offset == self._last and self._served)):
-            self.again, self.deliveries = offset, 1
+            self.again, self.deliveries, self.pause = offset, 1, 0.0
         self.asked_at, self._last, self._served = now, offset, False
         self.furthest = max(self.furthest, offset)
 
@@ -55,7 +72,12 @@ class Watch:
         """The last Fetch was answered with records."""
         self._served = True
         if self._last == self.again:
+            now = self.asked_at or 0.0
             self.deliveries += 1
+            if self.deliveries > _FIRST:
+                self.pause = (now - self._again_at) / (self.deliveries - _FIRST)
+            else:
+                self._again_at = now
 
     @property
     def is_again(self) -> bool:

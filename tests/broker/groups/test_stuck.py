@@ -75,13 +75,16 @@ class Reader(Program):
 
     is_committed = False
 
-    async def goes_on(self, *offsets: int, seconds: float = 1.0, delivered: bool = True) -> None:
+    async def goes_on(
+        self, *offsets: int, seconds: float = 1.0, delivered: bool = True, partitions: tuple[int, ...] = (0,)
+    ) -> None:
         """Fetch at each of these offsets, one after the other."""
         for offset in offsets:
             fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1", is_committed=self.is_committed)
-            watch = None if fetch is None else fetch.asks(("t", 0), offset)
-            if watch is not None and delivered:
-                watch.delivered()
+            for partition in partitions:
+                watch = None if fetch is None else fetch.asks(("t", partition), offset)
+                if watch is not None and delivered:
+                    watch.delivered()
             await self.waits(seconds)
 
     async def asks(self, *partitions: int) -> None:
@@ -96,9 +99,14 @@ class Reader(Program):
             self.heartbeat()
             await self.service.after(min(seconds, 5))
 
-    async def commits(self, offset: int) -> None:
+    async def commits(self, offset: int, partition: int = 0) -> None:
         answer = self.service.commit(
-            offset, member_id=self.member_id, generation=self.generation, version=7, caller=self.caller
+            offset,
+            partition=partition,
+            member_id=self.member_id,
+            generation=self.generation,
+            version=7,
+            caller=self.caller,
         )
         await self.service.ask(answer, 7)
 
@@ -136,6 +144,31 @@ async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
     assert event.deliveries is not None
     assert event.deliveries >= 10
     assert event.member.client_id == "client"
+
+
+async def test_a_member_that_reads_a_record_again_after_a_pause_may_wait_on_purpose() -> None:
+    """A delay queue goes back to a record that is too young, and pauses."""
+    member = await reader(Logs())
+    await member.commits(5)
+    for _ in range(8):
+        await member.goes_on(5, 20, seconds=1)
+        await member.waits(15)
+    event = member.stuck[-1]
+    assert (event.fetches, event.offset) == ("again", 5)
+    assert 14_000 <= (event.every_ms or 0) <= 18_000
+    assert event.may_wait
+    assert not event.is_proven
+
+
+async def test_a_member_that_waits_before_records_of_two_partitions_is_told_once() -> None:
+    member = await reader_of(TwoPartitions, Logs())
+    for partition in member.owned:
+        await member.commits(5, partition)
+    for _ in range(8):
+        await member.goes_on(5, 20, partitions=member.owned)
+        await member.waits(15)
+    event = member.stuck[-1]
+    assert (event.fetches, event.positions) == ("again", (("t", 0, 5), ("t", 1, 5)))
 
 
 ZSTD = ("zstd", ("none",))
@@ -206,17 +239,7 @@ class TwoPartitions(Reader):
                 fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1")
                 if fetch is not None:
                     fetch.asks(("t", 1), offset)
-            await self.service.ask(
-                self.service.commit(
-                    offset,
-                    partition=1,
-                    member_id=self.member_id,
-                    generation=self.generation,
-                    version=7,
-                    caller=self.caller,
-                ),
-                7,
-            )
+            await self.commits(offset, 1)
             await self.waits(4)
 
 

@@ -21,6 +21,7 @@ from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, SeenClie
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_explain.catalog import (
     UNTAKEN,
+    WAITS_MS,
     CommitsOften,
     LagGrows,
     NothingCommitted,
@@ -330,7 +331,8 @@ class StuckCheck:
                 continue
             each.told_at = now
             if has_records:
-                alone = place if fetches == "again" else None
+                # What makes a member wait makes it wait in all of its partitions.
+                alone = place if fetches == "again" and each.watch.pause * 1000 < WAITS_MS else None
                 found.setdefault((owner.member_id, fetches, alone), []).append((place, each))
         if self._hosted_groups.by_id.get(hosted.name) is not hosted:
             return
@@ -382,7 +384,8 @@ class StuckCheck:
         committed_at = None if sight is None else sight.committed_at
         again: dict[str, Any] = {}
         if fetches == "again":
-            again = {"offset": first.watch.again, "deliveries": first.watch.deliveries}
+            watch = first.watch
+            again = {"offset": watch.again, "deliveries": watch.deliveries, "every_ms": watch.pause * 1000}
         if fetches not in ("none", UNTAKEN, "beyond"):
             again |= _codecs(places, fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
