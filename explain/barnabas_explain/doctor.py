@@ -986,7 +986,7 @@ def _of_storm(present: Present, events: list[GroupEvent], told: Sequence[Explana
 
 
 def _of_share_records(present: Present, told: Iterable[Explanation]) -> list[Diagnosis]:
-    """What explains the records of a share group and has a remedy, the newest of each kind, partition and member."""
+    """Explanations of records of a share group that have a remedy: the newest of each kind, partition and member."""
     newest: dict[tuple[object, ...], tuple[ShareRecords, Explanation]] = {}
     for each in told:
         event = each.events[-1]

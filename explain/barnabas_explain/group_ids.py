@@ -85,7 +85,7 @@ def spelling(name: str) -> str:
 
 
 def sign(present: Present, events: Iterable[GroupEvent]) -> Sign | None:
-    """What is to be kept of a group; None if nothing of it can be like another one.
+    """The sign of a group; None if it has nothing that could be like another group.
 
     Args:
         present: the group now.
