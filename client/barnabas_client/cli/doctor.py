@@ -2,7 +2,7 @@
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -126,19 +126,23 @@ async def _examined(
     return examine(known, events, now, since), sign(known, events)
 
 
-async def observed(admin: Admin, group: GroupDescription, arguments: Namespace) -> Present:
+async def observed(
+    admin: Admin, group: GroupDescription, arguments: Namespace, told: Collection[int | None] = ()
+) -> Present:
     """A group as it is now, as the doctor sees it.
 
     Args:
         admin: of its brokers.
         group: its description.
         arguments: of a command; they name the brokers.
+        told: the ids of producers of which it is known that their transactions are open for long.
 
     Raises:
         KafkaError: its offsets cannot be read.
     """
     view = await look(admin, group)
-    known = await present(admin, view, await waiting(admin, view.rows))
+    waits = [each for each in await waiting(admin, view.rows) if each.producer_id not in told]
+    known = await present(admin, view, waits)
     if not known.readers and known.lags:
         known = replace(known, lags=await _with_records(arguments, view.rows))
     return known

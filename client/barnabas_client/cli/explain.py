@@ -9,16 +9,16 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
-from barnabas_client.cli.doctor import like, note_meant, present
+from barnabas_client.cli.doctor import like, note_meant, observed
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.view import look, waiting
+from barnabas_client.cli.view import look
 from barnabas_client.history.located import transaction_events
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
 from barnabas_explain import transactions, words
-from barnabas_explain.doctor import END_TRANSACTION, left_out, without_topics
+from barnabas_explain.doctor import OF_NOW, SINCE_MS, examine
 from barnabas_explain.explain import ExplanationData, explain_values
 from barnabas_explain.group_ids import sign, together
 from barnabas_explain.members import by_topic
@@ -56,7 +56,7 @@ async def explain(arguments: Namespace, output: Output) -> int:
             if isinstance(history, RecordedHistory):
                 explanations += await _transactions(arguments, admin, since)
                 explanations.sort(key=lambda one: int(one["time"]))
-            explanations += await _now(admin, group, events, explanations, output)
+            explanations += await _now(admin, arguments, events, since, explanations, output)
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
@@ -107,31 +107,41 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
 
 
 async def _now(
-    admin: Admin, group: str, events: Newest, told: Iterable[ExplanationData], output: Output
+    admin: Admin,
+    arguments: Namespace,
+    events: Newest,
+    since: int | None,
+    told: Iterable[ExplanationData],
+    output: Output,
 ) -> list[ExplanationData]:
-    """Explain what no recorded event tells of: members that subscribe to no topic, partitions that are left out,
-    and open transactions that ``read_committed`` consumers of the group wait for."""
+    """Explain how the group is now, as ``groups doctor`` does. What its events tell is not said again: that explanation
+    gets the remedy that fits the group as it is."""
     newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
+    slow = {producer_id for producer_id, kind in newest.items() if kind == transactions.SLOW}
     try:
-        (described,) = await admin.describe_consumer_groups([group], raise_errors=False)
+        (described,) = await admin.describe_consumer_groups([arguments.group], raise_errors=False)
         if not described.members:
-            await note_meant(admin, group, output)
+            await note_meant(admin, arguments.group, output)
         if described.error is not None:
             return []
-        view = await look(admin, described)
-        waits = await waiting(admin, view.rows)
-        now = await present(admin, view, waits)
-        alike = together(filter(None, [sign(now, ()), *(await like(admin, group))])) if now.readers else {}
+        known = await observed(admin, described, arguments, slow)
+        signs = [sign(known, ()), *(await like(admin, arguments.group))] if known.readers else []
     except KafkaError:
         return []  # The past is known without it.
     past = [event for event in map(decode_event, events.values()) if event is not None]
-    idle = [*without_topics(now, past), *left_out(now, past), *(alike[name] for name in alike if name == group)]
-    found = [(one.text, one.remedy) for one in idle] + [
-        (f"{one.text}.", END_TRANSACTION)
-        for one in waits
-        if one.is_long and newest.get(one.producer_id) != transactions.SLOW
-    ]
-    return [_told_now(text, remedy) for text, remedy in found]
+    now = time.time_ns() // 1_000_000
+    texts = {one["text"]: one for one in told}
+    diagnoses = examine(known, past, now, now - SINCE_MS if since is None else since)
+    of_now = [each for each in diagnoses if each.kind in OF_NOW]
+    if (twice := together(filter(None, signs)).get(arguments.group)) is not None:
+        of_now.append(twice)
+    found: list[ExplanationData] = []
+    for each in of_now:
+        if each.text in texts:
+            texts[each.text]["remedy"] = each.remedy
+        else:
+            found.append(_told_now(each.text, each.remedy, each.evidence))
+    return found
 
 
 async def _without_events(admin: Admin, group: str) -> list[ExplanationData]:
@@ -152,10 +162,10 @@ async def _without_events(admin: Admin, group: str) -> list[ExplanationData]:
     return [_told_now(text, remedy)]
 
 
-def _told_now(text: str, remedy: str | None) -> ExplanationData:
+def _told_now(text: str, remedy: str | None, details: Iterable[str] = ()) -> ExplanationData:
     """An explanation of how a group is now, which no event tells of."""
     now = time.time_ns() // 1_000_000
-    return {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": [], "data": []}
+    return {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": list(details), "data": []}
 
 
 async def _follow(

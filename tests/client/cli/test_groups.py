@@ -302,6 +302,19 @@ async def test_a_group_id_that_was_perhaps_not_meant(cli: Cli) -> None:
         assert (await cli("groups", "doctor", "--json", status=1)).json == [found]
 
 
+@ONLY_BARNABAS
+@pytest.mark.usefixtures("numbers")
+async def test_the_explanation_says_how_the_group_is_now_as_the_doctor_does(cli: Cli) -> None:
+    async with worker(cli, "old") as consumer:
+        await consumer.commit({TopicPartition("t", 0): 4})
+    *_, last = (await cli("groups", "explain", "old", "--json")).json
+    (found,) = (await cli("groups", "doctor", "old", "--json", status=1)).json
+    assert (last["text"], last["remedy"]) == (found["text"], found["remedy"])
+    assert last["text"] == "old has no members, and 1 record to read."
+    earlier = (await cli("groups", "explain", "old", "--generation", "1", "--json")).json
+    assert last["text"] not in [one["text"] for one in earlier]
+
+
 @pytest.mark.usefixtures("numbers")
 async def test_a_rebalance_is_explained_from_the_records_of_the_coordinator(cli: Cli) -> None:
     # A group of its own: "live" has a generation for each test on Apache Kafka, which may be a rebalance storm.
