@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas_client.assignors import Assignor, MemberSubscription, PartitionCounts, RebalanceProtocol
-from barnabas_client.errors import FencedInstanceIdError, error_for
+from barnabas_client.errors import error_for
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
@@ -45,7 +45,7 @@ from barnabas_client.membership.member_data import (
     encode_assignment,
     encode_subscription,
 )
-from barnabas_client.membership.search import HOPELESS, CoordinatorSearch, NotFound
+from barnabas_client.membership.search import COORDINATOR_GONE, HOPELESS, CoordinatorSearch, NotFound
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -272,12 +272,12 @@ class ClassicMember:
     def commit_refused(self, code: ErrorCode, generation: int, now: float) -> list[Effect]:
         """A commit with this generation was answered with `code`, which may concern the membership."""
         effects: list[Effect] = []
-        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT):
+        if code in COORDINATOR_GONE:
             self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
         elif generation != NO_GENERATION and generation == self.generation and self.state is not MemberState.JOINING:
             # In JOINING the generation may have ended with the response that is on its way; the join itself will tell.
             if code == ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(_fenced(self.config), effects)
+                self._fail(self.config.fenced(), effects)
             elif code == ErrorCode.REBALANCE_IN_PROGRESS and self.state is MemberState.STABLE:
                 self._request_rejoin("a commit was answered REBALANCE_IN_PROGRESS", effects)
             elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -571,7 +571,7 @@ class ClassicMember:
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose_membership(code, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(_fenced(self.config), effects)
+            self._fail(self.config.fenced(), effects)
         elif not code.retriable:
             self._fail(error_for(code, f"heartbeat to group {self.config.group_id!r}"), effects)
 
@@ -586,7 +586,7 @@ class ClassicMember:
         elif code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._lose_coordinator(f"answered {code.name}", now, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(_fenced(self.config), effects)
+            self._fail(self.config.fenced(), effects)
         elif not code.retriable:
             self._fail(error_for(code, f"{what} group {self.config.group_id!r}"), effects)
         self._back_off_join(code, now)
@@ -729,12 +729,4 @@ def _assignor_raised(assignor: Assignor, error: Exception) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
         f"assignor {assignor.name!r} raised {type(error).__name__}: {error}. To do: repair it and subscribe again",
-    )
-
-
-def _fenced(config: MemberConfig) -> KafkaError:
-    """Another consumer has this instance id now."""
-    return FencedInstanceIdError(
-        f"another consumer of group {config.group_id!r} has taken over group_instance_id {config.instance_id!r}. "
-        f"To do: give each running consumer a group_instance_id of its own"
     )

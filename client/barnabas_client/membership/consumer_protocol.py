@@ -26,7 +26,7 @@ Sources: ``ConsumerMembershipManager.java``, ``AbstractMembershipManager.java``,
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from barnabas_client.errors import FencedInstanceIdError, UnsupportedVersionError, error_for
+from barnabas_client.errors import UnsupportedVersionError, error_for
 from barnabas_client.membership.effects import (
     Assign,
     Coordinator,
@@ -38,7 +38,6 @@ from barnabas_client.membership.effects import (
     Send,
 )
 from barnabas_client.membership.heartbeats import (
-    COORDINATOR_GONE,
     JOIN_EPOCH,
     LEAVE_EPOCH,
     Heartbeats,
@@ -48,7 +47,7 @@ from barnabas_client.membership.heartbeats import (
     is_valid,
 )
 from barnabas_client.membership.member import NO_GENERATION, MemberConfig, MemberState, MemberView
-from barnabas_client.membership.search import CoordinatorSearch, NotFound
+from barnabas_client.membership.search import COORDINATOR_GONE, CoordinatorSearch, NotFound
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.backoff import Backoff, Jitter, no_jitter
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -245,7 +244,7 @@ class ConsumerMember:
             self._lose_coordinator(f"a commit was answered {code.name}", now, effects)
         elif self.state in _MEMBER and epoch == self.epoch:
             if code == ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(_fenced(self.config), effects)
+                self._fail(self.config.fenced(), effects)
             elif code in _STALE:
                 self._beats.hurry(now)
         return self._advance(now, effects)
@@ -476,7 +475,7 @@ class ConsumerMember:
         elif refusal is Refusal.COORDINATOR_GONE:
             self._lose_coordinator(self._last_error, now, effects)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
-            self._fail(_fenced(self.config), effects)
+            self._fail(self.config.fenced(), effects)
         elif refusal is Refusal.UNSUPPORTED:
             self._fail(self._unsupported(response.error_message or code.name), effects)
         elif refusal is Refusal.RETRIABLE:
@@ -577,11 +576,3 @@ def _grouped(partitions: Partitions) -> list[HeartbeatTopicPartitions]:
     for one in sorted(partitions):
         by_topic.setdefault(one.topic_id, []).append(one.partition)
     return [HeartbeatTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic.items()]
-
-
-def _fenced(config: MemberConfig) -> KafkaError:
-    """Another consumer has this instance id now."""
-    return FencedInstanceIdError(
-        f"another consumer of group {config.group_id!r} has taken over group_instance_id {config.instance_id!r}. "
-        f"To do: give each running consumer a group_instance_id of its own"
-    )

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas_client.membership.member import MemberConfig
+from barnabas_client.membership.search import COORDINATOR_GONE
 from barnabas_protocol.backoff import Backoff, Jitter
 from barnabas_protocol.errors import ErrorCode
 
@@ -78,14 +79,6 @@ class Refusal(Enum):
         if code == ErrorCode.UNSUPPORTED_VERSION:
             return cls.UNSUPPORTED
         return cls.RETRIABLE if code.retriable else cls.FINAL
-
-
-#: The coordinator is another broker, or unknown.
-COORDINATOR_GONE: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
 
 
 class Heartbeats(Generic[T]):

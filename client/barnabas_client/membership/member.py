@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from barnabas_client.config import GroupProtocol
-from barnabas_client.errors import CommitFailedError, RebalanceInProgressError
+from barnabas_client.errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgressError
 from barnabas_client.membership.effects import Coordinator, Revoke
 from barnabas_protocol.errors import KafkaError
 
@@ -35,6 +35,13 @@ class MemberConfig:
         """Seconds to wait for JoinGroup and SyncGroup: they take as long as the slowest member, plus a margin for the
         network, as in Kafka."""
         return max(self.request_timeout, self.rebalance_timeout + 5.0)
+
+    def fenced(self) -> KafkaError:
+        """The error of a static member whose instance id another consumer has now."""
+        return FencedInstanceIdError(
+            f"another consumer of group {self.group_id!r} has taken over group_instance_id {self.instance_id!r}. "
+            "To do: give each running consumer a group_instance_id of its own"
+        )
 
 
 class MemberState(Enum):

@@ -20,6 +20,7 @@ from barnabas_client.errors import KafkaTimeoutError
 from barnabas_client.logs import logger
 from barnabas_client.membership.effects import Assign, Coordinator, Revoke
 from barnabas_client.membership.member import NO_GENERATION, CommitIdentity, MemberConfig, MemberState, MemberView
+from barnabas_client.membership.search import COORDINATOR_GONE
 from barnabas_client.membership.thread import MemberThread
 from barnabas_client.network.connections import Purpose
 from barnabas_client.network.network import Network
@@ -30,13 +31,6 @@ from barnabas_protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 _log: Final = logger("barnabas_client.membership")
-
-#: After these errors the coordinator is another broker, or unknown.
-_COORDINATOR_GONE: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
 
 
 class MembershipOwner(Protocol):
@@ -198,7 +192,7 @@ class Membership:
     def commit_refused(self, code: ErrorCode, generation: int) -> None:
         """A commit was answered with an error that may concern the membership."""
         coordinator = self.view.coordinator
-        if code in _COORDINATOR_GONE and coordinator is not None:
+        if code in COORDINATOR_GONE and coordinator is not None:
             self._coordinator_lost(coordinator, f"a commit was answered {code.name}")
         else:
             self._thread.post(self._thread.commit_refused, code, generation)
