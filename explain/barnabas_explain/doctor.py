@@ -157,11 +157,6 @@ MOST_MARKERS: Final = 100
 #: A partition is hot if there are so many records that are not consumed, and it has this part of them.
 _MANY_RECORDS: Final = 1_000
 _NEARLY_ALL: Final = 0.9
-#: What to do about a transaction that has been open for long.
-END_TRANSACTION: Final = (
-    "Start its producer again: with the same transactional.id it ends the transaction at once. Otherwise it is aborted"
-    " after its transaction.timeout.ms. Members that are not read_committed do not wait."
-)
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -249,7 +244,7 @@ class Present:
         empty: topics that have no record.
         assignor: the name of its assignor; "" if that is not known.
         has_epochs: whether it has the consumer protocol.
-        waits: sentences about transactions that have been open for long, and keep ``read_committed`` members waiting.
+        waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
     """
@@ -264,7 +259,7 @@ class Present:
     left_out: Mapping[Partition, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
-    waits: Sequence[str] = ()
+    waits: Sequence[words.Told] = ()
     assignor: str = ""
     has_epochs: bool = False
 
@@ -349,8 +344,8 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
     group, readers = present.group, present.readers
     behind = sum(present.lags.values())
     diagnoses += _outside(present, events)
-    for wait in present.waits[:_MOST]:
-        diagnoses.append(Diagnosis(group, "open_transaction", SICK, wait, PROBABLE, remedy=END_TRANSACTION))
+    for text, remedy in present.waits[:_MOST]:
+        diagnoses.append(Diagnosis(group, "open_transaction", SICK, text, PROBABLE, remedy=remedy))
     if not readers:
         if behind and present.state == "Empty" and present.had_members:
             diagnoses.append(_without_members(group, behind, events))

@@ -27,7 +27,7 @@ from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reade
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
-from barnabas_explain.words import clock
+from barnabas_explain.words import Told, clock
 from tests.explain.reading import read
 from tests.explain.test_findings import (
     OPEN,
@@ -143,7 +143,7 @@ def test_nothing_is_wrong_with(group: Present) -> None:
             " member: it is probably slow or stuck, or it has paused them.",
         ),
         (
-            present(reader(1, partitions=(0, 1)), waits=("t-0: read_committed consumers wait.",)),
+            present(reader(1, partitions=(0, 1)), waits=[Told("t-0: read_committed consumers wait.", "Look.")]),
             "open_transaction",
             "sick",
             "t-0: read_committed consumers wait.",

@@ -29,6 +29,7 @@ from barnabas_explain.explain import DEPLOYMENT, STORM
 from barnabas_explain.findings import CERTAIN
 from barnabas_explain.group_ids import sign
 from barnabas_explain.members import Partition
+from barnabas_explain.waits import long_waits
 
 #: The most of a core that sampling may take: with very many partitions, samples become rarer.
 _SHARE: Final = 0.005
@@ -134,7 +135,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
             yield
     events = view.history.recent(name)
     now = view.wall_ms()
-    waiting = [each for each in waits(view, blocked) if each.is_long] if blocked else []
+    waiting = long_waits(waits(view, blocked)) if blocked else []
     flapping = view.history.is_flapping(name)
     version = (
         version_of(events),
@@ -184,7 +185,7 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
         left_out=others,
         empty=empty,
         outside=outside,
-        waits=[f"{each.text}." for each in waiting],
+        waits=waiting,
         assignor=(group.members.protocol or "") if isinstance(group, ClassicGroup) else group.assignor,
         has_epochs=not isinstance(group, ClassicGroup),
     )

@@ -8,7 +8,7 @@ from barnabas_broker.http.view import Position, View
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.transactions.service import HostedTransaction, TransactionCoordinator
-from barnabas_explain.waits import Waiting
+from barnabas_explain.waits import Waiting, idle_ms
 from barnabas_protocol.errors import ErrorCode, KafkaError
 
 #: Open transactions, blocked partitions, and partitions of a transaction that are shown.
@@ -46,13 +46,16 @@ def waits(view: View, blocked: Iterable[Position]) -> list[Waiting]:
         blocked: where the group stands, at the last stable offset.
     """
     opened = {each.machine.metadata.producer_id: each for each in _opened(view)}
-    found = []
+    found, now = [], view.wall_ms()
     for each in blocked:
         log = view.log(each.topic, each.partition)
         if log is None or each.stable is None or each.end is None:
             continue
         producer_id = _blocking(log)
         transaction = None if producer_id is None else opened.get(producer_id)
+        metadata = None if transaction is None else transaction.machine.metadata
+        open_ms = None if metadata is None else max(now - metadata.start_ms, 0)
+        state = None if producer_id is None else log.producers.states.get(producer_id)
         found.append(
             Waiting(
                 (each.topic, each.partition),
@@ -60,7 +63,9 @@ def waits(view: View, blocked: Iterable[Position]) -> list[Waiting]:
                 each.end - each.stable,
                 producer_id,
                 None if transaction is None else transaction.name,
-                None if transaction is None else max(view.wall_ms() - transaction.machine.metadata.start_ms, 0),
+                open_ms,
+                None if metadata is None else metadata.timeout_ms,
+                None if state is None else idle_ms(state.last_timestamp, open_ms, now),
             )
         )
     return found

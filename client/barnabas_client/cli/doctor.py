@@ -32,7 +32,7 @@ from barnabas_explain.doctor import (
 from barnabas_explain.group_ids import Sign, Spelling, meant, sign, spelling, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
-from barnabas_explain.waits import Waiting
+from barnabas_explain.waits import Waiting, long_waits
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
@@ -299,7 +299,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         left_out=left_out,
         empty=frozenset(name for name in counts if name not in written),
         outside=outside,
-        waits=[f"{each.text}." for each in waits if each.is_long],
+        waits=long_waits(waits),
         assignor=view.group.protocol,
         has_epochs=view.group.epoch is not None,
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, MemberDescription, OffsetSpec
 from barnabas_client.structs import TopicPartition
-from barnabas_explain.waits import Waiting
+from barnabas_explain.waits import Waiting, idle_ms
 
 
 class Row(NamedTuple):
@@ -121,21 +121,33 @@ async def waiting(admin: Admin, rows: Iterable[Row]) -> list[Waiting]:
         return []
     described = await admin.describe_producers(stuck, raise_errors=False)
     producers = {
-        tp: next((one.producer_id for one in state.producers if one.transaction_start_offset == stuck[tp]), None)
+        tp: next((one for one in state.producers if one.transaction_start_offset == stuck[tp]), None)
         for tp, state in described.items()
     }
-    ids = sorted({one for one in producers.values() if one is not None})
+    ids = sorted({one.producer_id for one in producers.values() if one is not None})
     listed = await admin.list_transactions(producer_ids=ids, raise_errors=False) if ids else []
     names = {one.producer_id: one.transactional_id for one in listed}
     known = await admin.describe_transactions(sorted(set(names.values())), raise_errors=False) if names else []
     now = time.time_ns() // 1_000_000
-    open_ms = {one.transactional_id: max(now - one.start_time_ms, 0) for one in known if one.start_time_ms is not None}
+    opened = {one.transactional_id: one for one in known if one.start_time_ms is not None}
     waits = []
     for tp, at in sorted(stuck.items()):
-        producer_id = producers.get(tp)
-        name = None if producer_id is None else names.get(producer_id)
-        records = (lagging[tp].end or 0) - at
-        waits.append(Waiting(tp, at, records, producer_id, name, open_ms.get(name or "")))
+        producer = producers.get(tp)
+        name = None if producer is None else names.get(producer.producer_id)
+        transaction = opened.get(name or "")
+        open_ms = None if transaction is None else max(now - (transaction.start_time_ms or 0), 0)
+        waits.append(
+            Waiting(
+                tp,
+                at,
+                (lagging[tp].end or 0) - at,
+                None if producer is None else producer.producer_id,
+                name,
+                open_ms,
+                None if transaction is None else transaction.timeout_ms,
+                None if producer is None else idle_ms(producer.last_timestamp_ms, open_ms, now),
+            )
+        )
     return waits
 
 
