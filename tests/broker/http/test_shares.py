@@ -9,6 +9,7 @@ from barnabas_broker.groups.share.partition import Acknowledged
 from barnabas_broker.http import shares
 from barnabas_broker.http.sampler import Sampler
 from barnabas_client import Admin, TopicPartition
+from barnabas_explain.catalog import ShareRecordsReleased
 from tests.broker.http.conftest import Http, StartBroker
 from tests.broker.http.support import make_topic, produce
 from tests.client.share_member import share_member
@@ -131,3 +132,29 @@ async def test_the_lag_and_the_age_of_the_oldest_record_are_metrics(
         text = (await http.get("/metrics")).text
         assert 'barnabas_share_group_lag{consumergroup="queue"} 0' in text
         assert 'barnabas_share_group_oldest_seconds{consumergroup="queue"} 0' in text
+
+
+async def test_records_that_come_back_are_findings(start_broker: StartBroker, http: Http) -> None:
+    broker = await start_broker()
+    async with await Wire.connect(broker.port) as wire:
+        await make_topic(wire, "t")
+    async with share_member(f"127.0.0.1:{broker.port}", "queue", "t"):
+        broker.services.groups.journal.add(
+            ShareRecordsReleased(
+                generation=1,
+                group="queue",
+                time=broker.view.wall_ms(),
+                topic="t",
+                partition=0,
+                records=1,
+                first_offset=7,
+                last_offset=7,
+                deliveries=4,
+            )
+        )
+        await Sampler(broker.view).sample()
+        (group,) = (await http.get("/groups")).json["groups"]
+        (found,) = group["findings"]
+        assert (found["kind"], found["severity"]) == ("share_records_released", "odd")
+        metrics = (await http.get("/metrics")).text
+        assert 'barnabas_group_finding{consumergroup="queue",finding="share_records_released"} 1\n' in metrics
