@@ -207,7 +207,7 @@ class _Reading:
         except KafkaError as error:
             return _nothing(wanted.partition, error.code)
         self._replicas.append(replica)
-        watch = self._watch((name, wanted.partition), wanted.fetch_offset, replica.leader_epoch)
+        watch = self._watch((name, wanted.partition), wanted.fetch_offset, replica)
         log = replica.log
         mark = log.high_watermark
         follows, committed = self._follower[0] >= 0, self._committed
@@ -277,11 +277,13 @@ class _Reading:
             return nothing
         return answer
 
-    def _watch(self, place: Partition, offset: int, epoch: int) -> Watch | None:
+    def _watch(self, place: Partition, offset: int, replica: Replica) -> Watch | None:
         """The counts of a partition, if it is watched; this Fetch counts once."""
         if self.watched is None:
             return None
-        return self.watched.watches.get(place) if self._again else self.watched.asks(place, offset, epoch)
+        if self._again:
+            return self.watched.watches.get(place)
+        return self.watched.asks(place, offset, replica.leader_epoch)
 
     def _may_read(self, topic: str) -> bool:
         """Whether the client may read a topic. A follower, which may not read all, may read none."""
