@@ -24,6 +24,7 @@ from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.config import Config
 from barnabas_broker.config.keys import INTER_BROKER_LISTENER_NAME, REQUEST_TIMEOUT_MS
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
+from barnabas_broker.coordinators.timed_out import TimedOutTransactions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.handlers.markers import client_id_of_coordinator, write_markers
@@ -174,6 +175,7 @@ def open_coordinators(
     )
     topic = _ShareTopic(config, cluster, replicas)
     persister = SharePersister(node_id, shares, topic, peers, config[REQUEST_TIMEOUT_MS] / 1000)
+    timed_out = TimedOutTransactions()
     groups = GroupCoordinator(
         config,
         CoordinatorTopicLog(OFFSETS_TOPIC, replicas, clock.wall_ms),
@@ -186,6 +188,7 @@ def open_coordinators(
         offload=Offloaded(stack, "assignor"),
         regexes=regexes,
         logs=ConsumedLogs(replicas),
+        timed_out=timed_out,
     )
     transactions = TransactionCoordinator(
         config,
@@ -196,6 +199,7 @@ def open_coordinators(
         peers,
         cluster.next_producer_id,
         TransactionEventsLog(replicas, clock.wall_ms),
+        timed_out=timed_out,
         now=clock.now,
         wall_ms=clock.wall_ms,
         scheduler=clock,

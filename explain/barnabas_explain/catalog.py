@@ -159,6 +159,10 @@ FIELDS: Final = {
     "owner": "the member that has the instance id, or had the records",
     "first_offset": "the first of the records; other records may be between it and the last one",
     "last_offset": "the last of the records",
+    "aborts": "how often transactions of the `transactional_id` were aborted by their timeout, as far as known",
+    "open_ms": "for how long the longest of them was open",
+    "transaction_timeout_ms": "their timeout",
+    "is_own": "whether the member has committed in them; otherwise it is inferred",
     "deliveries": "how often one of the records was delivered, at most",
     "every_ms": "the mean time between two of the `deliveries`",
     "lock_ms": "how long a lock lasts",
@@ -2347,6 +2351,8 @@ class CommitsRefused(MemberEvent):
 
 #: Codecs for which clients in Python need another package.
 _PACKAGES: Final = ("snappy", "lz4", "zstd")
+#: Characters of a transactional id in a sentence.
+_MOST_CHARACTERS: Final = 200
 #: A member that fails at a record and reads it again at once does so sooner.
 WAITS_MS: Final = 5_000
 
@@ -2360,11 +2366,35 @@ class ReadAgain(MemberEvent):
     every_ms: float | None = None
     codec: str | None = None
     codecs_before: tuple[str, ...] | None = None
+    #: The id in whose transactions it commits, and how they were aborted by their timeout.
+    transactional_id: str | None = None
+    aborts: int | None = None
+    open_ms: float | None = None
+    transaction_timeout_ms: float | None = None
+    is_own: bool | None = None
 
     @property
     def may_wait(self) -> bool:
         """Whether so much time passes before it gets the same records again that it may wait on purpose."""
         return (self.every_ms or 0) >= WAITS_MS and not self.codecs_before
+
+    def _aborted(self) -> Told:
+        """Why nothing is committed if its transactions are aborted by their timeout, without a full stop."""
+        shown = (self.transactional_id or "")[:_MOST_CHARACTERS]
+        probably = "" if self.is_own else " probably"
+        timeout, longest = words.ms(self.transaction_timeout_ms or 0), words.ms(self.open_ms or 0)
+        text = f"its transactions ({shown}) were{probably} aborted {words.times(self.aborts or 0)} since then, because"
+        text += f" their timeout of {timeout} was over (one was open for {longest}), so that it commits nothing and"
+        text += " gets the same records again"
+        if not self.is_own:
+            text += ": these transactions come from the same address, and each time that it read again, one had been"
+            text += " aborted just before"
+        return Told(
+            text,
+            f"Set transaction.timeout.ms of its producer above the time that a batch takes, now {timeout}, or put fewer"
+            " records into a transaction (max.poll.records, smaller batches). `barnabas transactions explain"
+            f" {quote(self.transactional_id or '')}` has each abort.",
+        )
 
     def _again(self, places: ByTopic) -> Told:
         """How often it got the same records of partitions, and why, without a full stop."""
@@ -2435,6 +2465,8 @@ class OffsetsStuck(ReadAgain):
     @property
     def is_proven(self) -> bool:
         """Whether it does not get on; otherwise it may also work, and commit seldom."""
+        if self.aborts:
+            return True
         if self.fetches == "again":
             return not self.may_wait
         return self.fetches == UNTAKEN or (self.fetches == "none" and self._is_silent and not self._polls)
@@ -2458,6 +2490,9 @@ class OffsetsStuck(ReadAgain):
         if self.refused is not None:
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why.removesuffix('.')}", remedy)
+        if self.aborts:
+            why, remedy = self._aborted()
+            return Told(f"{text}: {why}", remedy)
         if self.fetches == "again" and self.offset is not None:
             again = self._again(self.places)
             return Told(f"{text}. {again.text}", again.remedy)
@@ -2550,7 +2585,6 @@ class NothingCommitted(ReadAgain):
     stood_ms: float
     #: The group without members to which a client with the same address commits in transactions, and their id.
     other_group: str | None = None
-    transactional_id: str | None = None
     #: The commits of the member that were refused before.
     refused: CommitsRefused | None = _not_recorded()
 
@@ -2561,6 +2595,9 @@ class NothingCommitted(ReadAgain):
         if self.refused is not None:
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why}", remedy)
+        if self.aborts:
+            why, remedy = self._aborted()
+            return Told(f"{text}: {why}.", remedy)
         if self.offset is not None and self.partitions:
             again = self._again(self.partitions)
             text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and the group has no committed offset"

@@ -696,6 +696,8 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                 kind, severity, sure = "nothing_committed", ODD, CERTAIN
                 if event.refused is not None:
                     severity = SICK
+                elif event.aborts:
+                    kind, severity, sure = _stuck(is_proven=True)
                 elif event.offset is not None:
                     kind, severity, sure = _stuck(is_proven=not event.may_wait)
                 elif event.other_group is not None:

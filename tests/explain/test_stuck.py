@@ -134,6 +134,48 @@ def test_an_offset_that_stands_still(data: dict[str, Any], kind: str, severity: 
     assert (said.text, said.remedy) == (text, found.remedy)
 
 
+TIMED_OUT: dict[str, Any] = {
+    "fetches": "again",
+    "offset": 5,
+    "deliveries": 14,
+    "every_ms": 20_000,
+    "transactional_id": "orders-1",
+    "aborts": 14,
+    "open_ms": 19_341,
+    "transaction_timeout_ms": 10_000,
+    "is_own": True,
+}
+ABORTED = "aborted 14 times since then, because their timeout of 10 s was over (one was open for 19.3 s), so that it"
+
+
+def test_a_member_whose_transactions_are_aborted_by_their_timeout() -> None:
+    (found,) = told(STILL, stuck(**TIMED_OUT))
+    assert (found.kind, found.as_data()["severity"]) == ("stuck", "broken")
+    assert found.text == (
+        f"{STANDS}: its transactions (orders-1) were {ABORTED} commits nothing and gets the same records again."
+    )
+    assert str(found.remedy).startswith("Set transaction.timeout.ms of its producer above the time that a batch takes")
+    assert "`barnabas transactions explain orders-1`" in str(found.remedy)
+    assert "reset-offsets" not in str(found.remedy)
+
+
+def test_transactions_of_the_same_host_that_are_aborted_each_time_are_probably_its_own() -> None:
+    (found,) = told(STILL, stuck(**TIMED_OUT | {"is_own": False}))
+    assert f"its transactions (orders-1) were probably {ABORTED}" in found.text
+    assert "from the same address, and each time that it read again, one had been aborted just before" in found.text
+    assert found.sure == "probable"
+
+
+def test_a_group_that_never_commits_because_its_transactions_are_aborted() -> None:
+    data = {key: value for key, value in TIMED_OUT.items() if key != "fetches"} | {"is_own": False, "offset": 0}
+    (found,) = told(
+        present(reader(1, partitions=(0,))),
+        event(NothingCommitted, 199_000, client="c1", partitions={"t": [0]}, ahead=20, stood_ms=360_000, **data),
+    )
+    assert (found.kind, found.as_data()["severity"]) == ("stuck", "broken")
+    assert f"no committed offset: its transactions (orders-1) were probably {ABORTED}" in found.text
+
+
 AGAIN: dict[str, Any] = {"fetches": "again", "offset": 5, "deliveries": 12}
 GOT = "It got the records from offset 5 on 12 times"
 FAILS = "it probably fails at a record there each time, and reads it again (a poison record)"

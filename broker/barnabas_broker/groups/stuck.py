@@ -17,6 +17,8 @@ MOST: Final = 10_000
 _AGAIN: Final = 3
 #: What a client has looked up is followed for so many seconds.
 _LOOKED_UP_SECONDS: Final = 60.0
+#: Times of such deliveries that are kept.
+_MOST_READS: Final = 8
 #: The delivery whose time is known first: it showed that the Fetches had gone back.
 _FIRST: Final = 2
 #: The committed offset of a partition without one.
@@ -34,6 +36,7 @@ class Watch:
         deliveries: how often the records from there on were delivered.
         pause: the mean number of seconds between two of these deliveries, from the second one on; 0 if there were fewer
             than three.
+        reads: the times of the last of these deliveries, at most eight of them.
         began: the number of Fetches of the client before the first one that may count.
     """
 
@@ -49,6 +52,7 @@ class Watch:
         "first",
         "furthest",
         "pause",
+        "reads",
     )
 
     def __init__(self) -> None:
@@ -56,6 +60,7 @@ class Watch:
         self.first = self.furthest = self.again = self._last = NOTHING
         self.deliveries = 0
         self.pause = self._again_at = 0.0
+        self.reads: tuple[float, ...] = ()
         self.began = 0
         self._served = False
 
@@ -64,7 +69,7 @@ class Watch:
         if self.asked_at is None:
             self.first = offset
         elif offset != self.again and (offset < self._last or (offset == self._last and self._served)):
-            self.again, self.deliveries, self.pause = offset, 1, 0.0
+            self.again, self.deliveries, self.pause, self.reads = offset, 1, 0.0, ()
         self.asked_at, self._last, self._served = now, offset, False
         self.furthest = max(self.furthest, offset)
 
@@ -73,6 +78,7 @@ class Watch:
         self._served = True
         if self._last == self.again:
             now = self.asked_at or 0.0
+            self.reads = (*self.reads, now)[-_MOST_READS:]
             self.deliveries += 1
             if self.deliveries > _FIRST:
                 self.pause = (now - self._again_at) / (self.deliveries - _FIRST)

@@ -117,7 +117,12 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
         return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
     expected = None if request.producer_id == NONE else (request.producer_id, request.producer_epoch)
     reply = await _coordinator(context).init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, expected, context.client_id, context.peer.number
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        expected,
+        context.client_id,
+        context.peer.number,
+        f"/{context.peer.host}",
     )
     return InitProducerIdResponse(
         error_code=_code(reply.error, context.version, _INIT_KNOWS_FENCED),

@@ -27,6 +27,7 @@ from barnabas_broker.coordinators.leader_requests import LeaderRequests
 from barnabas_broker.coordinators.ports import CoordinatorLog, Peers, Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.runtime import Hosted, HostedPartition, Runtime, answer_once
+from barnabas_broker.coordinators.timed_out import TimedOutTransactions
 from barnabas_broker.log_throttle import Folded, FoldedLines
 from barnabas_broker.logs import logger
 from barnabas_broker.storage.names import TopicPartition
@@ -100,16 +101,17 @@ class HostedTransaction(Hosted[Transaction, TransactionPartition]):
         connection: the number of the connection on which the producer has begun, extended or ended a transaction last;
             0 if it is not known.
         client: the client that used it last, for the log; "" after the coordinator has moved.
+        host: its address when it began, as Kafka prints it; "" if it is not known.
         warned: whether the open transaction was reported as slow.
     """
 
-    __slots__ = ("client", "connection", "opened", "warned")
+    __slots__ = ("client", "connection", "host", "opened", "warned")
 
     def __init__(self, home: TransactionPartition, machine: Transaction) -> None:
         super().__init__(machine.transactional_id, home, machine)
         self.opened = 0.0
         self.connection = 0
-        self.client = ""
+        self.client = self.host = ""
         self.warned = False
 
 
@@ -142,6 +144,7 @@ class TransactionCoordinator:
         peers: the other brokers.
         next_producer_id: a producer id that was never used; it raises KafkaError if there is none now.
         events: the log of ``__transaction_events``.
+        timed_out: gets the transactional ids whose transactions are aborted by their timeout.
         now: seconds on a monotonic clock.
         wall_ms: the time of day, in ms since 1970.
         scheduler: the timers of `now`; those of the event loop if None.
@@ -167,6 +170,7 @@ class TransactionCoordinator:
         next_producer_id: Callable[[], Awaitable[int]],
         events: TxnEventsLog,
         *,
+        timed_out: TimedOutTransactions | None = None,
         now: Callable[[], float],
         wall_ms: Callable[[], int],
         scheduler: Scheduler | None = None,
@@ -177,6 +181,7 @@ class TransactionCoordinator:
         self._leader = leader
         self._next_producer_id = next_producer_id
         self._events = events
+        self._timed_out = TimedOutTransactions() if timed_out is None else timed_out
         #: Events that are written in the next iteration of the loop.
         self._unwritten: list[EventRecord] = []
         self._now = now
@@ -247,7 +252,13 @@ class TransactionCoordinator:
     # Requests
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, client: str, connection: int = 0
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        client: str,
+        connection: int = 0,
+        host: str = "",
     ) -> Future[TxnReply]:
         """InitProducerId with a transactional id: the answer, when it is in the log.
 
@@ -257,6 +268,7 @@ class TransactionCoordinator:
             expected: its current producer id and epoch, if it has them (KIP-360).
             client: for the log.
             connection: the number of the client's connection.
+            host: its address, as Kafka prints it.
         """
         reply: Future[TxnReply] = self._loop.create_future()
         # A longer id does not fit into a record's key.
@@ -270,6 +282,7 @@ class TransactionCoordinator:
             if decision.records:
                 # Not the newest one: another program may take over on a connection that it has had for long.
                 hosted.connection = connection
+                hosted.host = host
             return decision
 
         self._guard(reply, partial(self._begin_init, transactional_id, timeout_ms, client, decide, reply))
@@ -615,9 +628,12 @@ class TransactionCoordinator:
         if hosted.warned or effect.cause is not Cause.CLIENT:
             self._publish(ended_event(hosted.name, effect, hosted.client, self._wall_ms()))
         if effect.committed:
+            self._timed_out.committed(hosted.name)
             return
         facts = self._facts(hosted, effect.before)
         if effect.cause is Cause.TIMEOUT:
+            open_ms = self._open_ms(hosted)
+            self._timed_out.aborted(hosted.name, hosted.host, effect.before.timeout_ms, open_ms, self._now())
             log.warning(_ABORTED[effect.cause], **facts)
         else:
             self._fold(_ABORTED[effect.cause], facts)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordinators.ports import Scheduler
+from barnabas_broker.coordinators.timed_out import TimedOutTransactions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.ports import ReadLogs
@@ -128,6 +129,7 @@ class Service:
         given = {"offsets.topic.num.partitions": "1", **{k.replace("_", "."): v for k, v in keys.items()}}
         self.config = Config(BROKER_KEYS, given)
         ids = count(1)
+        self.timed_out = TimedOutTransactions()
         self.groups = GroupCoordinator(
             self.config,
             self.log,
@@ -143,6 +145,7 @@ class Service:
                 self._offload if compiling else at_once, self._offload if matching else at_once, clock=lambda: self.time
             ),
             logs=self.logs,
+            timed_out=self.timed_out,
         )
 
     def _offload(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

@@ -171,6 +171,62 @@ async def test_a_member_that_waits_before_records_of_two_partitions_is_told_once
     assert (event.fetches, event.positions) == ("again", (("t", 0, 5), ("t", 1, 5)))
 
 
+async def timing_out(
+    member: Reader, *, host: str = "/127.0.0.1", every: int = 1, offsets: tuple[int, ...] = (5,)
+) -> None:
+    """A program whose transactions are aborted by their timeout, and which then reads again.
+
+    Args:
+        member: it reads at these offsets.
+        host: from which the producer comes.
+        every: so many reads are from one abort to the next.
+        offsets: of each read.
+    """
+    for read in range(12):
+        if read % every == 0:
+            member.service.timed_out.aborted("orders-1", host, 10_000, 19_000, member.service.time)
+        await member.goes_on(*offsets, seconds=1)
+        await member.waits(15)
+
+
+async def test_a_member_whose_transactions_are_aborted_by_their_timeout() -> None:
+    member = await reader_of(TwoPartitions, Logs())
+    for partition in member.owned:
+        await member.commits(5, partition)
+    sight = member.service.groups._hosted_groups.by_id["g"].sightings.get(member.member_id)
+    assert sight is not None
+    sight.transactional_id = "orders-1"
+    await timing_out(member, offsets=(5, 20))
+    event = member.stuck[-1]
+    assert event.positions == (("t", 0, 5), ("t", 1, 5))
+    assert (event.transactional_id, event.is_own, event.open_ms) == ("orders-1", True, 19_000)
+    assert event.transaction_timeout_ms == 10_000
+    assert (event.aborts or 0) >= 6
+    assert event.is_proven
+    member.service.timed_out.committed("orders-1")
+    await member.waits(300)
+    assert member.stuck[-1].aborts is None
+
+
+@pytest.mark.parametrize(
+    ("host", "every", "found"), [("/127.0.0.1", 1, True), ("/10.0.0.1", 1, False), ("/127.0.0.1", 2, False)]
+)
+async def test_a_member_that_reads_again_after_each_abort_of_its_host(host: str, every: int, found: bool) -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await timing_out(member, host=host, every=every, offsets=(5, 20))
+    event = member.stuck[-1]
+    assert event.fetches == "again"
+    assert (event.transactional_id, event.is_own) == (("orders-1", False) if found else (None, None))
+
+
+async def test_a_group_without_commits_whose_transactions_are_aborted() -> None:
+    member = await reader(Logs())
+    await timing_out(member, offsets=(0, 20))
+    event = member.service.events_of(NothingCommitted)[-1]
+    assert (event.transactional_id, event.is_own, event.offset) == ("orders-1", False, 0)
+
+
 ZSTD = ("zstd", ("none",))
 
 

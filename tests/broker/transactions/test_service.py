@@ -157,6 +157,7 @@ async def test_overdue_transactions_are_aborted_and_slow_ones_reported(
     await swept(coordinator, "_check_open")
     assert await coordinator.settled() == "CompleteAbort"
     assert coordinator.transactions.metrics.ended == {("abort", "timeout"): 1}
+    assert coordinator.transactions._timed_out._newest["id"].open_ms >= 0
     assert (await coordinator.end(who)).error is E.PRODUCER_FENCED
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert "transaction is open for long" in text

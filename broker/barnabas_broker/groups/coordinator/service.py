@@ -42,6 +42,7 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.coordinators.replay import Report
 from barnabas_broker.coordinators.result import APPEND_ERRORS
 from barnabas_broker.coordinators.runtime import Runtime
+from barnabas_broker.coordinators.timed_out import TimedOutTransactions
 from barnabas_broker.coordinators.writer import BATCH_BYTES, Waiter
 from barnabas_broker.groups.classic.group import ClassicGroup, GroupSettings, first_names
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -182,6 +183,7 @@ class GroupCoordinator:
         offload: computes the targets of large groups of the consumer protocol; by default at once.
         regexes: checks regular expressions, and matches all topics with them; by default at once.
         logs: the logs that groups read; None: offsets that stand still are not looked for.
+        timed_out: the transactional ids whose transactions are aborted by their timeout, on this broker.
 
     Attributes:
         journal: the recent group events, and the metrics derived from them.
@@ -209,6 +211,7 @@ class GroupCoordinator:
         offload: Offload = at_once,
         regexes: RegexSearch | None = None,
         logs: ReadLogs | None = None,
+        timed_out: TimedOutTransactions | None = None,
     ) -> None:
         scheduler: Scheduler = asyncio.get_running_loop() if loop is None else loop
         self._min_session_timeout = config[GROUP_MIN_SESSION_TIMEOUT_MS]
@@ -293,7 +296,9 @@ class GroupCoordinator:
         self._clients = Clients()
         self._searches = Searches(self._stays_away)
         patience = config[GROUP_STUCK_OFFSET_MS] / 1000
-        self._stuck = StuckCheck(self._hosted_groups, logs, self._clients, elsewhere, patience)
+        self._stuck = StuckCheck(
+            self._hosted_groups, logs, self._clients, elsewhere, timed_out or TimedOutTransactions(), patience
+        )
 
     # Clients
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, Final
 
+from barnabas_broker.coordinators.timed_out import TimedOut, TimedOutTransactions
 from barnabas_broker.groups.aborted import AbortedOnly, OnlyAborted
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
@@ -46,6 +47,8 @@ _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
 #: The codec of batches that are not compressed.
 _UNCOMPRESSED: Final = "none"
+#: The partitions of a member whose transactions are aborted are one event, however it fetches them.
+_ABORTED: Final = "aborted"
 #: An offset of a member that reads on may stand still for so many times the pause before its last commit.
 _USUAL_PAUSES: Final = 2.5
 
@@ -58,6 +61,7 @@ class StuckCheck:
         logs: the logs that they read; None: nothing is looked for.
         clients: the clients that have a connection.
         elsewhere: the groups without members to which clients commit in transactions.
+        timed_out: the transactional ids whose transactions are aborted by their timeout, on this broker.
         patience: ``group.stuck.offset.ms`` in seconds.
     """
 
@@ -67,6 +71,7 @@ class StuckCheck:
         logs: ReadLogs | None,
         clients: Clients,
         elsewhere: CommitsElsewhere,
+        timed_out: TimedOutTransactions,
         patience: float,
     ) -> None:
         self.armed = inf
@@ -74,6 +79,7 @@ class StuckCheck:
         self._logs = logs
         self._clients = clients
         self._elsewhere = elsewhere
+        self._timed_out = timed_out
         self._patience = patience
         self._interval = min(max(patience / 10, _LEAST_SECONDS), _MOST_SECONDS)
         self._next = inf if logs is None else hosted_groups.now() + self._interval
@@ -300,6 +306,7 @@ class StuckCheck:
     ) -> Iterator[None]:
         """Report the partitions whose offsets have stood still for long enough, those of a member together."""
         found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
+        aborted: dict[str | None, TimedOut] = {}
         moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
         for place, each in list(standing.items()):
             owner = each.owner
@@ -316,8 +323,9 @@ class StuckCheck:
                 continue  # Its Fetches are refused, which is reported.
             if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
                 continue
+            timed_out = self._aborts(owner, sight, each)
             is_known = fetches in ("none", UNTAKEN, "beyond") or (fetches == "again" and not each.watch.gets_past)
-            if each.offset == NOTHING and not is_known:
+            if each.offset == NOTHING and not is_known and timed_out is None:
                 continue  # It may have had nothing to read, or it begins anew each time on purpose.
             if fetches == "none" and owner in moving and self._fetches_seldom(each, now):
                 continue  # It works through the records of another partition: aiokafka reads one after the other.
@@ -330,14 +338,28 @@ class StuckCheck:
             if has_records is None:
                 continue
             each.told_at = now
-            if has_records:
+            if has_records and timed_out is not None:
+                aborted[owner.member_id] = timed_out
+                found.setdefault((owner.member_id, _ABORTED, None), []).append((place, each))
+            elif has_records:
                 # What makes a member wait makes it wait in all of its partitions.
                 alone = place if fetches == "again" and each.watch.pause * 1000 < WAITS_MS else None
                 found.setdefault((owner.member_id, fetches, alone), []).append((place, each))
         if self._hosted_groups.by_id.get(hosted.name) is not hosted:
             return
-        for (_, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
-            self._publish(hosted, fetches, places, logs, now)
+        for (member_id, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
+            if fetches == _ABORTED:
+                self._publish(hosted, "again", places, logs, now, aborted[member_id])
+            else:
+                self._publish(hosted, fetches, places, logs, now)
+
+    def _aborts(self, owner: Member, sight: Sight | None, standing: Standing) -> TimedOut | None:
+        """The transactional id because of which an offset of a member stands still: its transactions are aborted by
+        their timeout, and it commits in them, or reads again after each abort."""
+        known = None if sight is None else self._timed_out.get(sight.transactional_id, standing.since)
+        if known is not None or not standing.is_clear:
+            return known
+        return self._timed_out.find(owner.host or "", standing.watch.reads)
 
     def _has_fetched(self, owner: Member, sight: Sight | None) -> bool:
         """Whether a member has fetched anything since it joined; so if that is not known."""
@@ -367,6 +389,7 @@ class StuckCheck:
         places: list[tuple[Partition, Standing]],
         logs: ReadLogs,
         now: float,
+        timed_out: TimedOut | None = None,
     ) -> None:
         first = places[0][1]
         owner = first.owner or Member()
@@ -386,7 +409,16 @@ class StuckCheck:
         if fetches == "again":
             watch = first.watch
             again = {"offset": watch.again, "deliveries": watch.deliveries, "every_ms": watch.pause * 1000}
-        if fetches not in ("none", UNTAKEN, "beyond"):
+        transactional_id = None if sight is None else sight.transactional_id
+        if timed_out is not None:
+            again |= {
+                "aborts": timed_out.since(first.since),
+                "open_ms": timed_out.open_ms,
+                "transaction_timeout_ms": timed_out.timeout_ms,
+                "is_own": timed_out.transactional_id == transactional_id,
+            }
+            transactional_id = timed_out.transactional_id
+        elif fetches not in ("none", UNTAKEN, "beyond"):
             again |= _codecs(places, fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
         is_incremental = None
@@ -414,7 +446,7 @@ class StuckCheck:
                 ahead=sum(each.watch.furthest - each.watch.first for _, each in places),
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 other_group=None if elsewhere is None else elsewhere.group_id,
-                transactional_id=None if elsewhere is None else elsewhere.transactional_id,
+                transactional_id=transactional_id if elsewhere is None else elsewhere.transactional_id,
                 **again,
             )
         else:
@@ -439,6 +471,7 @@ class StuckCheck:
                 rebalance_timeout_ms=rebalance_ms,
                 session_ms=session_ms,
                 software=software,
+                transactional_id=transactional_id,
                 **again,
             )
         self._hosted_groups.publish(hosted.name, event)
