@@ -22,6 +22,7 @@ from barnabas_explain.members import (
     Identified,
     LateMember,
     Member,
+    MemberLag,
     Move,
     OffsetChange,
     Partition,
@@ -151,6 +152,11 @@ FIELDS: Final = {
     "lag": "the lag then",
     "led": "the number of partitions that the broker leads, of which these figures are",
     "committed_in": "the number of partitions with committed offsets",
+    "idle": "those of the members that have no partition",
+    "owned": "the number of partitions that the members have",
+    "behind": "the member that has nearly all of the lag, or the owner of the partition that has: the `lag` there,"
+    " `positions`, and for how long, `stood_ms`, none of these has moved; absent if there is no such member",
+    "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
     "throttled": "the client ids of members that a quota made wait for records within the last minute",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
@@ -217,6 +223,9 @@ E = TypeVar("E", bound="GroupEvent")
 
 #: Libraries whose rebalance timeout is their poll interval: a member that does not poll for so long leaves.
 _POLL_IS_REBALANCE: Final = ("rdkafka", "apache-kafka-java", "kafka-python", "barnabas")
+
+#: A library that fetches ahead in the background, also while its program does not poll.
+FETCHES_AHEAD: Final = "rdkafka"
 
 
 def _leaves_without_polls(software: str | None) -> bool:
@@ -2451,8 +2460,14 @@ class OffsetsStuck(ReadAgain):
     session_ms: float | None = None
     software: str | None = None
     is_incremental: bool | None = None
+    #: How often it has committed since it joined.
+    commits: int | None = None
+    #: Whether it has nearly all of the lag of its group, while other members have partitions.
+    others_keep_up: bool | None = None
     #: The commits of the member that were refused since then.
     refused: CommitsRefused | None = _not_recorded()
+    #: Another program that had these partitions before.
+    before: Member | None = _not_recorded()
 
     def flaw(self) -> str | None:
         return None if self.positions else "positions"
@@ -2469,7 +2484,31 @@ class OffsetsStuck(ReadAgain):
             return True
         if self.fetches == "again":
             return not self.may_wait
-        return self.fetches == UNTAKEN or (self.fetches == "none" and self._is_silent and not self._polls)
+        if self.fetches == "none" and self._is_silent:
+            return not self._polls and (self._hidden_ms is None or bool(self.others_keep_up))
+        return self.fetches == UNTAKEN or self._fetches_ahead
+
+    @property
+    def is_intruder(self) -> bool:
+        """Whether it reads on without a commit in partitions that another program had before."""
+        return self.fetches == "beyond" and self.commits == 0 and self.before is not None
+
+    @property
+    def _commits_lately(self) -> bool:
+        return self.committed_ago_ms is not None and self.committed_ago_ms < self.stood_ms / 2
+
+    @property
+    def _fetches_ahead(self) -> bool:
+        """Whether it probably stands still, and only its library goes on: others commit as it did before."""
+        is_ahead = self.fetches == "beyond" and FETCHES_AHEAD in (self.software or "")
+        return is_ahead and bool(self.others_keep_up and self.commits) and not self._commits_lately
+
+    @property
+    def _hidden_ms(self) -> float | None:
+        """Its ``max.poll.interval.ms``, if that is so long that it has not had to poll yet; None if it has."""
+        limit = poll_interval(self.software, self.rebalance_timeout_ms, self.session_ms)
+        is_longer = limit is not None and _leaves_without_polls(self.software) and self.stood_ms <= limit
+        return limit if is_longer else None
 
     @property
     def _is_silent(self) -> bool:
@@ -2502,27 +2541,7 @@ class OffsetsStuck(ReadAgain):
             why, remedy = _untaken(self.is_incremental)
             return Told(f"{text}. It has neither fetched {them} nor asked for what is committed: {why}", remedy)
         if self.fetches == "beyond":
-            text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
-            commits = self.committed_ago_ms is not None and self.committed_ago_ms < self.stood_ms / 2
-            if commits and self.records > len(self.positions):
-                text += (
-                    f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
-                )
-                return Told(
-                    f"{text} it works through records of other partitions first, or it does not finish a record there",
-                    "If its log shows that it gets on: look whether its lag grows, and it has more to do than it can."
-                    " Otherwise look where it stands.",
-                )
-            text += ": it reads on and commits seldom or never, or it does not finish a record there"
-            remedy = (
-                "If its log shows that it gets on: let it commit (enable.auto.commit, or commit() after each batch);"
-                f" when it is restarted, it reads {them} again from the committed offset on. Otherwise look where it"
-                " stands."
-            )
-            if self.records == len(self.positions):
-                text += ", or it commits the offset of the last record that it has read"
-                remedy += " The offset to commit is that of the next record: one more than that of the last one."
-            return Told(text, remedy)
+            return self._reads_on(text, them)
         if self.fetches == "unknown":
             may = f". {self._codec_changes()}, which it may lack" if self.codecs_before else ""
             return Told(
@@ -2537,6 +2556,69 @@ class OffsetsStuck(ReadAgain):
             ((topic, number, offset),) = self.positions
             return f"the committed offset of {topic}-{number} has stood at {offset} for {words.ms(self.stood_ms)}"
         return f"the committed offsets of {words.partitions(self.places)} have not moved for {words.ms(self.stood_ms)}"
+
+    def _reads_on(self, text: str, them: str) -> Told:
+        text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
+        if self._commits_lately and self.records > len(self.positions):
+            text += f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
+            return Told(
+                f"{text} it works through records of other partitions first, or it does not finish a record there",
+                "If its log shows that it gets on: look whether its lag grows, and it has more to do than it can."
+                " Otherwise look where it stands.",
+            )
+        let_commit = "let it commit (enable.auto.commit, or commit() after each batch)"
+        if self.is_intruder and self.before is not None:
+            return Told(
+                f"{text}: it reads on, and has not committed anything since it joined, and {self.before.name} had"
+                f" {them} before: probably another program has this group.id, and the group's own does not get these"
+                " records",
+                f"If {self.name} is another program, such as a test or a console: stop it, or give it a group.id of its"
+                f" own, so that the others get {them} again. If it belongs to the group: {let_commit}.",
+            )
+        if self._fetches_ahead:
+            return self._stands_still(
+                f"{text}, but has not committed for {words.ms(self.committed_ago_ms or 0)}, after"
+                f" {words.count(self.commits or 0, 'commit')}, while the other members keep up"
+            )
+        text += ": it reads on and commits seldom or never, or it does not finish a record there"
+        remedy = (
+            f"If its log shows that it gets on: {let_commit}; when it is restarted, it reads {them} again from the"
+            " committed offset on. Otherwise look where it stands."
+        )
+        if FETCHES_AHEAD in (self.software or ""):
+            text += " (librdkafka fetches ahead, also while its program stands still)"
+        if self.records == len(self.positions):
+            text += ", or it commits the offset of the last record that it has read"
+            remedy += " The offset to commit is that of the next record: one more than that of the last one."
+        return Told(text, remedy)
+
+    def _stands_still(self, text: str) -> Told:
+        """The sentence of a program that stands still."""
+        limit = self._hidden_ms
+        ahead = ", and librdkafka fetches ahead" if self._fetches_ahead else ""
+        why = "a call without a timeout, a deadlock, one batch that takes so long"
+        them = f"{text}: its program probably stands still in the records that it has ({why}){ahead}, and keeps its"
+        remedy = "Look where the program stands: its log, the stacks of its threads or tasks. Give its calls timeouts."
+        restart = "A restart of the program frees its partitions at once."
+        if limit is None:
+            return Told(
+                f"{them} partitions",
+                f"{remedy} A client with max.poll.interval.ms leaves after that time without a poll, so that others"
+                f" read: set it above what a batch takes. {restart}",
+            )
+        shown = words.ms(limit)
+        if not self.is_proven:
+            return Told(
+                f"{text}: it works on one batch for so long, which its max.poll.interval.ms of {shown} allows, or its"
+                " program stands still",
+                f"If its log shows that it gets on, it needs no change. Otherwise: {remedy[:1].lower()}{remedy[1:]} Set"
+                f" max.poll.interval.ms a little above what a batch takes. {restart}",
+            )
+        return Told(
+            f"{them} partitions: its max.poll.interval.ms of {shown} hides it, as it would leave only after that time",
+            f"{remedy} Set max.poll.interval.ms a little above what a batch takes: the member then leaves, and others"
+            f" read. {restart}",
+        )
 
     def _without_fetches(self, text: str, them: str) -> Told:
         text += (
@@ -2554,13 +2636,7 @@ class OffsetsStuck(ReadAgain):
                 " gets on. A restart ends a pause; what is not committed is read again.",
             )
         if self._is_silent:
-            return Told(
-                f"{text}: its program probably stands still in the records that it has (a call without a timeout, a"
-                " deadlock, one batch that takes so long), and keeps its partitions",
-                "Look where the program stands: its log, the stacks of its threads or tasks. Give its calls timeouts. A"
-                " client with max.poll.interval.ms leaves after that time without a poll, so that others read: set it"
-                " above what a batch takes. A restart of the program frees its partitions at once.",
-            )
+            return self._stands_still(text)
         return Told(
             f"{text}: it has probably paused {them}, or stands still in records of {them} that it has",
             "Look whether the program resumes partitions that it pauses (pause, resume), and what it does with the"
@@ -2713,6 +2789,15 @@ class FetchDenied(MemberEvent):
         return self._line("warning", "a member may not read a topic of its subscription", **pairs)
 
 
+#: What to do about a partition that has nearly all of the lag, though its topic has others.
+HOT_PARTITION: Final = (
+    "Either most records have keys of this partition: spread them over more keys. Or its member does not get on there:"
+    " look at its log, and whether the offset moves."
+)
+#: What happens when a topic gets more partitions.
+KEYS_MOVE: Final = "Keys may get other partitions then, so that their new records are not in order with those before."
+
+
 @event("lag_grows")
 class LagGrows(GroupEvent):
     """The lag of a group grows, because less is consumed than written; again when it has lasted twice as long."""
@@ -2725,6 +2810,12 @@ class LagGrows(GroupEvent):
     led: int
     committed_in: int
     throttled: tuple[str, ...] | None = None
+    #: The members, those of them without a partition, and the partitions that they own.
+    members: int | None = None
+    idle: int | None = None
+    owned: int | None = None
+    #: The member, or the owner of the partition, that has nearly all of the lag.
+    behind: tuple[MemberLag, ...] | None = None
 
     def flaw(self) -> str | None:
         return None if self.took_ms > 0 and self.consumed > 0 else "consumed"
@@ -2735,7 +2826,7 @@ class LagGrows(GroupEvent):
         return self.written / self.consumed
 
     def clause(self) -> Told:
-        """The sentence without the work that is needed: how much is consumed and written, and how the lag has grown."""
+        """The sentence without its cause: how much is consumed and written, and how the lag has grown."""
         text = f"{words.rate(self.consumed, self.took_ms)} are consumed and"
         text += f" {words.rate(self.written, self.took_ms)} are written"
         if self.led < self.committed_in:
@@ -2744,17 +2835,63 @@ class LagGrows(GroupEvent):
         return Told(text)
 
     def sentence(self) -> Told:
+        text = words.capital(self.clause().text)
         if self.throttled:
             return Told(
-                f"{words.capital(self.clause().text)}. A quota of the broker probably slows it down:"
-                f" {words.listed(self.throttled)} had to wait for records within the last minute.",
+                f"{text}. A quota of the broker probably slows it down: {words.listed(self.throttled)} had to wait for"
+                " records within the last minute.",
                 "Look which quota it is, and raise it (`barnabas quotas list`, `barnabas quotas set`). More members do"
                 " not help if they share it.",
             )
+        if self.behind:
+            where, remedy = self._of_behind(self.behind[0])
+            return Told(f"{text}. {where}", remedy)
+        text += f"; it needs about {self._times} the work"
+        more = "let each member do more: less work for each record, more records at a time."
+        if self.members is None or self.idle is None or self.owned is None:
+            return Told(
+                f"{text}.",
+                "Look first whether one member or one partition has most of the lag (barnabas groups describe"
+                f" {quote(self.group)}): then more members do not help. Otherwise start more members, up to one for"
+                f" each partition; or {more}",
+            )
+        if self.idle:
+            text += f". {self.idle} of {words.count(self.members, 'member')} {'has' if self.idle == 1 else 'have'} no"
+            text += f" partition: there {words.are(self.owned)} {words.count(self.owned, 'partition')}"
+        if self.idle and self.members <= self.owned:
+            remedy = "Let the idle members have partitions: look at their subscriptions, and at the assignor (range"
+            return Told(f"{text}.", f"{remedy} assigns each topic alone). Then, if the lag still grows: {more}")
+        if self.members >= self.owned:
+            remedy = "There is a member for each partition: give the topics more partitions"
+            remedy += ", as more members do not help" if self.idle else ", and start more members"
+            return Told(f"{text}.", f"{remedy}. {KEYS_MOVE} Or {more}")
+        has = "there is 1" if self.members == 1 else f"there are {self.members}"
+        each = f"{has}, and {words.count(self.owned, 'partition')}, of which each can have its own"
+        return Told(f"{text}.", f"Start more members: {each}. Or {more}")
+
+    def _of_behind(self, behind: MemberLag) -> Told:
+        """The member or the partition that has nearly all of the lag, and what to do."""
+        name, one = behind.member.name, len(behind.positions) == 1
+        where = words.partitions(by_topic(each[:2] for each in behind.positions))
+        if behind.stood_ms is not None:
+            text = f"Nearly all of it, {words.count(behind.lag, 'record')}, waits for {name}: the committed"
+            text += f" {'offset' if one else 'offsets'} of {where} {'has' if one else 'have'} not moved for"
+            return Told(
+                f"{text} {words.ms(behind.stood_ms)}, while the rest of the group gets on.",
+                f"Look where the program of {name} stands, and whether it commits. It keeps"
+                f" {'this partition' if one else 'these partitions'}, so that more members do not help.",
+            )
+        if one:
+            return Told(
+                f"Nearly all of it, {words.count(behind.lag, 'record')}, is in {where}, which {name} owns.",
+                f"{HOT_PARTITION} More members do not help: a partition has one.",
+            )
         return Told(
-            f"{words.capital(self.clause().text)}; it needs about {self._times} the work.",
-            "Start more members, up to one for each partition; or let each of them do more: less work for each record,"
-            " more records at a time.",
+            f"Nearly all of it, {words.count(behind.lag, 'record')}, is in the partitions of {name} ({where}), while"
+            " the other members keep up.",
+            f"Look why {name} does less than the others: its log, its machine, its records; whether it"
+            " pauses partitions, and whether a quota limits it (barnabas quotas list). More members do not make it"
+            " faster.",
         )
 
     @property

@@ -14,6 +14,8 @@ from barnabas_explain import findings as found
 from barnabas_explain import words
 from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
+    HOT_PARTITION,
+    KEYS_MOVE,
     READS_ITSELF,
     WHY_DELETED,
     CommitsBeyondEnd,
@@ -52,7 +54,8 @@ from barnabas_explain.catalog import (
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
-from barnabas_explain.members import Member, Partition, Position, by_topic
+from barnabas_explain.lags import NEARLY_ALL, Lags
+from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -108,6 +111,8 @@ NOT_COMMITTED: Final = "not_committed"
 NEVER_JOINED: Final = "never_joined"
 #: The kind of the diagnosis of a group that consumes less than is written.
 LAG_GROWS: Final = "lag_grows"
+#: The kinds of diagnoses that say where lag is, and that its growth says, too.
+_OF_LAG: Final = ("hot_partition", "slow_member", "too_many_members")
 #: The kind of the diagnosis of a transaction in which offsets are pending.
 PENDING: Final = "pending_offsets"
 #: A transaction is open for long after so many milliseconds; after the broker's default of
@@ -154,9 +159,8 @@ OF_NOW: Final = (
 )
 #: So many records to read at most may all be markers at the end of transactions, which consumers do not get.
 MOST_MARKERS: Final = 100
-#: A partition is hot if there are so many records that are not consumed, and it has this part of them.
+#: A partition is hot if there are so many records that are not consumed, and it has nearly all of them.
 _MANY_RECORDS: Final = 1_000
-_NEARLY_ALL: Final = 0.9
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -307,8 +311,10 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]
     growing = _of_lag(present, past, now_ms, diagnoses)
     if growing:
-        # Members work through what they have fetched of one partition after the other.
-        diagnoses = [*growing, *(each for each in diagnoses if each.kind != NOT_COMMITTED or each.severity > ODD)]
+        # It says which member or partition it is. Members work through what they have fetched of one partition after
+        # the other.
+        diagnoses = [each for each in diagnoses if each.kind not in (*_OF_LAG, NOT_COMMITTED) or each.severity > ODD]
+        diagnoses += growing
     elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
@@ -367,7 +373,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
     diagnoses += without_topics(present, events)
     diagnoses += _subscriptions(present)
-    diagnoses += _hot_partition(present, behind) or _slow_member(present, behind)
+    diagnoses += _most_of_lag(present)
     idle = [reader for reader in readers if not reader.partitions]
     partitions = sum(present.topics.get(topic, 0) for topic in subscribed)
     if idle and present.state == "Stable" and len(readers) > partitions > 0:
@@ -376,8 +382,7 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
         text += f" {words.count(partitions, 'partition')}."
         stands_by = "it stands by" if len(idle) == 1 else "they stand by"
         remedy = f"Nothing, if {stands_by} for the others. Otherwise start {words.count(partitions, 'member')} at most,"
-        remedy += " or give the topics more partitions: keys may get other partitions then, so that their new records"
-        remedy += " are not in order with those before."
+        remedy += f" or give the topics more partitions. {KEYS_MOVE}"
         diagnoses.append(Diagnosis(group, "too_many_members", ODD, text, CERTAIN, remedy=remedy))
     elif present.state == "Stable":
         diagnoses += _each_topic_alone(present)
@@ -466,49 +471,45 @@ def left_out(present: Present, events: Iterable[GroupEvent]) -> list[Diagnosis]:
     return diagnoses[:_MOST]
 
 
-def _hot_partition(present: Present, behind: int) -> list[Diagnosis]:
-    """One partition has nearly all records that are not consumed, though its topic has others."""
-    if behind < _MANY_RECORDS:
-        return []
-    (topic, number), lag = max(present.lags.items(), key=lambda each: each[1])
-    partitions = present.topics.get(topic, 0)
-    others = [each for each in present.lags if each[0] == topic and each[1] != number]
-    if lag < behind * _NEARLY_ALL or not others:
-        return []
-    owner = next((each.member.name for each in present.readers if (topic, number) in each.partitions), "no member")
-    text = (
-        f"{topic}-{number} has {lag:,} of the {behind:,} records that {present.group} has not consumed, and the topic"
-    )
-    text += f" has {partitions} partitions; {owner} owns it."
-    remedy = (
-        "Either most records have keys of this partition: spread them over more keys. Or its member does not get on"
-    )
-    remedy += (
-        f" there: look at its log, and whether the offset moves (barnabas groups describe {quote(present.group)})."
-    )
-    return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=remedy)]
+def _lags(present: Present) -> Lags:
+    """The lag of a group by member."""
+    lags = Lags()
+    for reader in present.readers:
+        for place in reader.partitions:
+            lags.add(reader.member, place, present.lags.get(place, 0))
+    for place in present.lags.keys() - {place for reader in present.readers for place in reader.partitions}:
+        lags.add(None, place, present.lags[place])
+    return lags
 
 
-def _slow_member(present: Present, behind: int) -> list[Diagnosis]:
-    """The partitions of one member have nearly all records that are not consumed, and other members have partitions."""
-    readers = [each for each in present.readers if each.partitions]
-    if behind < _MANY_RECORDS or len(readers) < 2:
+def _most_of_lag(present: Present) -> list[Diagnosis]:
+    """One partition has nearly all records that are not consumed, though its topic has others; or one member has."""
+    lags = _lags(present)
+    most = lags.most()
+    if most is None or lags.total < _MANY_RECORDS:
         return []
-    lags = [sum(present.lags.get(each, 0) for each in reader.partitions) for reader in readers]
-    lag, slow = max(zip(lags, readers, strict=True), key=lambda each: each[0])
-    if lag < behind * _NEARLY_ALL:
-        return []
-    others = sum(each.member.name == slow.member.name for each in readers)
-    name = found.Distinct(*slow.member).name if others > 1 else slow.member.name
-    text = f"The partitions of {name} have {lag:,} of the {behind:,} records that {present.group} has not"
-    text += f" consumed ({words.partitions(by_topic(slow.partitions))}), and it is a member: it is probably slow or"
-    text += " stuck, or it has paused them."
+    of_all = f"{most.lag:,} of the {lags.total:,} records that {present.group} has not consumed"
+    if most.is_hot:
+        topic, number = most.partitions[0]
+        text = f"{topic}-{number} has {of_all}, and the topic has {present.topics.get(topic, 0)} partitions;"
+        text += f" {'no member' if most.member is None else most.member.name} owns it."
+        return [Diagnosis(present.group, "hot_partition", ODD, text, CERTAIN, remedy=HOT_PARTITION)]
+    name = _named(present, most.member).name
+    text = f"The partitions of {name} have {of_all} ({words.partitions(by_topic(most.partitions))}), and it is a"
+    text += " member: it is probably slow or stuck, or it has paused them."
     remedy = (
         f"Look at its log, and whether its offsets move (barnabas groups describe {quote(present.group)}); whether the"
+        " program resumes partitions that it pauses (pause, resume); whether a quota limits it (barnabas quotas list)."
     )
-    remedy += " program resumes partitions that it pauses (pause, resume); whether a quota limits it (barnabas quotas"
-    remedy += " list)."
     return [Diagnosis(present.group, "slow_member", ODD, text, PROBABLE, remedy=remedy)]
+
+
+def _named(present: Present, member: Member | None) -> Member:
+    """A member with the end of its id in its name, if others have the same name."""
+    if member is None:
+        return Member(None, "no member")
+    others = sum(each.member.name == member.name for each in present.readers if each.partitions)
+    return found.Distinct(*member) if others > 1 else member
 
 
 def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
@@ -711,6 +712,8 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         kind, severity, sure = _stuck(is_proven=event.is_proven)
         if event.refused is not None:
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
+        elif event.is_intruder:
+            severity, sure = SICK, PROBABLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses
 
@@ -753,32 +756,29 @@ def _of_lag(
         return []
     stuck = (_standing(present, each) for each in events if isinstance(each, OffsetsStuck))
     standing = {each[:2] for positions in stuck for each in positions}
-    if not event.throttled and sum(present.lags[each] for each in standing) >= lag * _NEARLY_ALL:
+    if not event.throttled and sum(present.lags[each] for each in standing) >= lag * NEARLY_ALL:
         return []  # The group keeps up with what is written elsewhere.
-    told = event.sentence()
-    text, remedy, sure = told.text, _more_work(present), CERTAIN
-    if event.throttled:
-        remedy, sure = told.remedy or "", PROBABLE
-    elif kinds & {"hot_partition", "slow_member"}:
-        text = f"{words.capital(event.clause().text)}."
-        remedy = "Nearly all of the lag is in one partition, or of one member: see there."
-    elif "topics_apart" in kinds:
-        remedy = "Some members have no partition: see there. Then, if the lag still grows: let each member do more."
-    elif any(each.severity >= SICK for each in others):
+    text, remedy = _as_now(event, present, now_ms).sentence()
+    if not event.throttled and any(each.severity >= SICK for each in others):
         remedy = f"Mend first what else is wrong with the group, which takes time from its members. Then: {remedy}"
     evidence = (f"The lag is {lag:,} now.",)
+    sure = PROBABLE if event.throttled else CERTAIN
     return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time)]
 
 
-def _more_work(present: Present) -> str:
-    """How the members of a group can do more."""
-    working = sum(bool(reader.partitions) for reader in present.readers)
-    partitions = sum(len(reader.partitions) for reader in present.readers)
-    if working < partitions:
-        more = f"Start more members: there are {working}, and {partitions} partitions, of which each can have its own"
-    else:
-        more = "There is a member for each partition: give the topics more partitions, and start more members"
-    return f"{more}. Or let each member do more: less work for each record, more records at a time."
+def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
+    """A lag that grows with the members of its group, and what they have of the lag, as they are now."""
+    lags = _lags(present)
+    most, behind = lags.most(), None
+    if most is not None:
+        positions = tuple(Position(*each, present.committed.get(each, -1)) for each in most.partitions)
+        since = (each.stood_ms for each in event.behind or () if set(positions) <= set(each.positions))
+        stood_ms = next((each for each in since if each is not None), None)
+        if stood_ms is not None:
+            stood_ms += now_ms - event.time
+        behind = (MemberLag(_named(present, most.member), most.lag, positions, stood_ms),)
+    members = len(present.readers)
+    return event.changed(members=members, idle=members - lags.working, owned=lags.owned, behind=behind)
 
 
 def _of_losses(present: Present, events: Sequence[GroupEvent], since_ms: int) -> list[Diagnosis]:

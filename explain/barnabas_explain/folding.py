@@ -14,6 +14,7 @@ from barnabas_explain.catalog import (
     CommitsOften,
     CommitsRefused,
     CommitsWentBack,
+    Departure,
     FetchDenied,
     FetchesWaited,
     FetchOutOfRange,
@@ -37,7 +38,7 @@ from barnabas_explain.catalog import (
     SessionRefused,
     TargetAssigned,
 )
-from barnabas_explain.members import MOST_MEMBERS, Member
+from barnabas_explain.members import MOST_MEMBERS, Member, Partition, partitions_of
 
 #: A member commits within so many milliseconds after its position was reset.
 _AFTER_RESET_MS: Final = 60_000
@@ -187,12 +188,17 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     rewound: set[str] = set()
     rebalances: dict[tuple[object, ...], set[float]] = {}
     assigned_at = -inf
+    lost: dict[Partition, Member] = {}
     refused: dict[str | None, CommitsRefused] = {}
     for event in events:
         _follow_owners(owners, event)
         match event:
             case RebalanceOver() | TargetAssigned() | GroupReconciled():
                 assigned_at = event.time
+                if not isinstance(event, GroupReconciled):
+                    _follow_losses(lost, event)
+            case Departure():
+                lost = {place: owner for place, owner in lost.items() if owner.member_id != event.member.member_id}
             case CommitsRefused():
                 refused[event.member.member_id] = event
             case NothingCommitted():
@@ -203,6 +209,9 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                 accepted_ms = inf if event.committed_ago_ms is None else event.committed_ago_ms
                 if last is not None and event.time - last.time <= min(event.stood_ms + _LOOK_MS, accepted_ms):
                     event = event.changed(refused=last)
+                others = (lost.get(each[:2]) for each in event.positions)
+                before = next((each for each in others if each is not None and each[1:] != event.member[1:]), None)
+                event = event if before is None else event.changed(before=before)
             case FetchOutOfRange():
                 resets[event.topic, event.partition] = event.time
             case MemberRewound():
@@ -223,6 +232,12 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                     other = next((owner for owner in found if owner is not None and owner.member_id != own), None)
                     event = event.changed(owner=other) if other is not None else event
         yield event
+
+
+def _follow_losses(lost: dict[Partition, Member], event: RebalanceOver | TargetAssigned) -> None:
+    """Keep up which member lost each partition last."""
+    for move in event.moves or ():
+        lost.update(dict.fromkeys(partitions_of(move.lost), move.member))
 
 
 def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:

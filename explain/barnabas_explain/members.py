@@ -126,6 +126,22 @@ class Position(NamedTuple):
     offset: int
 
 
+class MemberLag(NamedTuple):
+    """A member whose partitions have nearly all of the lag of its group.
+
+    Attributes:
+        member: the member.
+        lag: of these partitions.
+        positions: their committed offsets.
+        stood_ms: for how long none of these has moved; None if one has, or if that is not known.
+    """
+
+    member: Member
+    lag: int
+    positions: tuple[Position, ...]
+    stood_ms: float | None = None
+
+
 class BeyondEnd(NamedTuple):
     """A committed offset after the end of the log, and that end."""
 

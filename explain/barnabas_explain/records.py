@@ -25,6 +25,7 @@ from barnabas_explain.members import (
     Commit,
     LateMember,
     Member,
+    MemberLag,
     Move,
     OffsetChange,
     Partition,
@@ -158,6 +159,14 @@ def _commit(value: Any) -> Commit:
     return Commit(_text(value.get("topic")), _integer(value.get("partition")), _time(value.get("time")))
 
 
+def _member_lag(value: Any) -> MemberLag:
+    member = _member(value)
+    stood_ms = value.get("stood_ms")
+    positions = _many(_position, value.get("positions"))
+    _valid(bool(positions))
+    return MemberLag(member, _integer(value.get("lag")), positions, None if stood_ms is None else _number(stood_ms))
+
+
 def _offset(value: Any) -> int | None:
     return None if value is None else _integer(value)
 
@@ -202,6 +211,7 @@ _READERS: Final[Mapping[Any, Reader]] = {
     tuple[Member, ...]: _members(_member),
     tuple[Move, ...]: _members(_move),
     tuple[LateMember, ...]: _members(_late),
+    tuple[MemberLag, ...]: _members(_member_lag),
 }
 
 
@@ -247,11 +257,11 @@ def _plain(value: Any) -> Any:
     match value:
         case Member() | Pause() | Commit() | OffsetChange():
             return value._asdict()
-        case Move() | LateMember():
+        case Move() | LateMember() | MemberLag():
             rest = {name: _plain(getattr(value, name)) for name in value._fields[1:]}
             return {**value.member._asdict(), **rest}
         case tuple():
-            lists_members = bool(value) and isinstance(value[0], Member | Move | LateMember)
+            lists_members = bool(value) and isinstance(value[0], Member | Move | LateMember | MemberLag)
             return [*map(_plain, value[:MOST_MEMBERS] if lists_members else value)]
         case float():
             return round(value)

@@ -51,6 +51,11 @@ def were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
+def are(number: int) -> str:
+    """The verb before or after a number of things that are so now."""
+    return "is" if number == 1 else "are"
+
+
 def partitions(by_topic: Mapping[str, Sequence[int]]) -> str:
     """Runs of partitions in short, like "t-0 to t-3, u-1"."""
     parts = []
@@ -75,7 +80,9 @@ def span(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    return f"{seconds / 60:.0f} min"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h".replace(".0 h", " h")
 
 
 def rate(records: int, milliseconds: float) -> str:

@@ -1,5 +1,6 @@
 """What the doctor finds in a group, worst first."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -423,12 +424,12 @@ def test_a_lag_that_grows_says_what_is_consumed_and_what_is_written() -> None:
 
 def test_members_that_are_missing_or_have_no_partition_come_first() -> None:
     (alone,) = told(present(reader(1, partitions=(0, 1)), lags={("t", 0): 3_500, ("t", 1): 3_600}), grows())
-    assert (alone.remedy or "").startswith("Start more members: there are 1, and 2 partitions")
+    assert (alone.remedy or "").startswith("Start more members: there is 1, and 2 partitions")
     one = reader(1, ("t",), (0, 1))
     two = present(one, reader(2), assignor="range", lags={("t", 0): 3_500, ("t", 1): 3_600})
     assert {each.kind: (each.remedy or "")[:33] for each in told(two, grows())} == {
         "topics_apart": "Use an assignor that assigns all ",
-        "lag_grows": "Some members have no partition: s",
+        "lag_grows": "Let the idle members have partiti",
     }
 
 
@@ -436,17 +437,82 @@ def test_members_that_stand_by_need_nothing() -> None:
     both, more = reader(1, partitions=(0, 1)), [reader(2), reader(3)]
     ((one,), (two,)) = (told(present(both, *more[:idle], topics={"t": 1})) for idle in (1, 2))
     assert one.remedy == (
-        "Nothing, if it stands by for the others. Otherwise start 1 member at most, or give the topics more partitions:"
-        " keys may get other partitions then, so that their new records are not in order with those before."
+        "Nothing, if it stands by for the others. Otherwise start 1 member at most, or give the topics more partitions."
+        " Keys may get other partitions then, so that their new records are not in order with those before."
     )
     assert (two.remedy or "").startswith("Nothing, if they stand by for the others.")
 
 
-def test_a_lag_that_grows_in_one_partition_needs_no_more_members() -> None:
-    hot = present(*TWO, lags={("t", 0): 7_000, ("t", 1): 100})
-    (found,) = [each for each in told(hot, grows()) if each.kind == "lag_grows"]
-    assert found.text.endswith("to 7,000 within 100 s.")
-    assert found.remedy == "Nearly all of the lag is in one partition, or of one member: see there."
+def behind(*positions: list[Any], stood_ms: float | None = None) -> list[dict[str, Any]]:
+    """The first member has nearly all of the lag."""
+    member = {"member_id": "m1", "client_id": "c1", "host": "/h", "instance_id": None}
+    return [{**member, "lag": 6_900, "positions": list(positions), "stood_ms": stood_ms}]
+
+
+@pytest.mark.parametrize(
+    ("lags", "spread", "says", "remedy"),
+    [
+        (
+            {("t", 0): 6_900, ("t", 1): 100},
+            {"behind": behind(["t", 0, 5])},
+            "within 100 s. Nearly all of it, 6,900 records, is in t-0, which c1 (h) owns.",
+            "Either most records have keys of this partition: spread them over more keys. Or its member does not get on"
+            " there: look at its log, and whether the offset moves. More members do not help: a partition has one.",
+        ),
+        (
+            {("t", 0): 3_450, ("t", 1): 3_450, ("t", 2): 100},
+            {"behind": behind(["t", 0, 5], ["t", 1, 7])},
+            "within 100 s. Nearly all of it, 6,900 records, is in the partitions of c1 (h) (t-0 to t-1), while the"
+            " other members keep up.",
+            "Look why c1 (h) does less than the others: its log, its machine, its records; whether it"
+            " pauses partitions, and whether a quota limits it (barnabas quotas list). More members do not make it"
+            " faster.",
+        ),
+        (
+            {("t", 0): 3_450, ("t", 1): 3_450, ("t", 2): 100},
+            {"behind": behind(["t", 0, 5], ["t", 1, 7], stood_ms=300_000)},
+            "within 100 s. Nearly all of it, 6,900 records, waits for c1 (h): the committed offsets of t-0 to t-1 have"
+            " not moved for 5 min, while the rest of the group gets on.",
+            "Look where the program of c1 (h) stands, and whether it commits. It keeps these partitions, so that more"
+            " members do not help.",
+        ),
+    ],
+    ids=["a hot partition", "a slow member", "a member that stands still"],
+)
+def test_a_lag_that_grows_in_one_place_needs_no_more_members(
+    lags: dict[tuple[str, int], int], spread: dict[str, Any], says: str, remedy: str
+) -> None:
+    record = grows(**spread, members=2, idle=0, owned=3)
+    (said,) = explain(read([record]))
+    assert (said.text.partition(" to 7,000 ")[2], said.remedy) == (says, remedy)
+    here = present(reader(1, partitions=(0, 1)), reader(2, partitions=(2,)), lags=lags)
+    committed = {("t", 0): 5, ("t", 1): 7}
+    (found,) = told(replace(here, committed=committed), record)
+    assert (found.kind, found.text, found.remedy) == ("lag_grows", said.text, remedy)
+
+
+def test_a_member_that_stood_still_and_has_moved_is_slow() -> None:
+    here = present(reader(1, partitions=(0, 1)), reader(2, partitions=(2,)), lags={("t", 0): 3_500, ("t", 1): 3_500})
+    record = grows(behind=behind(["t", 0, 5], ["t", 1, 7], stood_ms=300_000), members=2, idle=0, owned=3)
+    (found,) = told(replace(here, committed={("t", 0): 9, ("t", 1): 7}), record)
+    assert "is in the partitions of c1 (h)" in found.text
+
+
+def test_a_lag_that_grows_in_a_group_larger_than_its_partitions() -> None:
+    record = grows(members=3, idle=2, owned=1)
+    (said,) = explain(read([record]))
+    assert said.text.endswith(
+        "; it needs about 4 times the work. 2 of 3 members have no partition: there is 1 partition."
+    )
+    assert str(said.remedy).startswith("There is a member for each partition: give the topics more partitions, as more")
+    here = present(reader(1, partitions=(0,)), reader(2), reader(3), topics={"t": 1}, lags={("t", 0): 7_000})
+    (found,) = told(here, record)
+    assert (found.kind, found.text, found.remedy) == ("lag_grows", said.text, said.remedy)
+
+
+def test_a_lag_that_grew_before_its_members_were_recorded() -> None:
+    (said,) = explain(read([grows()]))
+    assert str(said.remedy).startswith("Look first whether one member or one partition has most of the lag")
 
 
 def test_a_lag_that_grows_says_why_offsets_of_some_partitions_stand_still() -> None:

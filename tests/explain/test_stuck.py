@@ -15,7 +15,6 @@ from barnabas_explain.catalog import (
     NothingFetched,
     OffsetsAltered,
     OffsetsStuck,
-    RebalanceOver,
 )
 from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
@@ -23,6 +22,7 @@ from barnabas_explain.words import clock
 from tests.explain.reading import read
 from tests.explain.test_doctor import present, reader, told
 from tests.explain.test_findings import RDKAFKA, event
+from tests.explain.test_unowned import move, over
 
 STANDS = "c1 (h) is a member, and the committed offset of t-0 has stood at 5 for 6 min, while 15 records wait there"
 POISON = "`barnabas consume t -p 0 -o 5 -n 10`"
@@ -174,6 +174,68 @@ def test_a_group_that_never_commits_because_its_transactions_are_aborted() -> No
     )
     assert (found.kind, found.as_data()["severity"]) == ("stuck", "broken")
     assert f"no committed offset: its transactions (orders-1) were probably {ABORTED}" in found.text
+
+
+#: A member that has a day for a batch, whose Fetches go on.
+HIDDEN: dict[str, Any] = {"software": RDKAFKA, "rebalance_timeout_ms": 86_400_000, "session_ms": 45_000}
+STANDS_STILL = "its program probably stands still in the records that it has"
+HIDES = "its max.poll.interval.ms of 24 h hides it, as it would leave only after that time."
+
+
+def test_a_program_that_stands_still_while_its_library_fetches_ahead_and_the_others_keep_up() -> None:
+    ahead: dict[str, Any] = {"fetches": "beyond", "ahead": 15, "commits": 12, "committed_ago_ms": 361_000, **HIDDEN}
+    (found,) = told(STILL, stuck(**ahead, others_keep_up=True))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("stuck", "broken", "probable")
+    assert found.text == (
+        f"{STANDS}. It fetched up to 15 records after that, but has not committed for 6 min, after 12 commits, while"
+        f" the other members keep up: {STANDS_STILL} (a call without a timeout, a deadlock, one batch that takes so"
+        f" long), and librdkafka fetches ahead, and keeps its partitions: {HIDES}"
+    )
+    assert "Set max.poll.interval.ms a little above what a batch takes" in str(found.remedy)
+    (alone,) = told(STILL, stuck(**ahead))
+    assert (alone.kind, alone.sure) == ("not_committed", "possible")
+    assert alone.text.endswith("a record there (librdkafka fetches ahead, also while its program stands still).")
+    lately = {**ahead, "others_keep_up": True, "committed_ago_ms": 3_000}
+    assert "but no later offset of it" in told(STILL, stuck(**lately))[0].text
+
+
+def test_a_member_that_may_work_on_one_batch_for_so_long() -> None:
+    silent: dict[str, Any] = {"fetched_ago_ms": 355_000, **HIDDEN}
+    (found,) = told(STILL, stuck(**silent))
+    assert (found.kind, found.sure) == ("not_committed", "possible")
+    assert found.text.endswith(
+        "its last Fetch was 6 min ago: it works on one batch for so long, which its max.poll.interval.ms of 24 h"
+        " allows, or its program stands still."
+    )
+    (found,) = told(STILL, stuck(**silent, others_keep_up=True))
+    assert (found.kind, found.sure) == ("stuck", "probable")
+    assert STANDS_STILL in found.text
+    assert found.text.endswith(HIDES)
+
+
+@pytest.mark.parametrize(
+    ("owned", "data", "severity"),
+    [
+        ([over(100_000, move("m9", [0, 1])), over(120_000, move("m1", [0]), move("m9", [], [0]))], {}, "sick"),
+        (
+            [over(100_000, move("m9", [0, 1])), over(120_000, move("m1", [0]), move("m9", [], [0]))],
+            {"commits": 3},
+            "odd",
+        ),
+        ([over(120_000, move("m1", [0]))], {}, "odd"),
+    ],
+    ids=["another program had them", "it commits", "it had them before"],
+)
+def test_a_member_that_takes_partitions_and_commits_nothing(
+    owned: list[EventRecord], data: dict[str, Any], severity: str
+) -> None:
+    beyond = stuck(**{"fetches": "beyond", "ahead": 15, "commits": 0, **data})
+    (found,) = told(STILL, *owned, beyond)
+    assert (found.kind, found.as_data()["severity"]) == ("not_committed", severity)
+    says = "and has not committed anything since it joined, and m9 (h) had it before: probably another program has this"
+    assert (says in found.text) is (severity == "sick")
+    assert ("give it a group.id of its own" in str(found.remedy)) is (severity == "sick")
+    assert explain(read([*owned, beyond]))[-1].text == found.text
 
 
 AGAIN: dict[str, Any] = {"fetches": "again", "offset": 5, "deliveries": 12}
@@ -433,11 +495,6 @@ def test_an_offset_that_was_in_the_log_when_it_was_committed_names_no_client() -
 
 def rewound(at: int, partition: int = 0) -> EventRecord:
     return event(MemberRewound, at, client="c1", topic="t", partition=partition, log_start=0, offset=10)
-
-
-def over(at: int) -> EventRecord:
-    head = {"version": 1, "group": "g", "time": at, "generation": 1, "type": RebalanceOver.type}
-    return {**head, "members": 1, "protocol_type": "consumer", "protocol": "range", "moves": []}
 
 
 @pytest.mark.parametrize(

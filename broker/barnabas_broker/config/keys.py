@@ -1002,8 +1002,8 @@ GROUP_STUCK_OFFSET_MS = _int(
     "group.stuck.offset.ms",
     300_000,
     "Ms for which the committed offset of a member's partition may stand still while records wait, before an event "
-    "says so; a member's own max.poll.interval.ms counts if it is longer. And for which lag grows steadily. Barnabas' "
-    "own.",
+    "says so; a member's own max.poll.interval.ms counts if it is longer, up to 30 min. And for which lag grows "
+    "steadily. Barnabas' own.",
     1_000,
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS = _int(

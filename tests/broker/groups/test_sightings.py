@@ -30,15 +30,18 @@ class Program:
 
     #: The partitions that it assigns to itself.
     owned: tuple[int, ...] = (0,)
+    rebalance_timeout_ms = 30_000
+    software = "library 1.0"
 
     def __init__(self, service: Service, client_id: str = "client") -> None:
         self.service = service
         self.client_id = client_id
         self.member_id = ""
+        self.generation = -1
         self.connect()
 
     def connect(self) -> None:
-        self.connection: MemberConnection = self.service.groups.connected(self.client_id, "/127.0.0.1", "library 1.0")
+        self.connection: MemberConnection = self.service.groups.connected(self.client_id, "/127.0.0.1", self.software)
 
     @property
     def caller(self) -> Caller:
@@ -46,30 +49,47 @@ class Program:
 
     async def join(self, group_id: str = "g") -> None:
         """Join as the only member, and get an assignment."""
+        self.member_id = ""
+        await self.join_with(group_id=group_id)
+
+    async def join_with(self, *others: "Program", group_id: str = "g") -> None:
+        """Join together with other members, and assign partitions to all of them."""
+        all_members = (*others, self)
+        waiting = [each._joining(group_id) for each in all_members]
+        await self.service.after(0.25)
+        for each, answer in zip(all_members, waiting, strict=True):
+            joined = await self.service.ask(answer, 3)
+            each.member_id, each.generation = joined.member_id, joined.generation_id
+        assigned = {each.member_id: assignment(t=each.owned) for each in all_members}
+        synced = [each._syncing(group_id, assigned) for each in all_members]
+        for answer in synced:
+            await self.service.ask(answer, 3)
+
+    def _joining(self, group_id: str) -> Any:
         request = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=10_000,
-            rebalance_timeout_ms=30_000,
-            member_id="",
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            member_id=self.member_id,
             group_instance_id=None,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription("t"))],
         )
-        waiting = self.service.groups.join(request, 3, self.caller)
-        await self.service.after(0.25)
-        joined = await self.service.ask(waiting, 3)
-        self.member_id = joined.member_id
+        return self.service.groups.join(request, 3, self.caller)
+
+    def _syncing(self, group_id: str, assigned: dict[str, bytes]) -> Any:
         sync = SyncGroupRequest(
             group_id=group_id,
-            generation_id=joined.generation_id,
+            generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=None,
             protocol_type=None,
             protocol_name=None,
-            assignments=[SyncGroupRequestAssignment(member_id=self.member_id, assignment=assignment(t=self.owned))],
+            assignments=[
+                SyncGroupRequestAssignment(member_id=each, assignment=data) for each, data in assigned.items()
+            ],
         )
-        await self.service.ask(self.service.groups.sync(sync, 3, self.caller), 3)
-        self.generation = joined.generation_id
+        return self.service.groups.sync(sync, 3, self.caller)
 
     def heartbeat(self) -> None:
         request = HeartbeatRequest(

@@ -384,6 +384,54 @@ async def test_a_lag_that_grows() -> None:
     assert [each.took_ms for each in found[1:]] > [each.took_ms * 1.9 for each in found[:-1]]
 
 
+class Patient(Reader):
+    """One of two members, which has a day for the work between two polls."""
+
+    rebalance_timeout_ms = 86_400_000
+    software = "librdkafka 2.5"
+
+    async def commits_and_fetches(self, offset: int, *, fetches_from: int) -> None:
+        """Commit its partition, and send a Fetch; the time does not pass."""
+        if offset >= 0:
+            await self.commits(offset, self.owned[0])
+        fetch = self.service.groups.fetched(self.client_id, "/127.0.0.1")
+        if fetch is not None:
+            fetch.asks(("t", self.owned[0]), fetches_from)
+        self.heartbeat()
+
+
+async def two_members(logs: Logs) -> tuple[Patient, Patient]:
+    first = await reader_of(Patient, logs, "first")
+    second = Patient(first.service, "second")
+    second.owned = (1,)
+    await first.join_with(second)
+    await first.asks(0)
+    await second.asks(1)
+    return first, second
+
+
+async def test_a_lag_that_grows_says_which_member_has_it_and_since_when_that_stands_still() -> None:
+    """The second one hangs after its first commits; its library fetches ahead."""
+    logs = Logs(0)
+    first, second = await two_members(logs)
+    for look in range(800):
+        logs.end_offset += 10
+        await first.commits_and_fetches(logs.end_offset, fetches_from=logs.end_offset)
+        hangs = look >= 3
+        await second.commits_and_fetches(-1 if hangs else logs.end_offset, fetches_from=logs.end_offset)
+        await first.service.after(1)
+    grows = first.service.events_of(LagGrows)
+    assert {(event.members, event.idle, event.owned) for event in grows} == {(2, 0, 2)}
+    (behind,) = grows[-1].behind or ()
+    assert (behind.member.client_id, behind.positions) == ("second", (("t", 1, 30),))
+    assert behind.stood_ms is not None
+    assert abs(behind.stood_ms - grows[-1].took_ms) < 20_000
+    stuck = first.stuck[0]
+    assert (stuck.member.client_id, stuck.fetches, stuck.commits, stuck.others_keep_up) == ("second", "beyond", 3, True)
+    assert 600_000 <= stuck.stood_ms < 620_000
+    assert stuck.is_proven
+
+
 async def aborting(*, is_committed: bool = True, records: tuple[int, ...] = ()) -> list[RecordsAborted]:
     """What is reported of a member that commits past aborted records; at these looks there are others."""
     logs = Logs(0)

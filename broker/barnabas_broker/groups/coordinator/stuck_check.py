@@ -4,7 +4,7 @@ are aborted, and for members that commit each record by itself; regularly, one s
 A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted` and :mod:`groups.often`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -31,7 +31,8 @@ from barnabas_explain.catalog import (
     RecordsAborted,
     poll_interval,
 )
-from barnabas_explain.members import Member, Partition, Position, by_topic
+from barnabas_explain.lags import Lags
+from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
 
 #: Seconds between two looks.
 _MOST_SECONDS: Final = 30.0
@@ -51,6 +52,11 @@ _UNCOMPRESSED: Final = "none"
 _ABORTED: Final = "aborted"
 #: An offset of a member that reads on may stand still for so many times the pause before its last commit.
 _USUAL_PAUSES: Final = 2.5
+#: Seconds of a batch, if max.poll.interval.ms allows it; and of the member that has nearly all of the lag.
+_LONGEST_BATCH: Final = 1_800.0
+_LONGEST_BATCH_BEHIND: Final = 600.0
+#: The least records that such a member has.
+_LEAST_BEHIND: Final = 100
 
 
 class StuckCheck:
@@ -162,7 +168,9 @@ class StuckCheck:
             growth = self._lags.look(name, hash(tuple(known)), sum_of_offsets, lag, now)
             if growth is not None:
                 yield from self._owners(hosted, owners)
-                event = _lag_grows(generation, growth, len(known), committed_in, self._throttled(owners, now))
+                lags = yield from self._count_lags(waiting, owners, logs)
+                spread, throttled = self._spread(hosted, lags, waiting, now), self._throttled(owners, now)
+                event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
                 if self._hosted_groups.by_id.get(name) is hosted:
                     self._hosted_groups.publish(name, event)
         if often := hosted.sightings.committing(LEAST_PER_SECOND * self._interval):
@@ -205,7 +213,50 @@ class StuckCheck:
             elif client is not None:
                 client.watch(place, each.watch)
         yield
-        yield from self._report(hosted, standing, logs, now)
+        behind = None
+        if any(now - each.since >= self._patience for each in standing.values()):
+            lags = yield from self._count_lags(waiting, owners, logs)
+            behind = self._behind_alone(hosted, lags, now)
+        yield from self._report(hosted, standing, logs, behind, now)
+
+    def _count_lags(
+        self, waiting: Mapping[Partition, int], owners: Mapping[Partition, Member], logs: ReadLogs
+    ) -> Generator[None, None, Lags]:
+        """The lag of a group by member."""
+        lags = Lags()
+        for place, owner in owners.items():
+            offset, readable = waiting.get(place, NOTHING), logs.readable(*place)
+            lags.add(owner, place, 0 if offset == NOTHING or readable is None else max(readable[1] - offset, 0))
+            if self._is_long():
+                yield
+        return lags
+
+    def _spread(
+        self, hosted: HostedGroup, lags: Lags, waiting: Mapping[Partition, int], now: float
+    ) -> Mapping[str, Any]:
+        """The members of a group and what they have of its lag, as fields of an event."""
+        members = len(hosted.group.members)
+        spread = {"members": members, "idle": members - lags.working, "owned": lags.owned}
+        most = lags.most()
+        if most is None or most.member is None:
+            return spread
+        places, standing = most.partitions[:_MOST_LISTED], self._standing.of(hosted.name)
+        stood = [
+            now - each.since if each is not None and each.is_known and each.offset == waiting[place] else 0
+            for place, each in ((place, standing.get(place)) for place in places)
+        ]
+        positions = tuple(Position(*place, waiting[place]) for place in places)
+        return {**spread, "behind": (MemberLag(most.member, most.lag, positions, min(stood) * 1000 or None),)}
+
+    def _behind_alone(self, hosted: HostedGroup, lags: Lags, now: float) -> Member | None:
+        """The member that has nearly all of the lag, while others have committed lately; None if there is none."""
+        most = lags.most()
+        if most is None or most.member is None or most.lag < _LEAST_BEHIND:
+            return None
+        others = (hosted.sightings.get(each.member_id or "") for each in lags.members if each != most.member)
+        commits = (each.committed_at for each in others if each is not None)
+        lately = any(at is not None and now - at < self._patience for at in commits)
+        return most.member if lately else None
 
     def _look_at_commits(
         self, hosted: HostedGroup, often: Mapping[str, Sight], owners: Mapping[Partition, Member], now: float
@@ -302,9 +353,22 @@ class StuckCheck:
                 yield
 
     def _report(
-        self, hosted: HostedGroup, standing: Mapping[Partition, Standing], logs: ReadLogs, now: float
+        self,
+        hosted: HostedGroup,
+        standing: Mapping[Partition, Standing],
+        logs: ReadLogs,
+        behind: Member | None,
+        now: float,
     ) -> Iterator[None]:
-        """Report the partitions whose offsets have stood still for long enough, those of a member together."""
+        """Report the partitions whose offsets have stood still for long enough, those of a member together.
+
+        Args:
+            hosted: the group.
+            standing: its partitions.
+            logs: those that it reads.
+            behind: the member that has nearly all of the lag, while others keep up; None if there is none.
+            now: in seconds on the coordinator's clock.
+        """
         found: dict[tuple[str | None, str, Partition | None], list[tuple[Partition, Standing]]] = {}
         aborted: dict[str | None, TimedOut] = {}
         moving = {each.owner for each in standing.values() if each.has_moved and now - each.since < self._patience}
@@ -314,7 +378,8 @@ class StuckCheck:
             fetches = _fetches(each, now)
             if fetches == "none" and owner is not None and not hosted.sightings.has_asked(owner.member_id or "", place):
                 fetches = UNTAKEN
-            if owner is None or not each.is_due(now, self._patience_with(sight, fetches)):
+            is_behind = owner is not None and owner == behind
+            if owner is None or not each.is_due(now, self._patience_with(sight, fetches, is_behind=is_behind)):
                 continue
             client = self._client(owner)
             if client is None:
@@ -349,9 +414,9 @@ class StuckCheck:
             return
         for (member_id, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
             if fetches == _ABORTED:
-                self._publish(hosted, "again", places, logs, now, aborted[member_id])
+                self._publish(hosted, "again", places, logs, behind, now, aborted[member_id])
             else:
-                self._publish(hosted, fetches, places, logs, now)
+                self._publish(hosted, fetches, places, logs, behind, now)
 
     def _aborts(self, owner: Member, sight: Sight | None, standing: Standing) -> TimedOut | None:
         """The transactional id because of which an offset of a member stands still: its transactions are aborted by
@@ -374,13 +439,15 @@ class StuckCheck:
         seldom = (now - standing.since) / _SELDOM_SECONDS
         return client is not None and client.fetches - standing.watch.began <= seldom
 
-    def _patience_with(self, sight: Sight | None, fetches: str) -> float:
-        """For how many seconds an offset of a member may stand still: longer for one that usually commits seldom."""
+    def _patience_with(self, sight: Sight | None, fetches: str, *, is_behind: bool) -> float:
+        """For how many seconds an offset of a member may stand still: longer for one that usually commits seldom, or
+        may go without a poll for longer, unless that is a time in which no batch is worked on."""
         if sight is None:
             return self._patience
         limit = poll_interval(*_known(sight))
         usual = _USUAL_PAUSES * sight.pause if fetches == "beyond" else 0
-        return max(self._patience, 0 if limit is None else limit / 1000, usual)
+        longest = _LONGEST_BATCH_BEHIND if is_behind else _LONGEST_BATCH
+        return max(self._patience, 0 if limit is None else min(limit / 1000, longest), usual)
 
     def _publish(
         self,
@@ -388,6 +455,7 @@ class StuckCheck:
         fetches: str,
         places: list[tuple[Partition, Standing]],
         logs: ReadLogs,
+        behind: Member | None,
         now: float,
         timed_out: TimedOut | None = None,
     ) -> None:
@@ -472,13 +540,20 @@ class StuckCheck:
                 session_ms=session_ms,
                 software=software,
                 transactional_id=transactional_id,
+                commits=None if sight is None or sight.joined_at is None else sight.commits,
+                others_keep_up=True if owner == behind else None,
                 **again,
             )
         self._hosted_groups.publish(hosted.name, event)
 
 
 def _lag_grows(
-    generation: int, growth: Growth, led: int, committed_in: int, throttled: tuple[str, ...] | None
+    generation: int,
+    growth: Growth,
+    led: int,
+    committed_in: int,
+    throttled: tuple[str, ...] | None,
+    spread: Mapping[str, Any],
 ) -> LagGrows:
     return LagGrows(
         generation=generation,
@@ -490,6 +565,7 @@ def _lag_grows(
         led=led,
         committed_in=committed_in,
         throttled=throttled,
+        **spread,
     )
 
 
