@@ -76,6 +76,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.RESTART_LOOP: SICK,
     found.RUNS_UNCOMMITTED: ODD,
     found.CONSUMER_LOOP: SICK,
+    found.OVERLAPPING_RUNS: SICK,
     found.CONSUMER_PER_CALL: SICK,
     found.SUBSCRIBE_LOOP: SICK,
     found.FENCING: SICK,
@@ -306,6 +307,10 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != "no_members"]
+    if found.OVERLAPPING_RUNS in kinds:
+        # The storm says the same.
+        storms = {each.remedy for each in diagnoses if each.kind == STORM}
+        diagnoses = [each for each in diagnoses if each.kind != found.OVERLAPPING_RUNS or each.remedy not in storms]
     if "commits_of_lost" in kinds:
         # It says why offsets of that member do not get on.
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]

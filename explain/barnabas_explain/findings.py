@@ -79,6 +79,7 @@ RESTART_LOOP: Final = "restart_loop"
 ALONE: Final = "alone"
 RUNS_UNCOMMITTED: Final = "runs_uncommitted"
 CONSUMER_LOOP: Final = "consumer_loop"
+OVERLAPPING_RUNS: Final = "overlapping_runs"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
 FENCING: Final = "fencing"
@@ -116,6 +117,11 @@ _RUN_MS: Final = 3_600_000
 _LOOP_RUNS: Final = 10
 _LOOP_PAUSE_MS: Final = 10_000
 _SCHEDULE_MS: Final = 45_000
+#: Runs of one program overlap if this part of them begin before the one before has ended, and so do at equal intervals,
+#: of which each is near the median. A program that runs for many intervals is a service.
+_MOST_RUNS: Final = 0.75
+_NEAR: Final = 0.25
+_MOST_AT_ONCE: Final = 10
 #: A program makes a consumer for each call if so many have their partitions for so many milliseconds at the median, and
 #: one follows the other within so many.
 _CALLS: Final = 6
@@ -157,6 +163,7 @@ _WAS: Final = {
     ALONE: "it is alone in the group, and starts and stops",
     RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
     CONSUMER_LOOP: "its program probably makes a consumer again and again",
+    OVERLAPPING_RUNS: "it is a run of a program whose runs overlap",
     CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
     FENCING: "its producer had probably been fenced by that of another program with its transactional.id",
     CLOSED_BY_BROKER: "the broker had closed its connection",
@@ -284,6 +291,8 @@ class Findings:
         before = self.of_joins.get(id(event))
         if before is None or not isinstance(event, MemberJoined):
             return event.clause()
+        if before.kind == OVERLAPPING_RUNS:
+            return Told(f"{event.name} joined: {_WAS[before.kind]}", before.remedy)
         after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
 
@@ -426,6 +435,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_calls(events, findings)
     _find_runs(events, findings)
+    _find_overlaps(events, findings)
     _find_fences(events, findings)
     _find_loops(events, findings)
     findings.new_topics = _new_topics(events)
@@ -1050,6 +1060,67 @@ def _span(durations: Iterable[float]) -> str:
     took = sorted(durations)
     shortest, longest = ms(took[0]), ms(took[-1])
     return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+# Runs of one program that overlap
+
+
+def _find_overlaps(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the ends and joins of a program whose next run begins before the last one has ended the same finding.
+
+    Its runs need not come from one host: a scheduler may choose another one for each.
+    """
+    lives: dict[str, list[_Life]] = {}
+    for event in events:
+        if not isinstance(event, MemberLeft) or event.member.instance_id:
+            continue
+        life = _life(event, findings)
+        if life is not None and life.took_ms <= _RUN_MS:
+            lives.setdefault(event.member.client_id or "", []).append(life)
+    for client_id, of_client in lives.items():
+        runs = sorted(of_client, key=lambda each: each.start)
+        every = _interval(runs)
+        if every is None:
+            continue
+        finding = _of_overlaps(runs, every)
+        findings.of_departures.update((id(run.event), finding) for run in runs)
+        first, last = runs[0].start, max(run.end for run in runs) + every
+        findings.of_joins.update(
+            (id(event), finding)
+            for event in events
+            if isinstance(event, MemberJoined)
+            and event.rejoined_ms is None
+            and event.member.client_id == client_id
+            and first < event.time <= last
+        )
+
+
+def _interval(runs: Sequence[_Life]) -> float | None:
+    """The time in ms from the start of a run to that of the next one, if they begin regularly and overlap; None if they
+    do not."""
+    if len(runs) < _LOOP_LIVES:
+        return None
+    starts = [after.start - before.start for before, after in pairwise(runs)]
+    every = median(starts)
+    overlaps = sum(after.start < before.end for before, after in pairwise(runs))
+    near = sum(abs(each - every) <= _NEAR * every for each in starts)
+    if min(overlaps, near) < _MOST_RUNS * len(starts) or median(run.took_ms for run in runs) > _MOST_AT_ONCE * every:
+        return None
+    return every
+
+
+def _of_overlaps(runs: Sequence[_Life], every: float) -> Finding:
+    last = runs[-1].event
+    name = last.member.common_name
+    span = ms(max(run.end for run in runs) - runs[0].start)
+    brief = f"{name} has runs that overlap: a new one starts about every {ms(round(every, -3))}"
+    text = f"{brief}, and each stays for {_span(run.took_ms for run in runs)} and leaves"
+    text += f" ({len(runs)} within {span})"
+    remedy = (
+        "Each start and each end moves partitions. Do not start a run before the last one has ended (flock,"
+        " concurrencyPolicy: Forbid of a CronJob), start them less often, or let one program run on."
+    )
+    return Finding(OVERLAPPING_RUNS, last.member, text, remedy, PROBABLE, brief=brief)
 
 
 # Programs that make a consumer for each call

@@ -694,6 +694,77 @@ def test_a_program_whose_runs_commit_nothing_reads_everything_again() -> None:
     assert (nothing.remedy or "").startswith("If it reads records: let it commit")
 
 
+def overlapping(*starts: float, took: float = 70, hosts: int = 1, **data: Any) -> list[EventRecord]:
+    """Members of one program that start so many seconds after zero, and leave by themselves.
+
+    Args:
+        starts: of the members.
+        took: for how many seconds each is a member.
+        hosts: from so many hosts they come, in turn.
+        data: of their ends.
+    """
+    records: list[EventRecord] = []
+    for number, start in enumerate(starts):
+        at, end = round(start * 1_000), round((start + took) * 1_000)
+        host = {"host": f"/h{number % hosts}"}
+        records += [
+            event(MemberJoined, at, number) | host,
+            *started(at, MemberJoined, number),
+            event(MemberLeft, end, number, **OPEN | {"joined_ago_ms": took * 1_000} | data) | host,
+            *started(end, MemberLeft, number),
+            event(MemberDisconnected, end + 5, number, closed_by="client", gone_ago_ms=5) | host,
+        ]
+    return sorted(records, key=lambda each: each["time"])
+
+
+JOB = (100, 137.5, 178.4, 218, 258, 300)
+
+
+@pytest.mark.parametrize("hosts", [1, 6], ids=["cron", "a CronJob"])
+def test_runs_of_a_program_that_overlap_are_no_restarts(hosts: int) -> None:
+    records = overlapping(*JOB, hosts=hosts)
+    (each,) = {finding.text: finding for finding in find(read(records)).of_departures.values()}.values()
+    assert (each.kind, each.sure) == ("overlapping_runs", "probable")
+    name = "h0" if hosts == 1 else "h5"
+    assert each.text == (
+        f"c ({name}) has runs that overlap: a new one starts about every 40 s, and each stays for 70 s and leaves (6"
+        " within 4 min)"
+    )
+    assert "flock" in str(each.remedy)
+    assert "group.instance.id" not in str(each.remedy)
+
+
+def test_runs_that_overlap_are_one_cause_of_a_storm() -> None:
+    told = explain(read(overlapping(*JOB)))
+    storm = next(each for each in told if each.kind == "storm")
+    assert storm.text == (
+        "Rebalance storm: 11 rebalances within 4 min: c (h0) has runs that overlap: a new one starts about every 40 s."
+    )
+    assert not any("restarted" in each.text or "came back" in each.text for each in told)
+
+
+def test_runs_that_overlap_and_make_no_storm_are_told_once() -> None:
+    first, told = explain(read(overlapping(*(600 * number for number in range(1, 6)), took=900)))
+    assert first.text.startswith("Generation 1: c")
+    assert told.text.startswith("Runs that overlap: c (h0) has runs that overlap: a new one starts about every 10 min")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        overlapping(100, 140),
+        overlapping(100, 140, 180, 220, took=30),
+        overlapping(100, 101, 102, took=3_000),
+        overlapping(100, 104, 180, 184, 260, 264),
+        overlapping(100, 140, 180, 220, removed_by="admin"),
+        overlapping(100, 140, 180, 220, took=5_000),
+    ],
+    ids=["two", "no overlap", "a deployment that is stopped", "pairs", "an administrator", "services"],
+)
+def test_other_members_that_come_and_go_are_no_runs_that_overlap(records: list[EventRecord]) -> None:
+    assert "overlapping_runs" not in {each.kind for each in find(read(records)).of_departures.values()}
+
+
 def calls(count: int, took_ms: int = 20, moved: int = 1, joining_ms: int = 3_000) -> list[EventRecord]:
     """Members of one program that join one after the other, have their partitions for some milliseconds, and leave."""
     records: list[EventRecord] = []
