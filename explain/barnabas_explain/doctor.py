@@ -4,7 +4,7 @@ Its past is in its events, where :mod:`~barnabas_explain.findings` are made of; 
 inferred says "probably", and from what.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from shlex import quote
@@ -29,6 +29,7 @@ from barnabas_explain.catalog import (
     GroupEvent,
     GroupLoaded,
     LagGrows,
+    MemberAway,
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
@@ -72,6 +73,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.LEFT_AND_JOINED: SICK,
     found.KILLED: SICK,
     found.STATIC_AWAY: ODD,
+    found.NEW_INSTANCE: SICK,
     found.CRASH_LOOP: SICK,
     found.RESTART_LOOP: SICK,
     found.RUNS_UNCOMMITTED: ODD,
@@ -647,6 +649,9 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
     # A static member that is away between two runs has done its work.
     runs = {each.member[1:] for each in findings.of_departures.values() if each.kind in found.OF_RUNS}
     waiting = {member_id: event for member_id, event in waiting.items() if event.member[1:] not in runs}
+    for event in told:
+        if isinstance(event, MemberAway) and findings.about(event) is not None:
+            waiting.pop(event.member.member_id, None)  # That finding says why.
     diagnoses = []
     for (kind, _), of_kind in cases.items():
         severity = _OF_FINDINGS.get(kind)
@@ -660,7 +665,26 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         often = () if cases_of_kind == 1 else (f"This happened {words.times(cases_of_kind)}, this was the worst time.",)
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
-    return diagnoses + _of_silence(present, waiting, now_ms)
+    away = {event.member.member_id for event in told if isinstance(event, MemberAway)}
+    return _together(diagnoses) + _of_silence(present, waiting, away, now_ms)
+
+
+def _together(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Diagnoses of members with one in place of several that differ only in the member."""
+    alike: dict[tuple[str, str | None], list[Diagnosis]] = {}
+    for each in diagnoses:
+        alike.setdefault((each.kind, each.remedy), []).append(each)
+    together = []
+    for same in alike.values():
+        newest = max(same, key=lambda each: each.time or 0)
+        others = sorted((each for each in same if each is not newest), key=lambda each: -(each.time or 0))
+        if others:
+            since = words.clock(min(each.time or 0 for each in others))
+            more = f"The same of {words.count(len(others), 'more member')} since {since}:"
+            said = tuple(each.text for each in others[:_MOST])
+            newest = replace(newest, evidence=(*newest.evidence, more, *said))
+        together.append(newest)
+    return together
 
 
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
@@ -947,8 +971,17 @@ def _of_pending(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
     return diagnoses
 
 
-def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnected], now_ms: int) -> list[Diagnosis]:
-    """Members whose connection was closed, and that are still members: their partitions wait."""
+def _of_silence(
+    present: Present, waiting: Mapping[str | None, MemberDisconnected], away: Container[str | None], now_ms: int
+) -> list[Diagnosis]:
+    """Members whose connection was closed, and that are still members: their partitions wait.
+
+    Args:
+        present: the group now.
+        waiting: the closed connections of its members.
+        away: the member ids of static members that have said that they come back.
+        now_ms: the time, in ms since 1970.
+    """
     diagnoses = []
     for reader in present.readers:
         event = waiting.get(reader.member.member_id)
@@ -957,6 +990,12 @@ def _of_silence(present: Present, waiting: Mapping[str | None, MemberDisconnecte
         if event.session_ms is not None and now_ms - event.time > event.session_ms:
             continue  # It is still a member: it has been heard of on another connection.
         session = "" if event.session_ms is None else f" of {ms(event.session_ms)}"
+        if event.member.member_id in away:
+            text = f"Static member {event.name} left for a while at {words.clock(event.time)}:"
+            text += f" {words.partitions(by_topic(reader.partitions))} wait for it until its session{session} is over."
+            remedy = "Start it again with the same group.instance.id."
+            diagnoses.append(Diagnosis(present.group, "disconnected", ODD, text, CERTAIN, (), remedy, event.time))
+            continue
         text = f"{event.name} closed its connection at {words.clock(event.time)} without leaving the group:"
         text += f" {words.partitions(by_topic(reader.partitions))} wait until its session{session} is over, unless it"
         text += " has connected again."

@@ -93,6 +93,7 @@ from barnabas_explain.findings import (
     CONSUMER_PER_CALL,
     CRASH_LOOP,
     FENCING,
+    NEW_INSTANCE,
     OF_RUNS,
     OVERLAPPING_RUNS,
     RESTART_LOOP,
@@ -280,6 +281,7 @@ _LOOPS: Final = {
     OVERLAPPING_RUNS: "Runs that overlap",
     CONSUMER_PER_CALL: "Consumer for each call",
     SUBSCRIBE_LOOP: "New assignments again and again",
+    NEW_INSTANCE: "New static members again and again",
     FENCING: "Fenced again and again",
 }
 

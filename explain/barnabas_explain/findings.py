@@ -74,6 +74,7 @@ RESTARTED: Final = "restarted"
 REMOVED: Final = "removed"
 KILLED: Final = "killed"
 STATIC_AWAY: Final = "static_away"
+NEW_INSTANCE: Final = "new_instance"
 CRASH_LOOP: Final = "crash_loop"
 RESTART_LOOP: Final = "restart_loop"
 ALONE: Final = "alone"
@@ -158,6 +159,7 @@ _WAS: Final = {
     REMOVED: "another client had removed it",
     KILLED: "it had probably crashed or been killed",
     STATIC_AWAY: "it had been away for longer than its session",
+    NEW_INSTANCE: "its program has another group.instance.id after each start",
     CRASH_LOOP: "it crashes again and again",
     RESTART_LOOP: "it stops and starts again and again",
     ALONE: "it is alone in the group, and starts and stops",
@@ -297,6 +299,11 @@ class Findings:
         return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
 
 
+#: What to do about a program with another group.instance.id after each start.
+_SAME_INSTANCE_ID: Final = (
+    "Give a program the same group.instance.id at each start, such as the name of its pod in a StatefulSet: with a new"
+    " one, its partitions wait for the rest of the old one's session."
+)
 #: A member that revokes later than this keeps others waiting.
 _LATE_MS: Final = 1_000
 _NEW_PARTITIONS: Final = (
@@ -438,6 +445,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     _find_overlaps(events, findings)
     _find_fences(events, findings)
     _find_loops(events, findings)
+    _find_new_instances(events, cases, findings)
     findings.new_topics = _new_topics(events)
     deleted: dict[str, int] = {}
     over: RebalanceOver | None = None
@@ -787,11 +795,7 @@ def _of_static_away(event: MemberExpired, case: _Case, closed: str) -> Finding:
     if case.returned_ms is None and case.successor is not None:
         text += f", and {case.successor.name} joined meanwhile, a static member of the same client id: the program"
         text += " probably has another group.instance.id after each start"
-        remedy = (
-            "Give a program the same group.instance.id at each start, such as the name of its pod in a StatefulSet:"
-        )
-        remedy += " with a new one, its partitions wait for the rest of the old one's session."
-        return Finding(STATIC_AWAY, event.member, text, remedy, PROBABLE, limit_ms=event.session_ms)
+        return Finding(STATIC_AWAY, event.member, text, _SAME_INSTANCE_ID, PROBABLE, limit_ms=event.session_ms)
     if case.returned_ms is None:
         text += ", and it has not come back: it was stopped, or has crashed, which looks the same, as static members do"
         text += " not leave"
@@ -937,6 +941,38 @@ def _find_loops(events: Sequence[GroupEvent], findings: Findings) -> None:
                 del newest[event.member[1:]]
         if finding is not None:
             findings.of_joins[id(event)] = finding
+
+
+def _find_new_instances(events: Sequence[GroupEvent], cases: Iterable[_Case], findings: Findings) -> None:
+    """Give the ends and joins of programs that have another group.instance.id after each start the same finding."""
+    of_client: dict[str | None, list[_Case]] = {}
+    for case in cases:
+        known = findings.of_departures.get(id(case.event))
+        if case.successor is not None and case.returned_ms is None and known is not None and known.kind == STATIC_AWAY:
+            of_client.setdefault(case.event.member.client_id, []).append(case)
+    loops: dict[str | None, tuple[float, Finding]] = {}
+    for client_id, found in of_client.items():
+        if len(found) < _LOOP_LIVES:
+            continue
+        finding, first = _of_new_instances(found), found[0].event
+        findings.of_departures.update((id(case.event), finding) for case in found)
+        loops[client_id] = first.time - (first.closed_ago_ms or 0), finding
+    for event in events if loops else ():
+        if isinstance(event, MemberJoined | MemberAway) and event.member.instance_id:
+            loop = loops.get(event.member.client_id)
+            if loop is not None and event.time >= loop[0]:
+                of_kind = findings.of_joins if isinstance(event, MemberJoined) else findings.of_departures
+                of_kind[id(event)] = loop[1]
+
+
+def _of_new_instances(cases: Sequence[_Case]) -> Finding:
+    first, last = cases[0].event, cases[-1].event
+    session = "" if last.session_ms is None else f" of {ms(last.session_ms)}"
+    brief = f"the program with the client id {last.member.client_id} probably has another group.instance.id after each"
+    brief += " start"
+    text = f"{brief}: {times(len(cases))} within {ms(last.time - first.time + (first.closed_ago_ms or 0))} a static"
+    text += f" member of it stayed away for longer than its session{session}, and another one had joined meanwhile"
+    return Finding(NEW_INSTANCE, last.member, text, _SAME_INSTANCE_ID, PROBABLE, brief=brief)
 
 
 def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:

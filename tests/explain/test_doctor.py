@@ -13,7 +13,9 @@ from barnabas_explain.catalog import (
     GroupLoaded,
     JoinRefused,
     LagGrows,
+    MemberAway,
     MemberDisconnected,
+    MemberExpired,
     MemberJoined,
     OffsetsAltered,
     OffsetsStable,
@@ -39,6 +41,7 @@ from tests.explain.test_findings import (
     event,
     expired,
     left,
+    new_instances,
     runs,
     slow_polls,
     static_runs,
@@ -716,3 +719,41 @@ def test_a_static_member_that_is_away_between_its_runs_is_well() -> None:
     assert told(present(here), *records, away) == []
     crashes = static_runs(*range(100, 400, 60), session=300, committed_ms=None)[:-4]
     assert "disconnected" in {each.kind for each in told(present(here), *crashes, away)}
+
+
+def test_a_static_member_that_is_away_is_expected_back() -> None:
+    closed = event(MemberDisconnected, NOW - 2_000, client="c1", instance_id="i", session_ms=45_000, closed_by="client")
+    away = event(MemberAway, NOW - 2_000, client="c1", instance_id="i", session_ms=45_000)
+    here = present(Reader(Member("m1", "c1", "/h", "i"), frozenset("t"), frozenset({("t", 0), ("t", 1)})))
+    (found,) = told(here, away, closed)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("disconnected", "odd", "certain")
+    assert found.text == (
+        f"Static member i left for a while at {clock(NOW - 2_000)}: t-0 to t-1 wait for it until its session of 45 s is"
+        " over."
+    )
+    (found,) = told(here, closed)
+    assert found.as_data()["severity"] == "sick"
+
+
+def test_members_that_end_in_the_same_way_are_one_finding() -> None:
+    ends = [
+        event(
+            MemberExpired,
+            NOW - number * 1_000,
+            number,
+            f"c{number}",
+            **{**OPEN, "connection": "closed", "closed_by": "client", "closed_ago_ms": 5_900, "heard_ago_ms": 6_000},
+        )
+        for number in (3, 2, 1)
+    ]
+    (found,) = told(HEALTHY, *ends)
+    assert (found.kind, found.text.partition(" ")[0]) == ("killed", "c1")
+    head, *others = found.evidence
+    assert head == f"The same of 2 more members since {clock(NOW - 3_000)}:"
+    assert [each.partition(" ")[0] for each in others] == ["c2", "c3"]
+
+
+def test_a_program_with_another_instance_id_after_each_start_is_one_finding() -> None:
+    here = present(Reader(Member("m4", "pod", "/h", "pod-4"), frozenset("t"), frozenset({("t", 0), ("t", 1)})))
+    (found,) = told(here, *new_instances(4))
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("new_instance", "sick", "probable")

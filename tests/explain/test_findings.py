@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    Departure,
     EpochBumped,
     GroupEmpty,
     GroupEvent,
@@ -476,6 +477,36 @@ def test_a_program_with_another_instance_id_after_each_start() -> None:
     found = find(events).about(events[1])
     assert found is not None
     assert "has not come back" in found.text
+
+
+def new_instances(times_: int) -> list[EventRecord]:
+    """A program that is restarted each minute, each time with another instance id; its session is 6 s."""
+    records = []
+    for number in range(times_ + 1):
+        pod, at = {"instance_id": f"pod-{number}"}, number * 60_000
+        records.append(event(MemberJoined, at + 1_000, number, "pod", **pod))
+        records.append(event(MemberAway, at + 59_000, number, "pod", **pod, session_ms=6_000))
+        if number < times_:
+            closed = {"connection": "closed", "closed_by": "client", "closed_ago_ms": 6_000, "heard_ago_ms": 6_000}
+            records.append(event(MemberExpired, at + 65_000, number, "pod", **{**OPEN, **closed, **pod}))
+    return sorted(records, key=lambda record: record["time"])
+
+
+def test_a_program_that_has_another_instance_id_after_each_start_again_and_again() -> None:
+    events = read(new_instances(4))
+    findings = find(events)
+    gone = [findings.about(each) for each in events if isinstance(each, Departure)]
+    away = [findings.about(each) for each in events if isinstance(each, MemberAway)]
+    assert len({id(each) for each in (*gone, *away[1:])}) == 1
+    assert gone[0] is not None
+    assert gone[0].kind == "new_instance"
+    assert gone[0].text == (
+        "the program with the client id pod probably has another group.instance.id after each start: 4 times within 3"
+        " min a static member of it stayed away for longer than its session of 6 s, and another one had joined"
+        " meanwhile"
+    )
+    events = read(new_instances(2))
+    assert [each.kind for each in map(find(events).about, events) if each is not None] == ["static_away"] * 2
 
 
 def test_a_member_that_may_not_join_because_another_has_its_instance_id_is_a_finding() -> None:
