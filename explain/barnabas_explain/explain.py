@@ -923,10 +923,11 @@ def _in_short(head: str, parts: Sequence[_StormPart]) -> tuple[str, list[str]]:
             break
         told.append(part.brief)
     rest = parts[len(told) :]
-    details = [each.full or each.brief for each in parts if each.full or each in rest][: 2 * MAX_NAMED]
+    # What is brief begins with a name, which keeps its spelling.
+    details = [words.capital(each.full) or each.brief for each in parts if each.full or each in rest][: 2 * MAX_NAMED]
     if rest:
         told.append(f"{len(rest)} more {'cause' if len(rest) == 1 else 'causes'}")
-    return f"{head}{'; '.join(told)}.", [f"{words.capital(each)}." for each in details]
+    return f"{head}{'; '.join(told)}.", [f"{each}." for each in details]
 
 
 def _deployment(rebalances: list[_Rebalance], findings: Findings) -> Explanation | None:

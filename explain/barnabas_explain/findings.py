@@ -366,7 +366,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
     contested: set[str | None] = set()
     refusals: list[InstanceInUse | JoinRefused | SessionRefused] = []
-    assigning: str | None = None
+    assigning: tuple[str | None, int] | None = None
     #: The first join of each static member, the newest ones last.
     statics: dict[str, MemberJoined] = {}
     #: How often members of each client id have joined.
@@ -384,14 +384,17 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         elif isinstance(event, JoinRefused | SessionRefused):
             refusals.append(event)
         elif isinstance(event, JoinPhaseOver | RebalanceOver):
-            leader = event.leader if isinstance(event, JoinPhaseOver) else None
-            assigning = None if leader is None else leader.member_id
+            chosen = event.leader if isinstance(event, JoinPhaseOver) else None
+            assigning = None if chosen is None else (chosen.member_id, event.time)
             members = event.members if isinstance(event, RebalanceOver) else members
         elif isinstance(event, EpochBumped):
             members = event.members or 0
         elif isinstance(event, Departure | MemberReplaced):
             case = _Case(event, refused=event.member.member_id in contested)
-            case.assigning = event.member.member_id == assigning
+            # A leader whose connection was closed before had nothing to assign.
+            closed_at = event.time - (event.closed_ago_ms or 0)
+            leader, since = assigning or (None, 0)
+            case.assigning = event.member.member_id == leader and closed_at >= since
             case.successor = _successor(event, statics)
             case.is_guest = members > 1
             if isinstance(event, MemberExpired):
@@ -715,14 +718,16 @@ def _whole_seconds(milliseconds: float) -> str:
 def _of_expired(event: MemberExpired, case: _Case) -> Finding:
     name, member, session = event.name, event.member, ms(event.session_ms)
     if event.connection == "closed":
-        ago = f"{ms(event.closed_ago_ms or 0)} before its session of {session} ended"
+        ago = f"{ms(event.closed_ago_ms or 0)} before it was removed"
         error = f" ({event.closed_error})" if event.closed_error else ""
         if event.closed_by == "broker":
-            text = f"{name} lost its connection: the broker closed it{error} {ago}, and it did not come back"
+            text = f"{name} lost its connection: the broker closed it{error} {ago} (its session is {session}), and it"
+            text += " did not come back"
             return Finding(CLOSED_BY_BROKER, member, text, "Look at the broker's log around this time.", CERTAIN)
         if member.instance_id:
             return _of_static_away(event, case, f"its connection was closed{error} {ago}")
-        text = f"{name} probably crashed or was killed: its connection was closed{error} {ago}, and it had not left"
+        text = f"{name} probably crashed or was killed: its connection was closed{error} {ago} (its session is"
+        text += f" {session}), and it had not left"
         if case.assigning:
             text += "; it was to assign partitions and has not, so its assignor may have failed"
         if case.returned_ms is not None:

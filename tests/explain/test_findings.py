@@ -170,8 +170,8 @@ def finding(*records: EventRecord) -> Finding | None:
             [expired(connection="closed", closed_by="client", closed_ago_ms=5_900)],
             "killed",
             PROBABLE,
-            "c (h) probably crashed or was killed: its connection was closed 5.9 s before its session of 6 s ended, and"
-            " it had not left",
+            "c (h) probably crashed or was killed: its connection was closed 5.9 s before it was removed (its session"
+            " is 6 s), and it had not left",
             "Look why its process ended: its last lines of log, kill -9, out of memory, or an exit without close()."
             " Partitions of a member that does not leave wait for its session.timeout.ms (6 s).",
         ),
@@ -179,8 +179,8 @@ def finding(*records: EventRecord) -> Finding | None:
             [expired(connection="closed", closed_by="client", closed_ago_ms=5_900, instance_id="i")],
             "static_away",
             CERTAIN,
-            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before its"
-            " session of 6 s ended, and it has not come back: it was stopped, or has crashed, which looks the same, as"
+            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before it"
+            " was removed, and it has not come back: it was stopped, or has crashed, which looks the same, as"
             " static members do not leave",
             "If it was restarted: set session.timeout.ms of i above the time that a restart takes. Otherwise look why"
             " its process ended.",
@@ -192,16 +192,16 @@ def finding(*records: EventRecord) -> Finding | None:
             ],
             "static_away",
             CERTAIN,
-            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before its"
-            " session of 6 s ended, and it came back 7.9 s after that",
+            "static member i stayed away for longer than its session of 6 s: its connection was closed 5.9 s before it"
+            " was removed, and it came back 7.9 s after that",
             "Set session.timeout.ms of i above 8 s: then a restart costs no rebalance.",
         ),
         (
             [expired(connection="closed", closed_by="broker", closed_error="reset", closed_ago_ms=5_900)],
             "closed_by_broker",
             CERTAIN,
-            "c (h) lost its connection: the broker closed it (reset) 5.9 s before its session of 6 s ended, and it did"
-            " not come back",
+            "c (h) lost its connection: the broker closed it (reset) 5.9 s before it was removed (its session is 6 s),"
+            " and it did not come back",
             "Look at the broker's log around this time.",
         ),
         (
@@ -337,6 +337,28 @@ def started(at: int, cause: type[GroupEvent], number: int, client: str = "c") ->
         {**head, "type": JoinPhaseOver.type, "members": 2},
         {**head, "type": RebalanceOver.type, "members": 2},
     ]
+
+
+@pytest.mark.parametrize(("closed_ago_ms", "failed"), [(5_000, True), (8_000, False)])
+def test_an_assignor_has_failed_only_if_its_leader_was_there(closed_ago_ms: int, failed: bool) -> None:
+    phase, leader = started(93_000, MemberJoined, 1)[1], {"leader": {"member_id": "m1", "client_id": "c", "host": "/h"}}
+    gone = expired(connection="closed", closed_by="client", closed_ago_ms=closed_ago_ms)
+    events = read([phase | leader, gone])
+    found = find(events).about(events[-1])
+    assert found is not None
+    assert ("assignor may have failed" in found.text) is failed
+
+
+def test_a_client_id_keeps_its_spelling_at_the_beginning_of_a_sentence() -> None:
+    records: list[EventRecord] = []
+    for number in range(8):
+        at = 100_000 + number * 5_000
+        records += [
+            event(MemberJoined, at, number, f"etl-{number}"),
+            *started(at, MemberJoined, number, f"etl-{number}"),
+        ]
+    (storm,) = (each for each in explain(read(records)) if each.kind == "storm")
+    assert "etl-7 (h) joined once." in storm.details
 
 
 def slow_polls(count: int, client: str = "c") -> list[EventRecord]:
