@@ -157,6 +157,7 @@ FIELDS: Final = {
     "behind": "the member that has nearly all of the lag, or the owner of the partition that has: the `lag` there,"
     " `positions`, and for how long, `stood_ms`, none of these has moved; absent if there is no such member",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
+    "only_committed": "partitions of the member with a committed offset, the first ones; absent if the group has none",
     "throttled": "the client ids of members that a quota made wait for records within the last minute",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
     "partitions": "which partitions, by topic; of a topic and of commits: their number",
@@ -2654,11 +2655,14 @@ class OffsetsStuck(ReadAgain):
 
 @event("nothing_committed")
 class NothingCommitted(ReadAgain):
-    """A member reads, and the group has no committed offset; again when it has lasted twice as long."""
+    """A member reads partitions without a committed offset; again when it has lasted twice as long."""
 
     partitions: ByTopic
     ahead: int
     stood_ms: float
+    software: str | None = None
+    #: The first of its partitions that have a committed offset; None if the group has none at all.
+    only_committed: ByTopic | None = None
     #: The group without members to which a client with the same address commits in transactions, and their id.
     other_group: str | None = None
     #: The commits of the member that were refused before.
@@ -2667,7 +2671,8 @@ class NothingCommitted(ReadAgain):
     def sentence(self) -> Told:
         which = words.partitions(self.partitions)
         text = f"{self.name} has read {which} for {words.ms(self.stood_ms)} ({words.count(self.ahead, 'record')}"
-        text += " fetched), and the group has no committed offset"
+        text += " fetched), and "
+        text += "the group has no committed offset" if self.only_committed is None else self._committed_elsewhere()
         if self.refused is not None:
             why, remedy = self.refused.sentence()
             return Told(f"{text}: {why}", remedy)
@@ -2676,7 +2681,8 @@ class NothingCommitted(ReadAgain):
             return Told(f"{text}: {why}.", remedy)
         if self.offset is not None and self.partitions:
             again = self._again(self.partitions)
-            text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and the group has no committed offset"
+            text = f"{self.name} has had {which} for {words.ms(self.stood_ms)}, and "
+            text += "the group has no committed offset" if self.only_committed is None else "nothing of it is committed"
             return Told(f"{text}. {again.text}.", again.remedy)
         if self.other_group is not None:
             return Told(
@@ -2688,12 +2694,37 @@ class NothingCommitted(ReadAgain):
                 " restart or a rebalance. To go on where it is: stop it, and set the offsets of this group to those of"
                 f" the other one (barnabas groups describe {quote(self.other_group)}).",
             )
-        return Told(
-            f"{text}: it reads without committing.",
+        restart = (
             "After a restart or a rebalance it begins at its auto.offset.reset: with latest it skips what was written"
-            " meanwhile, with earliest it reads everything again. Let it commit (enable.auto.commit, or commit() after"
-            " each batch), unless it keeps its positions elsewhere. Without commits its lag is not known (-).",
+            " meanwhile, with earliest it reads everything again."
         )
+        waits = ""
+        if self.fetches_ahead:
+            waits = ", or its program has not been given the records yet (librdkafka fetches ahead: a consume() that"
+            waits += " waits for a full batch, or for its turn)"
+        if self.only_committed is not None:
+            return Told(
+                f"{text}: its program probably commits some of the partitions that it reads, such as the last one of"
+                f" each batch{waits}.",
+                f"Commit all partitions of a batch, each with the offset of its last record plus one; commit() without"
+                f" offsets does so. {restart}",
+            )
+        timeout = " Give consume() a timeout." if waits else ""
+        return Told(
+            f"{text}: it reads without committing{waits}.",
+            f"{restart} Let it commit (enable.auto.commit, or commit() after each batch), unless it keeps its positions"
+            f" elsewhere.{timeout} Without commits its lag is not known (-).",
+        )
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether its library fetches records that its program has not asked for yet."""
+        return FETCHES_AHEAD in (self.software or "")
+
+    def _committed_elsewhere(self) -> str:
+        """The partitions that it has committed, after its name, if the group has committed offsets."""
+        known = self.only_committed
+        return f"has committed only {words.partitions(known)}" if known else "has committed nothing"
 
     def line(self, reason: str) -> Line:
         pairs = {"member": self.name, "fetched": self.ahead, "since": seconds(self.stood_ms / 1000)}

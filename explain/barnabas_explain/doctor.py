@@ -56,7 +56,7 @@ from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import NEARLY_ALL, Lags
-from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
+from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -721,9 +721,12 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                 )
             continue
         if isinstance(event, NothingCommitted):
-            if has and not present.committed:
-                text, remedy = event.sentence()
-                kind, severity, sure = "nothing_committed", ODD, CERTAIN
+            left = partitions_of(event.partitions) & has - present.committed.keys()
+            if left and (event.only_committed is not None or not present.committed):
+                text, remedy = event.changed(partitions=by_topic(left)).sentence()
+                kind, severity, sure = "nothing_committed", ODD, PROBABLE if event.fetches_ahead else CERTAIN
+                if event.only_committed is not None:
+                    severity, sure = (ODD, POSSIBLE) if event.fetches_ahead else (SICK, PROBABLE)
                 if event.refused is not None:
                     severity = SICK
                 elif event.aborts:

@@ -1,5 +1,6 @@
 """Committed offsets that stand still, or are after the end of the log: what is seen, inferred, and broken."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -413,6 +414,34 @@ def test_a_group_that_reads_and_never_commits() -> None:
     )
     (said,) = explain(read([reads(100_000), reads()]))
     assert (said.text, said.remedy) == (found.text, found.remedy)
+
+
+def test_a_member_that_commits_some_of_its_partitions_only() -> None:
+    some = {**reads(), "partitions": {"t": [0]}, "only_committed": {"t": [1]}}
+    here = present(reader(1, partitions=(0, 1)), committed={("t", 1): 6})
+    (found,) = told(here, some)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("nothing_committed", "sick", "probable")
+    assert found.text == (
+        "c1 (h) has read t-0 for 6 min (40 records fetched), and has committed only t-1: its program probably commits"
+        " some of the partitions that it reads, such as the last one of each batch."
+    )
+    assert "Commit all partitions of a batch, each with the offset of its last record plus one" in str(found.remedy)
+    (said,) = explain(read([some]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    (found,) = told(here, {**some, "software": RDKAFKA})
+    assert (found.as_data()["severity"], found.sure) == ("odd", "possible")
+    assert "or its program has not been given the records yet (librdkafka fetches ahead" in found.text
+    assert told(replace(here, committed={("t", 0): 3, ("t", 1): 6}), some) == []
+
+
+def test_librdkafka_reads_records_that_its_program_may_not_have_been_given() -> None:
+    (found,) = told(present(reader(1, partitions=(0, 1))), {**reads(), "software": RDKAFKA})
+    assert (found.as_data()["severity"], found.sure) == ("odd", "probable")
+    assert found.text.endswith(
+        "it reads without committing, or its program has not been given the records yet (librdkafka fetches ahead: a"
+        " consume() that waits for a full batch, or for its turn)."
+    )
+    assert "Give consume() a timeout." in str(found.remedy)
 
 
 def test_a_group_whose_program_commits_to_another_group_in_transactions() -> None:

@@ -65,6 +65,7 @@ GOOD: dict[str, Any] = {
     "committed_in": 2,
     "throttled": ["c"],
     "idle": 1,
+    "only_committed": {"t": [1]},
     "owned": 3,
     "behind": [{**MEMBER, "lag": 60, "positions": [["t", 0, 42]], "stood_ms": 300_000}],
     "others_keep_up": True,

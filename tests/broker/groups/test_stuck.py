@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import pytest
 
+from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import (
@@ -556,6 +557,23 @@ async def test_a_group_without_commits() -> None:
     (event,) = member.service.events_of(NothingCommitted)
     assert event.partitions == {"t": [0]}
     assert event.ahead > 10
+    assert not member.stuck
+
+
+@pytest.mark.parametrize("commits_both", [False, True])
+async def test_a_member_that_commits_only_one_of_the_partitions_that_it_reads(commits_both: bool) -> None:
+    logs = Logs(1_000)
+    member = await reader_of(TwoPartitions, logs)
+    member.service.groups.topics_changed({"t": 2}, [Topic(bytes(16), "t", 2)])
+    for offset in range(90):
+        await member.goes_on(offset)
+        await member.commits(offset, 1)
+        if commits_both:
+            await member.commits(offset)
+    found = member.service.events_of(NothingCommitted)
+    assert [(event.partitions, event.only_committed) for event in found[:1]] == [({"t": [0]}, {"t": [1]})] * (
+        not commits_both
+    )
     assert not member.stuck
 
 

@@ -5,6 +5,7 @@ A shell around :mod:`groups.stuck`, :mod:`groups.lag`, :mod:`groups.aborted` and
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from itertools import islice
 from math import inf
 from typing import Any, Final
 
@@ -185,12 +186,15 @@ class StuckCheck:
             due = {place: each for place, each in due.items() if self._is_committed(owners.get(place))}
             if due and self._hosted_groups.by_id.get(name) is hosted:
                 self._publish_aborted(hosted, due, now)
-        if not hosted.offsets:
-            yield from self._owners(hosted, owners)
+        if self._lacks_commits(hosted):
+            if not owners:
+                yield from self._owners(hosted, owners)
             for place in owners:
-                readable = logs.readable(*place)
+                readable = None if self._has_commit(hosted, place) else logs.readable(*place)
                 if readable is not None and readable[0] < readable[1]:
                     waiting[place] = NOTHING
+                if self._is_long():
+                    yield
         ended = self._standing.look(name, waiting, generation, now)
         for each in ended:
             owner_sight = None if each.owner is None else hosted.sightings.get(each.owner.member_id or "")
@@ -217,7 +221,20 @@ class StuckCheck:
         if any(now - each.since >= self._patience for each in standing.values()):
             lags = yield from self._count_lags(waiting, owners, logs)
             behind = self._behind_alone(hosted, lags, now)
-        yield from self._report(hosted, standing, logs, behind, now)
+        yield from self._report(hosted, standing, owners, logs, behind, now)
+
+    def _lacks_commits(self, hosted: HostedGroup) -> bool:
+        """Whether the group has no committed offset, or not of all partitions of a topic."""
+        topics = self._hosted_groups.consumer_settings.topics.by_name
+        for name, commits in hosted.offsets.topics.items():
+            topic = topics.get(name)
+            if topic is not None and len(commits) < topic.partitions:
+                return True
+        return not hosted.offsets
+
+    @staticmethod
+    def _has_commit(hosted: HostedGroup, place: Partition) -> bool:
+        return hosted.offsets.find(*place) is not None or hosted.offsets.is_pending(*place)
 
     def _count_lags(
         self, waiting: Mapping[Partition, int], owners: Mapping[Partition, Member], logs: ReadLogs
@@ -356,6 +373,7 @@ class StuckCheck:
         self,
         hosted: HostedGroup,
         standing: Mapping[Partition, Standing],
+        owners: Mapping[Partition, Member],
         logs: ReadLogs,
         behind: Member | None,
         now: float,
@@ -365,6 +383,7 @@ class StuckCheck:
         Args:
             hosted: the group.
             standing: its partitions.
+            owners: of all partitions of the group.
             logs: those that it reads.
             behind: the member that has nearly all of the lag, while others keep up; None if there is none.
             now: in seconds on the coordinator's clock.
@@ -386,7 +405,7 @@ class StuckCheck:
                 continue  # Its connection was closed: that is another disease, or it has just ended.
             if client.is_denied(place[0], now):
                 continue  # Its Fetches are refused, which is reported.
-            if each.offset == NOTHING and fetches == "none" and self._has_fetched(owner, sight):
+            if each.offset == NOTHING and fetches == "none" and (hosted.offsets or self._has_fetched(owner, sight)):
                 continue
             timed_out = self._aborts(owner, sight, each)
             is_known = fetches in ("none", UNTAKEN, "beyond") or (fetches == "again" and not each.watch.gets_past)
@@ -414,9 +433,9 @@ class StuckCheck:
             return
         for (member_id, fetches, _), places in list(found.items())[:_MOST_EVENTS]:
             if fetches == _ABORTED:
-                self._publish(hosted, "again", places, logs, behind, now, aborted[member_id])
+                self._publish(hosted, "again", places, owners, logs, behind, now, aborted[member_id])
             else:
-                self._publish(hosted, fetches, places, logs, behind, now)
+                self._publish(hosted, fetches, places, owners, logs, behind, now)
 
     def _aborts(self, owner: Member, sight: Sight | None, standing: Standing) -> TimedOut | None:
         """The transactional id because of which an offset of a member stands still: its transactions are aborted by
@@ -454,6 +473,7 @@ class StuckCheck:
         hosted: HostedGroup,
         fetches: str,
         places: list[tuple[Partition, Standing]],
+        owners: Mapping[Partition, Member],
         logs: ReadLogs,
         behind: Member | None,
         now: float,
@@ -507,6 +527,7 @@ class StuckCheck:
         elif first.offset == NOTHING:
             topics = {topic for (topic, _), _ in places}
             elsewhere = self._elsewhere.find(owner.host or "", topics, min(each.since for _, each in places))
+            committed = (place for place, each in owners.items() if each == owner and hosted.offsets.find(*place))
             event = NothingCommitted(
                 generation=hosted.group.generation,
                 member=owner,
@@ -515,6 +536,8 @@ class StuckCheck:
                 stood_ms=min(now - each.since for _, each in places) * 1000,
                 other_group=None if elsewhere is None else elsewhere.group_id,
                 transactional_id=transactional_id if elsewhere is None else elsewhere.transactional_id,
+                only_committed=by_topic(islice(committed, _MOST_LISTED)) if hosted.offsets else None,
+                software=software,
                 **again,
             )
         else:
