@@ -6,22 +6,26 @@ end, and their members had the same client id.
 
 A ``group.id`` that is spelt in two ways, in upper and lower case for instance, makes two groups of one: each reads all
 records.
+
+A program whose ``group.id`` was changed leaves its old group behind, without members and with a lag that grows.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
+from shlex import quote
 from typing import Final, NamedTuple
 
 from barnabas_explain.catalog import Departure, GroupEvent, MemberJoined
 from barnabas_explain.doctor import ODD, SICK, Diagnosis, Present
-from barnabas_explain.findings import PROBABLE
-from barnabas_explain.words import listed, ms
+from barnabas_explain.findings import PROBABLE, is_default
+from barnabas_explain.words import count, listed, moment, ms
 
 #: The kinds of the diagnoses.
 NEW_GROUP_ID: Final = "new_group_id"
 TWO_SPELLINGS: Final = "two_spellings"
+RENAMED: Final = "renamed"
 #: The kind of the diagnoses of single groups that it replaces.
 _REPLACES: Final = "no_members"
 #: So many groups show it.
@@ -38,6 +42,8 @@ _SEPARATORS: Final = re.compile(r"[-_.\s]")
 _ALIKE: Final = 0.8
 #: Client ids and topics of a group that are compared with those of others.
 _MOST: Final = 20
+#: A program with a new id may be started so many milliseconds before the old one is stopped.
+_OVERLAP_MS: Final = 600_000
 #: Shorter ends may be those of programs that run side by side, such as the one of each data center.
 _RANDOM: Final = 6
 
@@ -51,6 +57,7 @@ class OneLife(NamedTuple):
         client: the client id of its member, with the pattern for the id of the group; None if there are no events.
         began: when the member joined, in ms since 1970.
         ended: when it was gone.
+        left: what it has left, if it has records to read.
     """
 
     group: str
@@ -58,6 +65,25 @@ class OneLife(NamedTuple):
     client: str | None = None
     began: int = 0
     ended: int = 0
+    left: "Left | None" = None
+
+
+class Left(NamedTuple):
+    """A group without members that has records to read.
+
+    Attributes:
+        group: its id.
+        client: the client id of its last member.
+        topics: in which it has committed offsets.
+        ended: when that member was gone, in ms since 1970.
+        records: to read.
+    """
+
+    group: str
+    client: str
+    topics: frozenset[str]
+    ended: int
+    records: int
 
 
 class Spelling(NamedTuple):
@@ -67,15 +93,17 @@ class Spelling(NamedTuple):
         group: its id.
         clients: client ids of its members, in one spelling.
         topics: that its members subscribe to.
+        began: when its first member joined, in ms since 1970; None if that is not known.
     """
 
     group: str
     clients: frozenset[str]
     topics: frozenset[str]
+    began: int | None = None
 
 
 #: What is kept of a group, to compare it with others.
-Sign = OneLife | Spelling
+Sign = OneLife | Left | Spelling
 
 
 def spelling(name: str) -> str:
@@ -91,11 +119,37 @@ def sign(present: Present, events: Iterable[GroupEvent]) -> Sign | None:
         present: the group now.
         events: its events, oldest first.
     """
+    past = list(events)
     if not present.readers:
-        return one_life(present, events)
+        left = _left(present, past)
+        life = one_life(present, past)
+        return left if life is None else life._replace(left=left)
     clients = sorted({reader.member.client_id or "" for reader in present.readers})[:_MOST]
     topics = sorted({topic for reader in present.readers for topic in reader.topics})[:_MOST]
-    return Spelling(present.group, frozenset(map(spelling, clients)), frozenset(topics))
+    # A group begins in generation 0.
+    began = next((event.time for event in past[:1] if event.generation <= 0), None)
+    return Spelling(present.group, frozenset(map(spelling, clients)), frozenset(topics), began)
+
+
+def _left(present: Present, events: Iterable[GroupEvent]) -> Left | None:
+    """The records that a group without members has left; None if it has none, or if its last member is not known."""
+    records = sum(present.lags.values())
+    gone = next((event for event in reversed(list(events)) if isinstance(event, Departure)), None)
+    client = "" if gone is None else gone.member.client_id or ""
+    if gone is None or not records or present.state != "Empty" or not client or is_default(client):
+        return None
+    topics = sorted({topic for topic, _ in present.lags})[:_MOST]
+    return Left(present.group, client, frozenset(topics), gone.time, records)
+
+
+def renamed(left: Left, others: Iterable[Spelling]) -> Spelling | None:
+    """The group that the program of a group without members is probably in now: a member with its client id reads one
+    of its topics, and the group began when the other one ended, or later."""
+    for other in others:
+        is_its_own = spelling(left.client) in other.clients and left.topics & other.topics
+        if is_its_own and other.began is not None and other.began >= left.ended - _OVERLAP_MS:
+            return other
+    return None
 
 
 def meant(group: str, others: Iterable[str]) -> str | None:
@@ -147,12 +201,24 @@ def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
     """
     by_pattern: dict[str, list[OneLife]] = {}
     spellings: dict[str, list[Spelling]] = {}
-    for each in signs:
+    lefts: list[Left] = []
+    by_client: dict[str, list[Spelling]] = {}
+    # The last sign of a group knows most.
+    for each in {one.group: one for one in signs}.values():
+        left = each.left if isinstance(each, OneLife) else each
+        if isinstance(left, Left):
+            lefts.append(left)
         if isinstance(each, OneLife):
             by_pattern.setdefault(each.pattern, []).append(each)
-        else:
+        elif isinstance(each, Spelling):
             spellings.setdefault(spelling(each.group), []).append(each)
+            for client in each.clients:
+                by_client.setdefault(client, []).append(each)
     found: dict[str, Diagnosis] = {}
+    for left in lefts:
+        now = renamed(left, by_client.get(spelling(left.client), ()))
+        if now is not None:
+            found[left.group] = _of_renamed(left, now)
     for one, other in (pair for alike in spellings.values() for pair in pairwise(sorted(alike))):
         if one.clients & other.clients and one.topics & other.topics:
             found.update(dict.fromkeys((one.group, other.group), _of_spellings(one, other)))
@@ -164,6 +230,19 @@ def together(signs: Iterable[Sign]) -> dict[str, Diagnosis]:
         if is_random or all(earlier.ended <= later.began for earlier, later in pairwise(known)):
             found.update(dict.fromkeys((each.group for each in groups), _diagnosis(pattern, known, len(groups))))
     return found
+
+
+def _of_renamed(left: Left, now: Spelling) -> Diagnosis:
+    topics = listed(sorted(left.topics & now.topics))
+    text = f"{left.group} has no members since {moment(left.ended)}, and {count(left.records, 'record')} to read: its"
+    text += f" program is probably in the group {now.group} now, which began at {moment(now.began or 0)}, and has a"
+    text += f" member with the client id {left.client} that reads {topics}, too."
+    remedy = (
+        f"If {now.group} replaced it: delete the old group (`barnabas groups delete {quote(left.group)}`). A member of"
+        f" it would handle these records a second time. If {now.group} did not begin where it stopped, see"
+        " `barnabas groups reset-offsets` first."
+    )
+    return Diagnosis(left.group, RENAMED, ODD, text, PROBABLE, remedy=remedy)
 
 
 def _of_spellings(one: Spelling, other: Spelling) -> Diagnosis:

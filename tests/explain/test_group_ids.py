@@ -4,9 +4,10 @@ import pytest
 
 from barnabas_explain.catalog import MemberJoined, MemberLeft
 from barnabas_explain.doctor import SEVERITIES, Diagnosis, Present, Reader, examine
-from barnabas_explain.group_ids import OneLife, Spelling, meant, one_life, sign, together, with_together
+from barnabas_explain.group_ids import OneLife, Sign, Spelling, meant, one_life, sign, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
+from barnabas_explain.words import moment
 from tests.explain.reading import read
 from tests.explain.test_findings import event
 
@@ -157,3 +158,55 @@ def test_groups_that_are_no_spellings_of_one(other: Spelling) -> None:
 )
 def test_the_group_that_was_perhaps_meant(group: str, others: list[str], found: str | None) -> None:
     assert meant(group, others) == found
+
+
+def left_behind(group: str = "sync", client: str = "sync", lag: int = 7) -> Sign | None:
+    """A group without members; its last one was gone at 5,000."""
+    lives = [*life(group, 0, client=client, took=2_000), *life(group, 3_000, client=client, took=2_000)]
+    return sign(Present(group, "Empty", lags={("t", 0): lag}), read(lives))
+
+
+def began(at: int, group: str = "sync-v2", client: str = "sync", topic: str = "t", generation: int = 0) -> Sign | None:
+    """A group with a member that joined so long after zero."""
+    reader = Reader(Member("m", client, "/h", None), frozenset({topic}), frozenset({(topic, 0)}))
+    joined = {**life(group, at, client=client)[0], "generation": generation}
+    return sign(Present(group, "Stable", [reader]), read([joined]))
+
+
+def test_a_group_whose_program_has_another_group_id_now_needs_no_member() -> None:
+    diagnoses = together(filter(None, [left_behind(), began(6_000)]))
+    (renamed,) = diagnoses.values()
+    assert (renamed.group, renamed.kind, renamed.as_data()["severity"], renamed.sure) == (
+        "sync",
+        "renamed",
+        "odd",
+        "probable",
+    )
+    assert renamed.text == (
+        f"sync has no members since {moment(5_000)}, and 7 records to read: its program is probably in the group"
+        f" sync-v2 now, which began at {moment(6_000)}, and has a member with the client id sync that reads t, too."
+    )
+    assert "`barnabas groups delete sync`" in str(renamed.remedy)
+    alone = examine(Present("sync", "Empty", lags={("t", 0): 7}), [], 9_000, 0)
+    assert with_together(alone, diagnoses) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (left_behind(), began(6_000, client="other")),
+        (left_behind(), began(6_000, topic="u")),
+        (left_behind(), began(6_000, generation=3)),
+        (left_behind(client="rdkafka"), began(6_000, client="rdkafka")),
+        (left_behind(lag=0), began(6_000)),
+    ],
+    ids=[
+        "another program",
+        "another topic",
+        "it may be older",
+        "a name that its library has chosen",
+        "nothing to read",
+    ],
+)
+def test_a_group_whose_program_is_gone_is_not_called_renamed(old: Sign | None, new: Sign | None) -> None:
+    assert together(filter(None, [old, new])) == {}

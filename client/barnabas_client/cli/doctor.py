@@ -29,7 +29,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
 )
-from barnabas_explain.group_ids import Sign, Spelling, meant, sign, spelling, together, with_together
+from barnabas_explain.group_ids import Left, OneLife, Sign, Spelling, meant, sign, spelling, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_explain.waits import Waiting, long_waits
@@ -40,6 +40,8 @@ from barnabas_protocol.subscriptions import CONSUMER, read_topics
 #: Polls of a consumer that looks whether there are records, and the ms of each.
 _MOST_POLLS: Final = 5
 _POLL_MS: Final = 200
+#: Groups among which that of a program with another group.id is looked for.
+_MOST_DESCRIBED: Final = 1_000
 
 
 async def doctor(arguments: Namespace, output: Output) -> int:
@@ -92,6 +94,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
             output.check()
         if arguments.group is not None and any(isinstance(each, Spelling) for each in signs):
             signs += await like(admin, arguments.group)
+        signs += await successors(admin, arguments, signs, described if arguments.group is None else None)
     of_several = together(signs)
     diagnoses = [*with_together(diagnoses, of_several), *{each.group: each for each in of_several.values()}.values()]
     diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
@@ -162,6 +165,34 @@ async def like(admin: Admin, group: str) -> list[Sign]:
     described = await admin.describe_consumer_groups(names, raise_errors=False) if names else []
     found = (sign(Present(one.group_id, one.state, readers(one)), ()) for one in described if one.error is None)
     return [each for each in found if each is not None]
+
+
+async def successors(
+    admin: Admin, arguments: Namespace, signs: Iterable[Sign], known: Iterable[GroupDescription] | None = None
+) -> list[Sign]:
+    """The groups in which the programs of groups without members may be now, with their beginning.
+
+    Args:
+        admin: of their brokers.
+        arguments: of a command; they name the brokers.
+        signs: of groups.
+        known: all groups; None to ask for them.
+    """
+    lefts = [each.left if isinstance(each, OneLife) else each for each in signs]
+    left_by = {spelling(each.client) for each in lefts if isinstance(each, Left)}
+    if not left_by:
+        return []
+    if known is None:
+        listed = [one.group_id for one in await admin.list_consumer_groups() if one.state not in ("", "Empty", "Dead")]
+        names = listed[:_MOST_DESCRIBED]
+        known = await admin.describe_consumer_groups(names, raise_errors=False) if names else ()
+    found: list[Sign] = []
+    for group in known:
+        one = Present(group.group_id, group.state, readers(group) if group.error is None else ())
+        if any(spelling(reader.member.client_id or "") in left_by for reader in one.readers):
+            of_group = sign(one, await _events(admin, group.group_id, arguments, 0))
+            found += () if of_group is None else (of_group,)
+    return found
 
 
 async def note_meant(admin: Admin, group: str, output: Output) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
-from barnabas_client.cli.doctor import like, note_meant, observed
+from barnabas_client.cli.doctor import like, note_meant, observed, successors
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
@@ -20,7 +20,7 @@ from barnabas_client.history.sources import SOURCES, History, Newest, PolledHist
 from barnabas_explain import transactions, words
 from barnabas_explain.doctor import OF_NOW, SINCE_MS, examine
 from barnabas_explain.explain import ExplanationData, explain_values
-from barnabas_explain.group_ids import sign, together
+from barnabas_explain.group_ids import sign, together, with_together
 from barnabas_explain.members import by_topic
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
@@ -125,16 +125,18 @@ async def _now(
         if described.error is not None:
             return []
         known = await observed(admin, described, arguments, slow)
-        signs = [sign(known, ()), *(await like(admin, arguments.group))] if known.readers else []
+        past = [event for event in map(decode_event, events.values()) if event is not None]
+        own = [each for each in [sign(known, past)] if each is not None]
+        signs = [*own, *(await like(admin, arguments.group) if known.readers else ())]
+        signs += await successors(admin, arguments, own)
     except KafkaError:
         return []  # The past is known without it.
-    past = [event for event in map(decode_event, events.values()) if event is not None]
     now = time.time_ns() // 1_000_000
     texts = {one["text"]: one for one in told}
     diagnoses = examine(known, past, now, now - SINCE_MS if since is None else since)
     of_now = [each for each in diagnoses if each.kind in OF_NOW]
-    if (twice := together(filter(None, signs)).get(arguments.group)) is not None:
-        of_now.append(twice)
+    if (of_several := together(signs).get(arguments.group)) is not None:
+        of_now = [*with_together(of_now, {arguments.group: of_several}), of_several]
     found: list[ExplanationData] = []
     for each in of_now:
         if each.text in texts:
