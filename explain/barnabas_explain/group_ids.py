@@ -75,13 +75,15 @@ class Left(NamedTuple):
         group: its id.
         client: the client id of its last member.
         topics: in which it has committed offsets.
-        ended: when that member was gone, in ms since 1970.
+        joined: when a member joined last, in ms since 1970.
+        ended: when that member was gone.
         records: to read.
     """
 
     group: str
     client: str
     topics: frozenset[str]
+    joined: int
     ended: int
     records: int
 
@@ -134,20 +136,22 @@ def sign(present: Present, events: Iterable[GroupEvent]) -> Sign | None:
 def _left(present: Present, events: Iterable[GroupEvent]) -> Left | None:
     """The records that a group without members has left; None if it has none, or if its last member is not known."""
     records = sum(present.lags.values())
-    gone = next((event for event in reversed(list(events)) if isinstance(event, Departure)), None)
+    newest = list(events)[::-1]
+    gone = next((event for event in newest if isinstance(event, Departure)), None)
+    joined = next((event.time for event in newest if isinstance(event, MemberJoined)), 0)
     client = "" if gone is None else gone.member.client_id or ""
     if gone is None or not records or present.state != "Empty" or not client or is_default(client):
         return None
     topics = sorted({topic for topic, _ in present.lags})[:_MOST]
-    return Left(present.group, client, frozenset(topics), gone.time, records)
+    return Left(present.group, client, frozenset(topics), joined, gone.time, records)
 
 
 def renamed(left: Left, others: Iterable[Spelling]) -> Spelling | None:
     """The group that the program of a group without members is probably in now: a member with its client id reads one
-    of its topics, and the group began when the other one ended, or later."""
+    of its topics, and the group began when the other one ended, or later, and after its last member had joined."""
     for other in others:
         is_its_own = spelling(left.client) in other.clients and left.topics & other.topics
-        if is_its_own and other.began is not None and other.began >= left.ended - _OVERLAP_MS:
+        if is_its_own and other.began is not None and other.began >= max(left.ended - _OVERLAP_MS, left.joined):
             return other
     return None
 
