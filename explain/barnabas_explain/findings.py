@@ -216,6 +216,7 @@ class _Case:
         event: its end.
         back_ms: after how long it joined again on the same connection; None if it did not.
         returned_ms: after how long a member of the same name joined on another connection; None if none did.
+        has_twin: whether a third one of that name was a member then.
         closed_ms: after how long its connection was closed; None if it was not.
         refused: whether it came back before its session was over, and was refused.
         assigning: whether it was the leader of a rebalance, and had not assigned partitions.
@@ -229,6 +230,7 @@ class _Case:
     event: Seen
     back_ms: float | None = None
     returned_ms: float | None = None
+    has_twin: bool = False
     closed_ms: float | None = None
     refused: bool = False
     assigning: bool = False
@@ -364,6 +366,8 @@ def find(events: Sequence[GroupEvent]) -> Findings:
     joins: list[tuple[MemberJoined, _Case]] = []
     open_cases: dict[str | None, _Case] = {}
     by_client: dict[tuple[str | None, str | None, str | None], _Case] = {}
+    #: The members of each program.
+    present: dict[tuple[str | None, str | None, str | None], set[str | None]] = {}
     contested: set[str | None] = set()
     refusals: list[InstanceInUse | JoinRefused | SessionRefused] = []
     assigning: tuple[str | None, int] | None = None
@@ -401,6 +405,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
                 case.is_late = event.session_ms in late
             cases.append(case)
             if isinstance(event, Departure):
+                present.get(event.member[1:], set()).discard(event.member.member_id)
                 open_cases[event.member.member_id] = case
                 by_client[event.member[1:]] = case
         elif isinstance(event, MemberDisconnected) and event.gone_ago_ms is not None:
@@ -422,10 +427,12 @@ def find(events: Sequence[GroupEvent]) -> Findings:
                     found = None
                 if found is not None:
                     found.returned_ms = event.time - found.event.time
+                    found.has_twin = bool(present.get(event.member[1:]))
             if found is not None:
                 by_client.pop(event.member[1:], None)
                 joins.append((event, found))
             came[event.member[1:]] = event.time
+            present.setdefault(event.member[1:], set()).add(event.member.member_id)
     of_epochs = any(event.of_epochs for event in events)
     findings = Findings()
     for joined, _ in joins:
@@ -593,6 +600,14 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
         return None
     if _stopped(event, case):
         text = f"{name} left{event.reason} and closed its connection"
+        if case.returned_ms is not None and case.has_twin:
+            text += f", and another one of its name joined {ms(case.returned_ms)} later, while a third one was a"
+            text += " member: it was restarted, or runs of it overlap"
+            remedy = (
+                "If it was restarted: with a group.instance.id of its own a restart within the session timeout costs"
+            )
+            remedy += " no rebalance (KIP-345). If runs of it overlap: do not start one before the last one has ended."
+            return Finding(RESTARTED, member, text, remedy, POSSIBLE)
         if case.returned_ms is not None:
             text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
             remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."

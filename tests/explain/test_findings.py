@@ -787,6 +787,17 @@ def test_runs_of_a_program_that_overlap_are_no_restarts(hosts: int) -> None:
     assert "group.instance.id" not in str(each.remedy)
 
 
+def test_a_member_of_which_others_are_there_may_not_have_come_back() -> None:
+    events = read(overlapping(100, 140, 200, 225))
+    found = next(each for each in find(events).of_departures.values() if each.kind == "restarted")
+    assert found.text == (
+        "c (h0) left and closed its connection, and another one of its name joined 30 s later, while a third one was a"
+        " member: it was restarted, or runs of it overlap"
+    )
+    assert found.sure == POSSIBLE
+    assert "do not start one before the last one has ended" in str(found.remedy)
+
+
 def test_runs_that_overlap_are_one_cause_of_a_storm() -> None:
     told = explain(read(overlapping(*JOB)))
     storm = next(each for each in told if each.kind == "storm")
@@ -806,13 +817,14 @@ def test_runs_that_overlap_and_make_no_storm_are_told_once() -> None:
     "records",
     [
         overlapping(100, 140),
+        overlapping(100, 140, 200, 225),
         overlapping(100, 140, 180, 220, took=30),
         overlapping(100, 101, 102, took=3_000),
         overlapping(100, 104, 180, 184, 260, 264),
         overlapping(100, 140, 180, 220, removed_by="admin"),
         overlapping(100, 140, 180, 220, took=5_000),
     ],
-    ids=["two", "no overlap", "a deployment that is stopped", "pairs", "an administrator", "services"],
+    ids=["two", "at any time", "no overlap", "a deployment that is stopped", "pairs", "an administrator", "services"],
 )
 def test_other_members_that_come_and_go_are_no_runs_that_overlap(records: list[EventRecord]) -> None:
     assert "overlapping_runs" not in {each.kind for each in find(read(records)).of_departures.values()}
