@@ -2416,11 +2416,16 @@ class ReadAgain(MemberEvent):
             text = f"It got the same records{where} {words.times(self.deliveries or 0)}, one time about"
             text += f" {words.ms(self.every_ms or 0)} after the other: it waits before it works on them (a delay or a"
             text += " back-off), or works on them for so long and fails"
+            look = "Look at its log."
+            if self.transactional_id is not None:
+                # Another broker may coordinate them.
+                text += f", or its transactions ({self.transactional_id[:_MOST_CHARACTERS]}) are aborted"
+                look += f" `barnabas transactions explain {quote(self.transactional_id)}` has those that were aborted."
             rest = "look where it stands" if others or more else f"{skip[:1].lower()}{skip[1:]}"
             return Told(
                 text,
-                "Look at its log. If it is to wait until a record is old enough, or until what it calls answers: it"
-                f" needs no change, and its lag counts the records that wait. If it fails each time: {rest}",
+                f"{look} If it is to wait until a record is old enough, or until what it calls answers: it needs no"
+                f" change, and its lag counts the records that wait. If it fails each time: {rest}",
             )
         fails = "it probably fails at a record there each time, and reads it again (a poison record)"
         if self.codec is None:

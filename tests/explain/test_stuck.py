@@ -160,6 +160,12 @@ def test_a_member_whose_transactions_are_aborted_by_their_timeout() -> None:
     assert "reset-offsets" not in str(found.remedy)
 
 
+def test_a_member_that_waits_and_commits_in_transactions_of_another_coordinator() -> None:
+    (found,) = told(STILL, stuck(**{key: TIMED_OUT[key] for key in (*AGAIN, "every_ms", "transactional_id")}))
+    assert found.text.endswith("or works on them for so long and fails, or its transactions (orders-1) are aborted.")
+    assert "`barnabas transactions explain orders-1` has those that were aborted" in str(found.remedy)
+
+
 def test_transactions_of_the_same_host_that_are_aborted_each_time_are_probably_its_own() -> None:
     (found,) = told(STILL, stuck(**TIMED_OUT | {"is_own": False}))
     assert f"its transactions (orders-1) were probably {ABORTED}" in found.text
