@@ -118,8 +118,8 @@ FIELDS: Final = {
     "added": "topics that the member subscribes to now and did not before, or that the expression matches now",
     "removed": "topics that it does not subscribe to, or match, any more",
     "new_topics": "those of `added` that were created within the last ten minutes",
-    "own_topics": "those of `new_topics` that were created because a client of the member's client id and address used"
-    " the name",
+    "own_topics": "topics that were created within the last ten minutes because a client of the member's client id and"
+    " address used the name; of a rebalance or a target, those of all members that gained partitions",
     "regex": 'a regular expression; in `subscription_changed` only if it has changed, "" if there is none now',
     "topics": "the number of topics that the expression matches",
     "old": "the member id of the leader before",
@@ -1122,6 +1122,7 @@ class RebalanceOver(GroupEvent):
     join_took_ms: float | None = None
     sync_took_ms: float | None = None
     moves: tuple[Move, ...] | None = None
+    own_topics: tuple[str, ...] | None = None
     pauses: tuple[Pause, ...] | None = None
     more_pauses: int | None = None
     #: The members of the generation before, and of this one, with their assignments.
@@ -1210,6 +1211,7 @@ class TargetAssigned(GroupEvent):
     assignor: str | None = None
     members: int | None = None
     moves: tuple[Move, ...] | None = None
+    own_topics: tuple[str, ...] | None = None
 
     def progress(self) -> list[str]:
         moves, took = self.moves or (), words.ms(self.took_ms)

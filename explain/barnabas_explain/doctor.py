@@ -41,6 +41,7 @@ from barnabas_explain.catalog import (
     OffsetsStable,
     OffsetsStuck,
     OffsetsUnstable,
+    RebalanceOver,
     RecordsAborted,
     RegexResolved,
     ShareDeadLetters,
@@ -51,6 +52,7 @@ from barnabas_explain.catalog import (
     ShareWindowBlocked,
     ShareWindowMoved,
     SubscriptionChanged,
+    TargetAssigned,
 )
 from barnabas_explain.explain import DEPLOYMENT, STORM, Explanation, explain
 from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
@@ -249,6 +251,7 @@ class Present:
         topics: the number of partitions of the topics that members subscribe to; absent ones do not exist.
         left_out: the records of each other partition of the topics of which a group without members has committed some.
         empty: topics that have no record.
+        alike: for topics that have no record, or do not exist, another one of nearly the same name that has records.
         assignor: the name of its assignor; "" if that is not known.
         has_epochs: whether it has the consumer protocol.
         waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
@@ -265,6 +268,7 @@ class Present:
     topics: Mapping[str, int] = field(default_factory=dict)
     left_out: Mapping[Partition, int] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
+    alike: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[words.Told] = ()
     assignor: str = ""
@@ -369,15 +373,29 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
     missing = sorted(topic for topic in subscribed if topic not in present.topics)
     if missing:
         text = f"{_names(readers, set(missing))} {_verb(readers, set(missing))} to {words.listed(missing)},"
-        text += f" which {'does' if len(missing) == 1 else 'do'} not exist."
+        text += f" which {'does' if len(missing) == 1 else 'do'} not exist.{_did_you_mean(present, missing)}"
         remedy = "Create the topic, or correct its name in the subscription."
         diagnoses.append(Diagnosis(group, "no_topic", BROKEN, text, CERTAIN, remedy=remedy))
     silent = sorted(topic for topic in subscribed if topic in present.empty)
     if silent:
         text = f"{_names(readers, set(silent))} {_verb(readers, set(silent))} to {words.listed(silent)},"
-        text += f" which {'has' if len(silent) == 1 else 'have'} no record."
+        created = _created(silent, events)
+        text += f" which {'has' if len(silent) == 1 else 'have'} no record"
+        if created:
+            text += (
+                f", and {words.listed(created)} {words.were(len(created))} created automatically because it used the"
+            )
+            text += " name"
+        text += f".{_did_you_mean(present, silent)}"
         remedy = "If records should come: look at the producer, and at the name of the topic."
-        diagnoses.append(Diagnosis(group, "empty_topic", ODD, text, CERTAIN, remedy=remedy))
+        severity, sure = ODD, CERTAIN
+        if not present.alike.keys().isdisjoint(created):
+            severity, sure = SICK, PROBABLE
+            remedy = (
+                "Correct the name in the subscription, and delete the topic without records. Nothing, if records are"
+            )
+            remedy += " to come there."
+        diagnoses.append(Diagnosis(group, "empty_topic", severity, text, sure, remedy=remedy))
     diagnoses += without_topics(present, events)
     diagnoses += _subscriptions(present)
     diagnoses += _most_of_lag(present)
@@ -394,6 +412,20 @@ def _of_present(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosi
     elif present.state == "Stable":
         diagnoses += _each_topic_alone(present)
     return diagnoses
+
+
+def _did_you_mean(present: Present, topics: Iterable[str]) -> str:
+    """The topics of nearly these names that have records, as a question after a space; "" if there are none."""
+    meant = [present.alike[topic] for topic in topics if topic in present.alike]
+    if not meant:
+        return ""
+    return f" Did you mean {words.listed(meant)}, which {'has' if len(meant) == 1 else 'have'} records?"
+
+
+def _created(topics: Iterable[str], events: Iterable[GroupEvent]) -> list[str]:
+    """Those topics that were created because a member has used their names."""
+    about = (each for each in events if isinstance(each, RebalanceOver | TargetAssigned | SubscriptionChanged))
+    return sorted({topic for each in about for topic in each.own_topics or ()}.intersection(topics))
 
 
 def _each_topic_alone(present: Present) -> list[Diagnosis]:

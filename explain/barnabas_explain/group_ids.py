@@ -156,10 +156,10 @@ def renamed(left: Left, others: Iterable[Spelling]) -> Spelling | None:
     return None
 
 
-def meant(group: str, others: Iterable[str]) -> str | None:
-    """The group that was perhaps meant: its id is nearly that of `group`, and they do not differ in a number."""
-    known = {spelling(other): other for other in others if other != group and _digits(other) == _digits(group)}
-    found = get_close_matches(spelling(group), known, 1, _ALIKE)
+def meant(name: str, others: Iterable[str]) -> str | None:
+    """The group or topic that was perhaps meant: its name is nearly `name`, and they do not differ in a number."""
+    known = {spelling(other): other for other in others if other != name and _digits(other) == _digits(name)}
+    found = get_close_matches(spelling(name), known, 1, _ALIKE)
     return known[found[0]] if found else None
 
 

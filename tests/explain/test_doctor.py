@@ -757,3 +757,22 @@ def test_a_program_with_another_instance_id_after_each_start_is_one_finding() ->
     here = present(Reader(Member("m4", "pod", "/h", "pod-4"), frozenset("t"), frozenset({("t", 0), ("t", 1)})))
     (found,) = told(here, *new_instances(4))
     assert (found.kind, found.as_data()["severity"], found.sure) == ("new_instance", "sick", "probable")
+
+
+def test_a_topic_without_records_whose_name_is_nearly_that_of_one_with_records() -> None:
+    joined = {**over(100_000, move("m1", [0])), "own_topics": ["invoces"]}
+    reads = reader(1, ("invoces",), (0,))
+    here = present(reads, topics={"invoces": 1}, empty=frozenset({"invoces"}))
+    (found,) = told(here, joined)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("empty_topic", "odd", "certain")
+    says = "c1 (h) subscribes to invoces, which has no record"
+    created = "and invoces was created automatically because it used the name"
+    assert found.text == f"{says}, {created}."
+    (found,) = told(replace(here, alike={"invoces": "invoices"}), joined)
+    assert (found.as_data()["severity"], found.sure) == ("sick", "probable")
+    assert found.text == f"{says}, {created}. Did you mean invoices, which has records?"
+    assert str(found.remedy).startswith("Correct the name in the subscription")
+    (found,) = told(replace(here, alike={"invoces": "invoices"}))
+    assert (found.as_data()["severity"], found.text) == ("odd", f"{says}. Did you mean invoices, which has records?")
+    (found,) = told(present(reads, alike={"invoces": "invoices"}))
+    assert found.text.endswith("to invoces, which does not exist. Did you mean invoices, which has records?")

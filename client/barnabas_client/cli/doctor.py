@@ -2,7 +2,7 @@
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -277,6 +277,26 @@ def readers(group: GroupDescription) -> list[Reader]:
     ]
 
 
+async def _alike(admin: Admin, topics: Iterable[str], known: Container[str]) -> dict[str, str]:
+    """For topics without records those of nearly the same names that have some.
+
+    Args:
+        admin: of the brokers.
+        topics: the topics.
+        known: topics that are not meant.
+    """
+    described = {one.name: one for one in await admin.describe_topics(internal=False) if one.name not in known}
+    found = {}
+    for topic in topics:
+        name = meant(topic, described)
+        if name is not None:
+            places = [TopicPartition(name, number) for number in range(len(described[name].partitions))]
+            ends = await admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST), raise_errors=False)
+            if any(one.error is None and one.offset for one in ends.values()):
+                found[topic] = name
+    return found
+
+
 async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Present:
     """The group as the doctor sees it.
 
@@ -315,6 +335,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         if tp in committed and one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
+    unwritten = [topic for topic in topics if topic not in written] if members else []
     return Present(
         group=view.group.group_id,
         state=view.group.state,
@@ -329,6 +350,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         topics=counts,
         left_out=left_out,
         empty=frozenset(name for name in counts if name not in written),
+        alike=await _alike(admin, unwritten, topics) if unwritten else {},
         outside=outside,
         waits=long_waits(waits),
         assignor=view.group.protocol,

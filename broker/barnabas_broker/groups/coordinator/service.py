@@ -13,6 +13,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -110,8 +111,10 @@ from barnabas_explain.catalog import (
     JoinRefused,
     MemberRewound,
     MemberSkipped,
+    RebalanceOver,
     SessionRefused,
     SubscriptionChanged,
+    TargetAssigned,
     TopicChanged,
 )
 from barnabas_explain.findings import is_default
@@ -119,7 +122,7 @@ from barnabas_explain.members import Member, Partition
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.group_records import group_record
-from barnabas_protocol.internal_topics import OFFSETS_TOPIC
+from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -159,6 +162,8 @@ _JUMPS_SECONDS: Final = 60.0
 #: Topics count as new for so many seconds; the newest ones are remembered.
 _NEW_SECONDS: Final = 600
 _MOST_NEW: Final = 1_000
+#: Members of a group of which it is looked for the topics that they have made.
+_MOST_OWN: Final = 100
 #: Members that leave in one step.
 _LEAVE_PER_STEP: Final = 2_000
 #: Seconds that a request waits for an earlier change of its share group.
@@ -604,6 +609,8 @@ class GroupCoordinator:
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
         if isinstance(event, SubscriptionChanged) and self._created:
             event = self._with_new_topics(event)
+        elif isinstance(event, RebalanceOver | TargetAssigned) and any(map(self._is_new, self._created_for)):
+            event = self._with_own_topics(event)
         self._on_event(group_id, event)
         return self.journal.add(event)
 
@@ -612,11 +619,26 @@ class GroupCoordinator:
         if len(event.old or b"") + len(event.new or b"") > _LARGE_SUBSCRIPTION:
             return event
         event = event.decoded()
-        since = self._hosted_groups.now() - _NEW_SECONDS
-        new = tuple(topic for topic in event.added or () if self._created.get(topic, -inf) >= since)
-        client = event.member.client_id or "", event.member.host or ""
-        own = tuple(topic for topic in new if self._created_for.get(topic) == client and not is_default(client[0]))
-        return event.changed(new_topics=new or None, own_topics=own or None)
+        new = tuple(topic for topic in event.added or () if self._is_new(topic))
+        return event.changed(new_topics=new or None, own_topics=self._own_topics(event.member, new) or None)
+
+    def _with_own_topics(self, event: RebalanceOver | TargetAssigned) -> GroupEvent:
+        """The event with the new topics that clients of its members have made. These may join while that happens."""
+        if (event.members or 0) > _MOST_OWN:
+            return event
+        event = event.decoded()
+        own = (self._own_topics(move.member, move.gained) for move in event.moves or ())
+        return event.changed(own_topics=tuple(dict.fromkeys(chain.from_iterable(own))) or None)
+
+    def _is_new(self, topic: str) -> bool:
+        return self._created.get(topic, -inf) >= self._hosted_groups.now() - _NEW_SECONDS
+
+    def _own_topics(self, member: Member, topics: Iterable[str]) -> tuple[str, ...]:
+        """Those new topics that were created because the client of a member has used their names."""
+        client = member.client_id or "", member.host or ""
+        if is_default(client[0]):
+            return ()
+        return tuple(each for each in topics if self._created_for.get(each) == client and self._is_new(each))
 
     def created_for(self, topic: str, client_id: str, host: str) -> None:
         """A topic was created automatically, because a client has used its name.
@@ -626,6 +648,8 @@ class GroupCoordinator:
             client_id: of the client.
             host: its address, as Kafka prints it.
         """
+        if topic in INTERNAL_TOPICS:
+            return
         self._created_for.pop(topic, None)
         self._created_for[topic] = client_id, host
         if len(self._created_for) > _MOST_NEW:

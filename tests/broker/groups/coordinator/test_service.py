@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_explain.catalog import SessionRefused, SubscriptionChanged, TopicChanged
+from barnabas_explain.catalog import RebalanceOver, SessionRefused, SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
 from tests.broker.groups.support import CALLER, Service, assignment, turn
@@ -217,6 +217,14 @@ async def test_a_changed_subscription_says_which_new_topics_its_own_client_has_m
     service.join(member_id, topics=tuple(topics))
     (changed,) = service.events_of(SubscriptionChanged)
     assert changed.own_topics == ("letters",)
+
+
+async def test_a_rebalance_says_which_new_topics_the_clients_of_its_members_have_made(service: Service) -> None:
+    service.groups.topics_changed({"u": 1})
+    service.groups.topics_changed({"u": 1, "t": 1})
+    service.groups.created_for("t", CALLER.client_id, CALLER.host)
+    await service.member()
+    assert service.events_of(RebalanceOver)[-1].own_topics == ("t",)
 
 
 async def test_unloading_fails_deferred_requests_with_not_coordinator(service: Service) -> None:
