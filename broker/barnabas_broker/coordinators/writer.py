@@ -6,6 +6,7 @@ A shell: it keeps the order, calls back, and stops waiting after a timeout (``of
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -119,9 +120,7 @@ class Writer:
 
         Records of one call stay in one batch: all of them are appended or none is.
         """
-        size = len(records) * _OVERHEAD
-        for key, value in records:
-            size += len(key) if value is None else len(key) + len(value)
+        size = _size(records)
         batch = self._open.get(partition)
         if batch is None or (
             batch.records and (batch.size + size > BATCH_BYTES or len(batch.records) + len(records) > _BATCH_RECORDS)
@@ -303,6 +302,11 @@ class Writer:
             waiter(error)
 
 
+def _size(records: list[tuple[bytes, bytes | None]]) -> int:
+    """The size of records (key, value) in a batch in bytes, estimated."""
+    return len(records) * _OVERHEAD + sum(map(len, filter(None, chain.from_iterable(records))))
+
+
 def make_batch(
     records: list[tuple[bytes, bytes | None]], timestamp_ms: int, producer: Producer | None = None
 ) -> Steps[bytearray]:
@@ -315,7 +319,7 @@ def make_batch(
         timestamp_ms: their time, in ms since 1970.
         producer: of the transaction.
     """
-    large = sum(_OVERHEAD + len(key) + len(value or b"") for key, value in records) > BATCH_BYTES
+    large = _size(records) > BATCH_BYTES
     builder = BatchBuilder(
         compression="zstd" if large else "none",
         compression_level=_LEVEL if large else None,

@@ -34,6 +34,9 @@ _PARTITION: Final = struct.Struct(">iqi")
 _HEAD: Final = struct.Struct(">ixi")
 #: Index, error, empty tag section.
 _OUTCOME: Final = struct.Struct(">ihx")
+#: Lengths of compact strings and arrays, of one byte.
+_SHORT: Final = 0x7F
+_LENGTHS: Final = tuple(uvarint(length + 1) for length in range(_SHORT))
 
 
 def decode_offset_commit(cls: type[Request], header: RequestHeader, frame: Buffer) -> OffsetCommitRequest:
@@ -130,8 +133,11 @@ def encode_offset_commit(response: OffsetCommitResponse, version: int, correlati
             if version >= _TOPIC_IDS:
                 parts += (_ID.pack(topic.topic_id), uvarint(len(topic.partitions) + 1))
             else:
-                name = topic.name.encode()
-                parts += (uvarint(len(name) + 1), name, uvarint(len(topic.partitions) + 1))
+                name, count = topic.name.encode(), len(topic.partitions)
+                size = len(name)
+                # uvarint, written out for what nearly all responses have
+                parts.append(_LENGTHS[size] if size < _SHORT else uvarint(size + 1))
+                parts += (name, _LENGTHS[count] if count < _SHORT else uvarint(count + 1))
             parts += [_OUTCOME.pack(each.partition_index, each.error_code) for each in topic.partitions]
             parts.append(b"\0")
         parts.append(b"\0")
