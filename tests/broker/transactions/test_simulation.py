@@ -151,8 +151,15 @@ def requests_survive_an_unload(patch: pytest.MonkeyPatch) -> None:
     def serves(self: AnyRuntime, home: HostedPartition[Any]) -> bool:
         return home.index in self.partitions
 
+    def append(self: AnyRuntime, hosted: Any, records: Any, waiter: Any) -> None:
+        if serves(self, hosted.home):
+            self.writer.add(hosted.home.index, records, waiter)
+        else:
+            self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)
+
     patch.setattr(Runtime, "unload", unload)
     patch.setattr(Runtime, "_serves", serves)
+    patch.setattr(Runtime, "append", append)
 
 
 def an_append_that_takes_long_has_failed(patch: pytest.MonkeyPatch) -> None:
