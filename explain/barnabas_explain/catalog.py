@@ -404,6 +404,15 @@ def kind_of(cause: str) -> str:
 
 #: A member that leaves sooner than that, and does not come back, may not be one of the group's programs.
 BRIEF_MS: Final = 30_000
+#: What to do about a member that rejoins late; and if others wait for it.
+REJOINS_AT_POLL: Final = (
+    "A member rejoins at its next poll, when its rebalance listener has revoked its partitions: reduce the work between"
+    " two polls (max.poll.records), and in the listener"
+)
+OTHERS_WAIT: Final = (
+    f"{REJOINS_AT_POLL}, or use the cooperative-sticky assignor, with which members continue to consume while they"
+    " wait."
+)
 #: What to do about heartbeats that are late again and again.
 LATE_HEARTBEATS: Final = (
     "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so: unblock the loop or thread that"

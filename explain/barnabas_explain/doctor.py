@@ -16,6 +16,7 @@ from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
     HOT_PARTITION,
     KEYS_MOVE,
+    OTHERS_WAIT,
     READS_ITSELF,
     WHY_DELETED,
     CommitsBeyondEnd,
@@ -59,6 +60,7 @@ from barnabas_explain.findings import CERTAIN, POSSIBLE, PROBABLE, Finding
 from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
+from barnabas_explain.rejoins import late_members
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -118,6 +120,8 @@ NEVER_JOINED: Final = "never_joined"
 LAG_GROWS: Final = "lag_grows"
 #: The kinds of diagnoses that say where lag is, and that its growth says, too.
 _OF_LAG: Final = ("hot_partition", "slow_member", "too_many_members")
+#: The kind of the diagnosis of a member that rejoins late.
+LATE_MEMBER: Final = "late_member"
 #: The kind of the diagnosis of a transaction in which offsets are pending.
 PENDING: Final = "pending_offsets"
 #: A transaction is open for long after so many milliseconds; after the broker's default of
@@ -129,7 +133,10 @@ _LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
-OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
+OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
+#: A group that waited so often for a member, or for so many milliseconds once, is ill.
+_MANY_WAITS: Final = 2
+_LONG_WAIT_MS: Final = 30_000
 #: The kinds of the other diagnoses, which say how a group is now.
 OF_NOW: Final = (
     "no_members",
@@ -306,6 +313,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
+        *_of_late_members(present, past, since_ms),
         *_of_storm(present, past, told, now_ms),
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
@@ -717,6 +725,17 @@ def _together(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
             newest = replace(newest, evidence=(*newest.evidence, more, *said))
         together.append(newest)
     return together
+
+
+def _of_late_members(present: Present, events: Iterable[GroupEvent], since_ms: int) -> list[Diagnosis]:
+    """Members that rejoin late, so that their group waits."""
+    diagnoses = []
+    for late in late_members(event for event in events if event.time >= since_ms):
+        if len(late.waits) >= _MANY_WAITS or max(late.waits) >= _LONG_WAIT_MS:
+            since = "" if len(late.waits) == 1 else f" since {words.clock(late.since)}"
+            text = f"{late.text}{since}."
+            diagnoses.append(Diagnosis(present.group, LATE_MEMBER, SICK, text, CERTAIN, (), OTHERS_WAIT, late.until))
+    return diagnoses
 
 
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:

@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from barnabas_explain import words
 from barnabas_explain.catalog import (
     NOT_RECORDED,
+    OTHERS_WAIT,
+    REJOINS_AT_POLL,
     AssignorFailed,
     Caused,
     CommitsBeyondEnd,
@@ -111,6 +113,7 @@ from barnabas_explain.findings import (
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
 from barnabas_explain.members import MOST_MEMBERS, LateMember, Member
 from barnabas_explain.records import decode_event, record_of
+from barnabas_explain.rejoins import late_members
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
 
@@ -304,6 +307,8 @@ def _folded(explanations: list[Explanation]) -> list[Explanation]:
             said = f"{finding.text}."
             details = [detail for detail in each.details if detail != said]
             loop.details = [f"It has caused what happened until {words.clock(each.time)}; then:", *details]
+    for loop in loops.values():
+        loop.details = [*(f"{late.text}." for late in late_members(loop.events)), *loop.details]
     return folded
 
 
@@ -1316,15 +1321,12 @@ def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:
         )
     elif late is not None:
         name, after = late.member.name, ms(late.after_ms)
-        remedy = "A member rejoins at its next poll, when its rebalance listener has revoked its partitions: reduce the"
-        remedy += " work between two polls (max.poll.records), and in the listener"
+        remedy = f"{REJOINS_AT_POLL}." if members == 1 else OTHERS_WAIT
         if members == 1:
             out.append(f"{name} rejoined after {after}.")
         else:
             others = "the other member" if members == 2 else f"the other {members - 1} members"
             out.append(f"{name} was the last to rejoin, after {after}; {others} waited.")
-            remedy += ", or use the cooperative-sticky assignor, with which members continue to consume while they wait"
-        remedy += "."
     return out, assigning or remedy
 
 

@@ -11,6 +11,7 @@ from barnabas_explain.catalog import (
     FetchesWaited,
     FetchOutOfRange,
     GroupLoaded,
+    JoinPhaseOver,
     JoinRefused,
     LagGrows,
     MemberAway,
@@ -776,3 +777,37 @@ def test_a_topic_without_records_whose_name_is_nearly_that_of_one_with_records()
     assert (found.as_data()["severity"], found.text) == ("odd", f"{says}. Did you mean invoices, which has records?")
     (found,) = told(present(reads, alike={"invoces": "invoices"}))
     assert found.text.endswith("to invoces, which does not exist. Did you mean invoices, which has records?")
+
+
+def rejoins(at: int, after_ms: int, client: str = "slow", **data: Any) -> list[EventRecord]:
+    """A rebalance that waited for a member."""
+    member = {"member_id": client, "client_id": client, "host": "/h", "instance_id": None}
+    late = {**member, "after_ms": after_ms, "told_ms": data.pop("told_ms", 3)}
+    phase = {"members": 3, "took_ms": after_ms, "protocol": "range", "leader": member, "joined_after": [late], **data}
+    return [event(JoinPhaseOver, at, **phase), over(at + 1)]
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        (
+            [*rejoins(50_000, 12_000), *rejoins(90_000, 20_000)],
+            "slow (h) rejoined late twice: the other members waited for up to 20 s, and 32 s in all"
+            f" since {clock(50_000)}",
+        ),
+        (rejoins(90_000, 61_400), "slow (h) rejoined late once: the other members waited for 61.4 s"),
+        (rejoins(90_000, 12_000), None),
+        ([*rejoins(50_000, 12_000), *rejoins(90_000, 20_000, "other")], None),
+        (rejoins(90_000, 61_400, protocol="cooperative-sticky"), None),
+        (rejoins(90_000, 61_400, told_ms=61_000), None),
+        (rejoins(90_000, 61_400, members=1), None),
+        ([event(MemberJoined, 40_000, client="slow", member_id="slow"), *rejoins(90_000, 61_400)], None),
+    ],
+    ids=["twice", "for long", "once", "two members", "others go on", "heard late", "alone", "a new member"],
+)
+def test_a_member_for_which_its_group_waits(records: list[EventRecord], says: str | None) -> None:
+    found = [each for each in told(HEALTHY, *records) if each.kind == "late_member"]
+    assert [each.text for each in found] == [f"{says}."] * (says is not None)
+    for each in found:
+        assert (each.as_data()["severity"], each.sure) == ("sick", "certain")
+        assert "reduce the work between two polls (max.poll.records)" in str(each.remedy)

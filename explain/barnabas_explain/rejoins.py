@@ -1,0 +1,68 @@
+"""Members that rejoin late, so that their whole group waits. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from barnabas_explain.catalog import GroupEvent, JoinPhaseOver, MemberJoined, RebalanceOver
+from barnabas_explain.members import Member
+from barnabas_explain.words import ms, times
+
+#: A group waits for long after so many milliseconds.
+_LONG_MS: Final = 10_000
+#: A member that has heard of the rebalance only so many milliseconds before it rejoined had no time to do so earlier.
+_HEARD_MS: Final = 1_000
+#: Members of a protocol with this in its name consume while they wait.
+_GOES_ON: Final = "cooperative"
+
+
+class Late(NamedTuple):
+    """A member for which its group has waited.
+
+    Attributes:
+        member: the member.
+        waits: for how long each time, in ms.
+        since: when that was first, in ms since 1970.
+        until: when it was last.
+    """
+
+    member: Member
+    waits: tuple[float, ...]
+    since: int
+    until: int
+
+    @property
+    def text(self) -> str:
+        """In words, without a full stop: how often and for how long the others waited."""
+        text = f"{self.member.name} rejoined late {times(len(self.waits))}: the other members waited for"
+        if len(self.waits) == 1:
+            return f"{text} {ms(self.waits[0])}"
+        return f"{text} up to {ms(max(self.waits))}, and {ms(sum(self.waits))} in all"
+
+
+def late_members(events: Iterable[GroupEvent]) -> list[Late]:
+    """The members for which a group has waited for long.
+
+    Args:
+        events: of the group, oldest first.
+    """
+    found: dict[str, Late] = {}
+    for member, wait, time in _waits(events):
+        known = found.get(member.name)
+        waits, since = ((), time) if known is None else (known.waits, known.since)
+        found[member.name] = Late(member, (*waits, wait), since, time)
+    return list(found.values())
+
+
+def _waits(events: Iterable[GroupEvent]) -> Iterator[tuple[Member, float, int]]:
+    new: set[str | None] = set()
+    for event in events:
+        if isinstance(event, MemberJoined):
+            new.add(event.member.member_id)
+        elif isinstance(event, RebalanceOver):
+            new.clear()
+        elif isinstance(event, JoinPhaseOver) and (event.members or 0) > 1 and _GOES_ON not in (event.protocol or ""):
+            last = next(iter(event.joined_after or ()), None)
+            if last is None or last.after_ms < _LONG_MS or last.member.member_id in new:
+                continue
+            if last.told_ms is None or last.after_ms - last.told_ms > _HEARD_MS:
+                yield last.member, last.after_ms, event.time
