@@ -1,7 +1,7 @@
 """Transactional ids whose transactions are aborted by their timeout again and again, the newest ones. Pure.
 
 The coordinator of transactions notes them, and that of groups looks whether a member does not get on because of them:
-both on this broker. About 700 bytes for each of at most :data:`MOST`.
+both on this broker. About 1.6 kB for each of at most :data:`MOST`.
 """
 
 from collections import deque

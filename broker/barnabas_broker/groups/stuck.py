@@ -2,8 +2,8 @@
 
 A member may send heartbeats and not get on: it fails at one record again and again, waits for a call that does not
 return, has paused partitions, or reads without committing. Which of these it is shows in its Fetches. They are counted
-only of partitions whose committed offset has stood still between two looks: about 500 bytes for each of these, and
-:data:`MOST` at a time.
+only of partitions whose committed offset has stood still between two looks: about 500 bytes for each of these, 800 if
+its records are read again and again, and :data:`MOST` at a time.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
