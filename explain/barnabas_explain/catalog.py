@@ -30,6 +30,7 @@ from barnabas_explain.members import (
     Position,
     by_topic,
     moves_between,
+    partitions_of,
 )
 from barnabas_explain.words import MAX_NAMED, Told
 from barnabas_protocol.counts import counted
@@ -402,6 +403,8 @@ def kind_of(cause: str) -> str:
 
 # Members
 
+#: What takes fewer milliseconds is not said in an explanation, if nothing follows from it.
+SLOW_MS: Final = 1_000
 #: A member that leaves sooner than that, and does not come back, may not be one of the group's programs.
 BRIEF_MS: Final = 30_000
 #: What to do about a member that rejoins late; and if others wait for it.
@@ -1224,12 +1227,16 @@ class TargetAssigned(GroupEvent):
 
     def progress(self) -> list[str]:
         moves, took = self.moves or (), words.ms(self.took_ms)
-        if self.assignor is None:
-            out = [f"The target was recorded {took} after the epoch."]
-        else:
-            out = [f"The assignor {self.assignor} computed the target in {took}."]
+        out = []
+        if self.took_ms >= SLOW_MS and self.assignor is None:
+            out.append(f"The target was recorded {took} after the epoch.")
+        elif self.took_ms >= SLOW_MS:
+            out.append(f"The assignor {self.assignor} computed the target in {took}.")
+        gained = {place for move in moves for place in partitions_of(move.gained)}
         for move in moves[: 2 * MAX_NAMED]:
-            to_move = (("get", move.gained), ("give", move.lost))
+            # What another member is to get is said there.
+            lost = {} if partitions_of(move.lost) <= gained else move.lost
+            to_move = (("get", move.gained), ("give", lost))
             parts = [f"{verb} {words.partitions(numbers)}" for verb, numbers in to_move if numbers]
             if parts:
                 out.append(f"{move.member.name} is to {' and '.join(parts)}.")

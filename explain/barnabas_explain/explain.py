@@ -20,6 +20,7 @@ from barnabas_explain.catalog import (
     NOT_RECORDED,
     OTHERS_WAIT,
     REJOINS_AT_POLL,
+    SLOW_MS,
     AssignorFailed,
     Caused,
     CommitsBeyondEnd,
@@ -59,6 +60,7 @@ from barnabas_explain.catalog import (
     MemberRejoined,
     MemberReplaced,
     MemberRevoked,
+    MemberRevoking,
     MemberRewound,
     MemberSkipped,
     MemberSlow,
@@ -121,8 +123,6 @@ from barnabas_explain.words import MAX_NAMED, Told, count, ms
 STORM: Final = "storm"
 DEPLOYMENT: Final = "deployment"
 
-#: If a member rejoins later than this, the explanation names it.
-_SLOW_MS: Final = 1_000
 #: Events before a change among which its cause is looked for.
 _LOOK_BACK: Final = 1_000
 #: A member that joins so long after its coordinator has moved has another reason.
@@ -270,7 +270,7 @@ def explain(
 def _tell_until(told: Explanation, until: Mapping[int, Recorded]) -> None:
     """Tell of one event that is made of several when the last one was: its figures are of then, its time is not."""
     last = until.get(id(told.events[0])) if len(told.events) == 1 else None
-    if last is not None and last.until - told.time >= _SLOW_MS and not isinstance(told.events[0], MemberSlow):
+    if last is not None and last.until - told.time >= SLOW_MS and not isinstance(told.events[0], MemberSlow):
         told.details.append(f"This was recorded {words.times(last.times)} until {words.clock(last.until)}.")
 
 
@@ -587,11 +587,15 @@ def _tell_progress(epoch: Explanation, gone: set[str | None]) -> None:
     for event in epoch.events:
         if isinstance(event, GroupReconciled) and event is not reconciled:
             continue  # A static member is back.
+        if isinstance(event, MemberRevoking | MemberRevoked):
+            last = waits.get(event.member.member_id)
+            if isinstance(last, MemberRevoked) and last.waited_ms < SLOW_MS:
+                continue  # It went without a delay.
         if not isinstance(event, MemberStillRevoking) or waits[event.member.member_id] is event:
             epoch.details += event.progress()
     known = [event for each, event in waits.items() if isinstance(event, MemberRevoked) or each not in gone]
     slowest = max(known, key=lambda event: event.waited_ms, default=None)
-    if slowest is None or slowest.waited_ms <= _SLOW_MS:
+    if slowest is None or slowest.waited_ms <= SLOW_MS:
         return
     name, which, waited = slowest.name, words.partitions(slowest.partitions), ms(slowest.waited_ms)
     head = epoch.text.removesuffix(".")
@@ -1275,14 +1279,14 @@ def _late(rebalance: _Rebalance) -> LateMember | None:
         return None
     last = next((each for event in rebalance.of(JoinPhaseOver) for each in event.joined_after or ()), None)
     new = {event.member.member_id for event in rebalance.of(MemberJoined)}
-    return None if last is None or last.after_ms <= _SLOW_MS or last.member.member_id in new else last
+    return None if last is None or last.after_ms <= SLOW_MS or last.member.member_id in new else last
 
 
 def _assigned_late(rebalance: _Rebalance) -> RebalanceOver | None:
     """The end of a rebalance of which the assignment took most of the time, and long; None if it did not."""
     over = next(iter(rebalance.of(RebalanceOver)[-1:]), None)
     took = 0 if over is None else over.sync_took_ms or 0
-    return over if over is not None and took > max(_SLOW_MS, over.join_took_ms or 0) else None
+    return over if over is not None and took > max(SLOW_MS, over.join_took_ms or 0) else None
 
 
 def _leader(rebalance: _Rebalance) -> str:
@@ -1293,7 +1297,7 @@ def _leader(rebalance: _Rebalance) -> str:
 
 def _heard_late(late: LateMember) -> bool:
     """Whether a member rejoined soon after a response to its heartbeat had told it to."""
-    return late.told_ms is not None and late.after_ms - late.told_ms <= _SLOW_MS
+    return late.told_ms is not None and late.after_ms - late.told_ms <= SLOW_MS
 
 
 def _phases(rebalance: _Rebalance) -> tuple[list[str], str | None]:

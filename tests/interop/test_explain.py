@@ -285,7 +285,7 @@ def test_a_story_of_a_group_of_the_consumer_protocol(
     causes = [event["cause"] for event in told if event["type"] == "group_epoch_bumped"]
     assert causes == ["member_joined", "member_joined", "member_gone", "member_joined"]
     text = explained(server, story.group, capsys)
-    assert f"has to revoke {story.group}-" in text
+    assert f"is to get {story.group}-" in text
     assert "Static member s-1 left for a while; its partitions wait for it." in text
     if server.NAME != "Apache Kafka":
         real = events_of(server, story.group, "events")

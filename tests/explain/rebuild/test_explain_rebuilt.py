@@ -184,14 +184,12 @@ def test_epochs() -> None:
     ):
         run.step(act)
     texts = told(run.log)
-    assert texts[:4] == [
+    assert texts[:3] == [
         "Epoch 2: one joined.",
-        "The target was recorded 0 ms after the epoch.",
         "one is to get t-0 to t-3.",
         "All members owned their partitions after 0 ms; 1 member.",
     ]
-    assert "one has to revoke t-1, t-3 within 30 s." in texts
-    assert "one revoked t-1, t-3 after 0 ms." in texts
+    assert not any("revoke" in text for text in texts), "it took no time"
     assert "Static member two left for a while; its partitions wait for it." in texts
     assert "Static member two came back with a new member id, without a rebalance." in texts
     assert "Epoch 4: one is gone: left or expired." in texts

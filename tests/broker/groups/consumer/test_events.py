@@ -27,8 +27,7 @@ def test_each_epoch_is_explained() -> None:
     assert told[0] == "Epoch 2: one joined."
     assert "Epoch 3: two joined." in told
     assert "two is to get t-1, t-3." in told
-    assert "one has to revoke t-1, t-3 within 30 s." in told
-    assert "one revoked t-1, t-3 after 0 ms." in told
+    assert not any("revoke" in line or "is to give" in line or "computed" in line for line in told), "it took no time"
     assert "All members owned their partitions after 0 ms; 2 members." in told
     assert "Epoch 4: one left." in told
 
