@@ -106,6 +106,9 @@ _OF_SHARES: Final[Mapping[str, int]] = {
 }
 #: A record that is delivered so often comes back again and again.
 _AGAIN: Final = 2
+#: An offset that stands still, and a lag that grows, is reported after so many milliseconds, by default
+#: (``group.stuck.offset.ms``).
+PATIENCE_MS: Final = 300_000
 #: What happened earlier does not count, unless another time is given, in ms.
 SINCE_MS: Final = 3_600_000
 #: Those of programs that are no members, until they are.
@@ -338,6 +341,15 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
+
+
+def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int) -> int | None:
+    """For how many milliseconds a member has been in a group, if that is too short to know whether it gets on; None if
+    all members have been there for longer, or if that is not known. Arguments as of :func:`examine`."""
+    here = {reader.member.member_id for reader in present.readers}
+    joins = (each.time for each in events if isinstance(each, MemberJoined) and each.member.member_id in here)
+    since = now_ms - max(joins, default=0)
+    return since if since < PATIENCE_MS else None
 
 
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:

@@ -27,7 +27,7 @@ from barnabas_explain.catalog import (
     SessionRefused,
     SubscriptionChanged,
 )
-from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine, examine_missing
+from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine, examine_missing, too_early
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
@@ -811,3 +811,11 @@ def test_a_member_for_which_its_group_waits(records: list[EventRecord], says: st
     for each in found:
         assert (each.as_data()["severity"], each.sure) == ("sick", "certain")
         assert "reduce the work between two polls (max.poll.records)" in str(each.remedy)
+
+
+def test_members_that_joined_lately_may_not_get_on() -> None:
+    joined = read([event(MemberJoined, 100_000), event(MemberJoined, 150_000, 2)])
+    assert too_early(HEALTHY, joined, NOW) == 100_000, "the other one is no member any more"
+    assert too_early(present(*TWO), joined, NOW) == 50_000
+    assert too_early(present(*TWO), joined, 450_000) is None
+    assert too_early(present(*TWO), [], 2_000_000_000_000) is None

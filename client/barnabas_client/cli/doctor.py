@@ -2,7 +2,7 @@
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -21,6 +21,7 @@ from barnabas_client.structs import TopicPartition
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.doctor import (
     MOST_MARKERS,
+    PATIENCE_MS,
     SEVERITIES,
     SINCE_MS,
     Diagnosis,
@@ -28,11 +29,13 @@ from barnabas_explain.doctor import (
     Reader,
     examine,
     examine_missing,
+    too_early,
 )
 from barnabas_explain.group_ids import Left, OneLife, Sign, Spelling, meant, sign, spelling, together, with_together
 from barnabas_explain.members import Member
 from barnabas_explain.records import decode_event
 from barnabas_explain.waits import Waiting, long_waits
+from barnabas_explain.words import ms
 from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
@@ -58,6 +61,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     since = now - SINCE_MS if arguments.since is None else arguments.since.ms(now)
     diagnoses: list[Diagnosis] = []
     signs: list[Sign] = []
+    early: list[int] = []
     failed = False
     async with clients.admin(arguments) as admin:
         listed = await admin.list_consumer_groups()
@@ -82,8 +86,10 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                         raise group.error
                     diagnoses += found
                     continue
-                found, of_group = await _examined(admin, group, arguments, now, since)
+                found, of_group, joined = await _examined(admin, group, arguments, now, since)
                 diagnoses += found
+                if joined is not None and not found:
+                    early.append(joined)
                 if of_group is not None:
                     signs.append(of_group)
                 if arguments.group is not None and not group.members:
@@ -105,6 +111,8 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
             print_diagnosis(each, output)
         if not diagnoses and not failed:
             output.line(f"Nothing is wrong with {counted(len(names) + len(shares), 'group')}.")
+    if early:
+        output.note(_note_early(early))
     if failed:
         return USAGE
     return FAILED if diagnoses else DONE
@@ -123,10 +131,18 @@ def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
 
 async def _examined(
     admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
-) -> tuple[list[Diagnosis], Sign | None]:
+) -> tuple[list[Diagnosis], Sign | None, int | None]:
     events = await _events(admin, group.group_id, arguments, since)
     known = await observed(admin, group, arguments)
-    return examine(known, events, now, since), sign(known, events)
+    return examine(known, events, now, since), sign(known, events), too_early(known, events, now)
+
+
+def _note_early(joined: Sequence[int]) -> str:
+    """The note about groups without findings whose members have joined so many milliseconds ago."""
+    one = len(joined) == 1
+    who = f"A member joined {ms(joined[0])} ago" if one else f"Members of {len(joined)} groups joined lately"
+    text = f"{who}: offsets that stand still, and lag that grows, are found {ms(PATIENCE_MS)} after that"
+    return f"{text} (group.stuck.offset.ms; later if max.poll.interval.ms is longer)."
 
 
 async def observed(
