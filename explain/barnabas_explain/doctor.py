@@ -43,6 +43,7 @@ from barnabas_explain.catalog import (
     OffsetsStuck,
     OffsetsUnstable,
     RebalanceOver,
+    RebalanceStarted,
     RecordsAborted,
     RegexResolved,
     ShareDeadLetters,
@@ -125,6 +126,8 @@ LAG_GROWS: Final = "lag_grows"
 _OF_LAG: Final = ("hot_partition", "slow_member", "too_many_members")
 #: The kind of the diagnosis of a member that rejoins late.
 LATE_MEMBER: Final = "late_member"
+#: The kind of the diagnosis of a rebalance that takes long, and is not over.
+REBALANCING: Final = "rebalancing"
 #: The kind of the diagnosis of a transaction in which offsets are pending.
 PENDING: Final = "pending_offsets"
 #: A transaction is open for long after so many milliseconds; after the broker's default of
@@ -171,11 +174,26 @@ OF_NOW: Final = (
     NOT_COMMITTED,
     LAG_GROWS,
     PENDING,
+    REBALANCING,
 )
 #: So many records to read at most may all be markers at the end of transactions, which consumers do not get.
 MOST_MARKERS: Final = 100
 #: A partition is hot if there are so many records that are not consumed, and it has nearly all of them.
 _MANY_RECORDS: Final = 1_000
+#: The states of a group during a rebalance of the classic protocol: what it waits for, and what to do.
+_UNDER_WAY: Final[Mapping[str, tuple[str, str]]] = {
+    "PreparingRebalance": (
+        "it waits until all members have joined again, and those that have read nothing (unless their assignor is"
+        " cooperative)",
+        "Look which member does not poll: a batch of it takes long, or it hangs. Once the rebalance is over,"
+        " `barnabas groups explain` names the one that rejoined last. One that does not rejoin within its rebalance"
+        " timeout (max.poll.interval.ms) is removed.",
+    ),
+    "CompletingRebalance": (
+        "all members have joined, and wait for the assignment by their leader",
+        "Look at the log of the leader: its assignor takes long, or fails.",
+    ),
+}
 #: A report may come so many milliseconds late.
 _LATE_MS: Final = 60_000
 #: A lag still grows if it has grown by so much of what is expected since the report.
@@ -317,6 +335,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_pending(present, past, now_ms),
         *_of_members(present, past, now_ms, since_ms),
         *_of_late_members(present, past, since_ms),
+        *_under_way(present, past, now_ms),
         *_of_storm(present, past, told, now_ms),
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
@@ -750,6 +769,16 @@ def _of_late_members(present: Present, events: Iterable[GroupEvent], since_ms: i
     return diagnoses
 
 
+def _under_way(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """A rebalance of the classic protocol that takes long, and is not over."""
+    last = next((each for each in reversed(events) if isinstance(each, RebalanceStarted | RebalanceOver)), None)
+    if present.state not in _UNDER_WAY or not isinstance(last, RebalanceStarted) or now_ms - last.time < _LONG_MS:
+        return []
+    what, remedy = _UNDER_WAY[present.state]
+    text = f"A rebalance has been under way for {ms(now_ms - last.time)}: {what}."
+    return [Diagnosis(present.group, REBALANCING, SICK, text, CERTAIN, remedy=remedy)]
+
+
 def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) -> bool:
     """Whether the program of a member that fell silent, or might not join, has joined since then, and is a member."""
     silent_since = gone.time - getattr(gone, "heard_ago_ms", 0)
@@ -863,6 +892,8 @@ def _of_lag(
 
 def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:
     """A lag that grows with the members of its group, and what they have of the lag, as they are now."""
+    if present.state != "Stable":
+        return event  # Members that are rejoining own nothing yet.
     lags = _lags(present)
     most, behind = lags.most(), None
     if most is not None:

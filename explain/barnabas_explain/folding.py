@@ -26,6 +26,7 @@ from barnabas_explain.catalog import (
     JoinRefused,
     LagGrows,
     MemberReplaced,
+    MemberRevoked,
     MemberRewound,
     MemberSkipped,
     MemberSlow,
@@ -183,7 +184,7 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     """The events; those about positions of members with the cause that the events before name."""
     #: When a fetch position was last reset, by topic and partition.
     resets: dict[tuple[str, int], int] = {}
-    owners: dict[tuple[str, int], Member] = {}
+    owners = _Owners()
     #: The members that went back to the beginning; the times of the rebalances after which each did.
     rewound: set[str] = set()
     rebalances: dict[tuple[object, ...], set[float]] = {}
@@ -191,7 +192,7 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
     lost: dict[Partition, Member] = {}
     refused: dict[str | None, CommitsRefused] = {}
     for event in events:
-        _follow_owners(owners, event)
+        owners.follow(event)
         match event:
             case RebalanceOver() | TargetAssigned() | GroupReconciled():
                 assigned_at = event.time
@@ -227,9 +228,7 @@ def completed(events: Iterable[GroupEvent]) -> Iterator[GroupEvent]:
                     went_back = event.member.name in rewound
                     event = event.changed(was_rewound=True) if went_back else event.changed(was_reset=True)
                 else:
-                    found = (owners.get(each[:2]) for each in changes)
-                    own = event.member.member_id
-                    other = next((owner for owner in found if owner is not None and owner.member_id != own), None)
+                    other = owners.other_than(event.member, (each[:2] for each in changes))
                     event = event.changed(owner=other) if other is not None else event
         yield event
 
@@ -240,16 +239,46 @@ def _follow_losses(lost: dict[Partition, Member], event: RebalanceOver | TargetA
         lost.update(dict.fromkeys(partitions_of(move.lost), move.member))
 
 
-def _follow_owners(owners: dict[tuple[str, int], Member], event: GroupEvent) -> None:
-    """Keep up who owns each partition in the classic protocol; what is not known for certain is left out."""
-    if isinstance(event, MemberReplaced):
-        owners.update({at: event.member for at, owner in owners.items() if owner.member_id == event.old_member_id})
-    elif isinstance(event, RebalanceOver) and event.moves is not None and len(event.moves) < MOST_MEMBERS:
-        owners.update(
-            ((topic, number), move.member)
-            for move in event.moves
-            for topic, numbers in move.gained.items()
-            for number in numbers
-        )
-    elif isinstance(event, RebalanceOver | GroupLoaded | GroupUpgraded | HistoryGap):
-        owners.clear()
+class _Owners:
+    """The owner of each partition; what is not known for certain is left out."""
+
+    def __init__(self) -> None:
+        self._now: dict[Partition, Member] = {}
+        #: Who gets partitions once their owners have revoked them, in the consumer protocol.
+        self._next: dict[Partition, Member] = {}
+
+    def other_than(self, member: Member, places: Iterable[Partition]) -> Member | None:
+        """Another member that owns one of these partitions."""
+        found = (self._now.get(place) for place in places)
+        return next((each for each in found if each is not None and each.member_id != member.member_id), None)
+
+    def follow(self, event: GroupEvent) -> None:
+        """Keep up with an event."""
+        if isinstance(event, MemberReplaced):
+            for known in (self._now, self._next):
+                known.update({at: event.member for at, each in known.items() if each.member_id == event.old_member_id})
+        elif isinstance(event, RebalanceOver | TargetAssigned):
+            if event.moves is None or len(event.moves) >= MOST_MEMBERS:
+                self._now.clear()
+                self._next.clear()
+                return
+            is_target = isinstance(event, TargetAssigned)
+            given_up = {place for move in event.moves for place in partitions_of(move.lost)} if is_target else ()
+            for move in event.moves:
+                for place in partitions_of(move.gained):
+                    (self._next if place in given_up else self._now)[place] = move.member
+        elif isinstance(event, MemberRevoked):
+            self._give_up(partitions_of(event.partitions))
+        elif isinstance(event, Departure):
+            own = event.member.member_id
+            self._next = {at: each for at, each in self._next.items() if each.member_id != own}
+            self._give_up([at for at, each in self._now.items() if each.member_id == own])
+        elif isinstance(event, GroupLoaded | GroupUpgraded | HistoryGap):
+            self._now.clear()
+            self._next.clear()
+
+    def _give_up(self, places: Iterable[Partition]) -> None:
+        for place in places:
+            self._now.pop(place, None)
+            if place in self._next:
+                self._now[place] = self._next.pop(place)

@@ -22,6 +22,8 @@ from barnabas_explain.catalog import (
     OffsetsStable,
     OffsetsStuck,
     OffsetsUnstable,
+    RebalanceOver,
+    RebalanceStarted,
     RecordsAborted,
     RegexResolved,
     SessionRefused,
@@ -92,6 +94,25 @@ HEALTHY = present(reader(1, partitions=(0, 1)), lags={("t", 0): 5_000})
 )
 def test_nothing_is_wrong_with(group: Present) -> None:
     assert told(group) == []
+
+
+def test_a_rebalance_that_is_not_over() -> None:
+    began = event(RebalanceStarted, at=NOW - 40_000, reason="c3 joined")
+    group = present(reader(1), reader(2), reader(3), state="PreparingRebalance")
+    (found,) = told(group, began)
+    assert (found.kind, found.sure) == ("rebalancing", "certain")
+    assert found.text.startswith("A rebalance has been under way for 40 s: it waits until all members have joined")
+    assert told(group, {**began, "time": NOW - 9_000}) == []
+    over = event(RebalanceOver, at=NOW - 1, members=3, took_ms=39_999)
+    assert told(group, began, over) == []
+    assert told(HEALTHY, began) == []
+
+
+def test_members_that_rejoin_are_not_idle_while_the_lag_grows() -> None:
+    waits = present(reader(1), reader(2), state="PreparingRebalance", lags={("t", 0): 3_500, ("t", 1): 3_600})
+    (found,) = told(waits, grows(members=2, idle=0, owned=2))
+    (said,) = explain(read([grows(members=2, idle=0, owned=2)]))
+    assert (found.kind, found.text, found.remedy) == ("lag_grows", said.text, said.remedy)
 
 
 @pytest.mark.parametrize(

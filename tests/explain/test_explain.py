@@ -36,6 +36,7 @@ from barnabas_explain.catalog import (
     RebalanceStarted,
     RegexResolved,
     SubscriptionChanged,
+    TargetAssigned,
     TopicChanged,
     TopicDeleted,
     skip_record,
@@ -565,6 +566,18 @@ def test_a_member_that_commits_a_partition_of_another_one() -> None:
     own = event(CommitsWentBack, **member(2), changes=[changed(3, 2631, 2446)])
     told = explain(read([*rebalance(MemberJoined, by=2, count=2, moves=moves), own]))[-1]
     assert "either it went back (seek), or" in told.text
+
+
+def test_a_member_that_commits_what_it_has_revoked_in_the_consumer_protocol() -> None:
+    moves = [{**member(2), "gained": {"t": [3]}, "lost": {}}, {**member(1), "gained": {}, "lost": {"t": [3]}}]
+    target = event(TargetAssigned, at=1, took_ms=0, members=2, moves=moves)
+    revoked = event(MemberRevoked, at=2, **member(1), partitions={"t": [3]}, waited_ms=9)
+    back = event(CommitsWentBack, at=3, **member(1), changes=[changed(3, 743, 737)])
+    told = explain(read([target, revoked, back]))[-1]
+    assert told.text == "c1 (h) committed t-3 back from 743 to 737, while c2 (h) owned that partition."
+    assert "while c2" not in explain(read([target, {**back, "time": 2}]))[-1].text, "it has it until it has revoked it"
+    first = event(TargetAssigned, at=0, took_ms=0, members=1, moves=[{**member(1), "gained": {"t": [3]}, "lost": {}}])
+    assert "while" not in explain(read([first, back]))[-1].text
 
 
 def test_a_program_that_commits_and_never_was_a_member() -> None:
