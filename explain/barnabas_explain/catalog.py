@@ -418,8 +418,8 @@ OTHERS_WAIT: Final = (
 )
 #: What to do about heartbeats that are late again and again.
 LATE_HEARTBEATS: Final = (
-    "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so: unblock the loop or thread that"
-    " sends heartbeats, or raise session.timeout.ms."
+    "Set heartbeat.interval.ms to a third of session.timeout.ms at most. If it is so already: unblock the loop or"
+    " thread that sends heartbeats, or raise session.timeout.ms."
 )
 
 
@@ -2604,6 +2604,15 @@ class OffsetsStuck(ReadAgain):
                 f"{text}, but has not committed for {words.ms(self.committed_ago_ms or 0)}, after"
                 f" {words.count(self.commits or 0, 'commit')}, while the other members keep up"
             )
+        one_each = self.records == len(self.positions)
+        if one_each and (self.commits or 0) > len(self.positions):
+            return Told(
+                f"{text}, and has committed {words.times(self.commits or 0)} since it joined: it probably commits the"
+                " offset of the last record that it has read in place of the next one, or it does not finish that"
+                " record",
+                "Commit the offset of the last record plus one, or call commit() without offsets. Until then that"
+                " record is read again after each restart, and the lag is never 0. Otherwise look where it stands.",
+            )
         text += ": it reads on and commits seldom or never, or it does not finish a record there"
         remedy = (
             f"If its log shows that it gets on: {let_commit}; when it is restarted, it reads {them} again from the"
@@ -2611,7 +2620,7 @@ class OffsetsStuck(ReadAgain):
         )
         if FETCHES_AHEAD in (self.software or ""):
             text += " (librdkafka fetches ahead, also while its program stands still)"
-        if self.records == len(self.positions):
+        if one_each:
             text += ", or it commits the offset of the last record that it has read"
             remedy += " The offset to commit is that of the next record: one more than that of the last one."
         return Told(text, remedy)

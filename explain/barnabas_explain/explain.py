@@ -1003,7 +1003,13 @@ def _of_findings(rebalances: list[_Rebalance], findings: Findings) -> list[_Stor
         cause.cases.add(id(finding))
         if (finding.gap_ms or 0) >= (cause.finding.gap_ms or 0):
             cause.finding = finding
-    return list(found.values())
+    said: dict[str, _StormCause] = {}
+    for each in found.values():  # A program whose connection is not known is another one after each join.
+        known = said.setdefault(each.finding.short, each)
+        if known is not each:
+            known.starts += each.starts
+            known.cases |= each.cases
+    return list(said.values())
 
 
 def _stops(told: list[_StormCause]) -> tuple[list[_StormCause], list[RebalanceStarted]]:

@@ -633,6 +633,12 @@ def test_an_offset_that_is_one_too_small() -> None:
     assert "or it commits the offset of the last record that it has read" in said.text
     assert "one more than that of the last one" in str(said.remedy)
     assert "--to-offset" not in str(said.remedy)
+    (again,) = explain(read([stuck(fetches="beyond", ahead=2, records=2, positions=positions, commits=50)]))
+    assert again.text.endswith(
+        "and has committed 50 times since it joined: it probably commits the offset of the last record that it has read"
+        " in place of the next one, or it does not finish that record."
+    )
+    assert str(again.remedy).startswith("Commit the offset of the last record plus one")
 
 
 def test_a_prefetched_backlog_is_no_standstill() -> None:
