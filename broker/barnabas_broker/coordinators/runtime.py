@@ -343,7 +343,7 @@ class Runtime(Generic[P, H, R]):
             waiter: gets the result, later.
         """
         home = hosted.home
-        if self.partitions.get(home.index) is home:
+        if self.partitions.get(home.index) is home:  # _serves, written out: every commit takes this path
             self.writer.add(home.index, records, waiter)
         else:
             self._loop.call_soon(waiter, ErrorCode.NOT_COORDINATOR)

@@ -7,8 +7,9 @@ connection is open, which program it is. It goes into the events about the membe
 commits.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -533,7 +534,7 @@ class Sight:
         self.asked: frozenset[Partition] | None = None if joined_at is None else frozenset()
         self.pause = 0.0
 
-    def asks(self, places: Iterable[Partition] | None) -> None:
+    def asks(self, places: Collection[Partition] | None) -> None:
         """Its client asks for committed offsets; None: for all that there are."""
         if self.asked is not None:
             asked = None if places is None else self.asked.union(places)
@@ -590,11 +591,12 @@ class Sightings:
         sight.changes = None
         return None
 
-    def asked(self, connection: MemberConnection | None, places: Iterable[Partition] | None) -> None:
-        """A client asks for committed offsets of the group, on any of its connections; None: for all that there are."""
+    def asked(self, connection: MemberConnection | None, places: Collection[Partition] | None) -> None:
+        """A client asks for committed offsets of the group, on any of its connections, of which 16 are looked at; None:
+        for all that there are."""
         if connection is None:
             return
-        for each in connection.client.connections:
+        for each in islice(connection.client.connections, _MOST_FOLLOWED):
             for group_id, member_id in each.members:
                 sight = self._members.get(member_id)
                 if group_id == self._group_id and sight is not None:
@@ -604,6 +606,8 @@ class Sightings:
         """Whether the client of a member has asked for a committed offset since it joined; so if it is not known."""
         sight = self._members.get(member_id)
         if sight is None or sight.asked is None or sight.connection is None:
+            return True
+        if len(sight.connection.client.connections) > _MOST_FOLLOWED:
             return True
         return place in sight.asked or (self._group_id, member_id) not in sight.connection.members
 

@@ -173,7 +173,8 @@ def examine(view: View, image: Image, hosted: HostedGroup) -> Iterator[None]:
                 log = None if (topic, number) in offsets else view.log(topic, number)
                 if log is not None:
                     others[topic, number] = log.high_watermark - log.log_start_offset
-            yield
+                if number % PIECE == 0:
+                    yield
     present = Present(
         group=name,
         state=group.state.value,

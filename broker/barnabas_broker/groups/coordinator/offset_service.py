@@ -782,7 +782,7 @@ class OffsetService:
         waits: dict[int, tuple[OpenTransaction, list[tuple[str, int]]]] = {}
         for name, topic_id, indexes in consumed(wanted):
             if hosted is not None and requested.topics is not None:
-                hosted.sightings.asked(caller.connection, ((name, index) for index in indexes[:_MAX_LISTED]))
+                hosted.sightings.asked(caller.connection, [(name, index) for index in indexes[:_MAX_LISTED]])
             fetched = []
             for index in indexes:
                 pending = None if stable or offsets is None else offsets.pending(name, index)

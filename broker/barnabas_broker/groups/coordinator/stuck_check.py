@@ -42,8 +42,9 @@ _LEAST_SECONDS: Final = 0.5
 _SELDOM_SECONDS: Final = 5.0
 #: A quota may slow a group down if it has made a member wait within so many seconds.
 _THROTTLED_SECONDS: Final = 60.0
-#: Groups, partitions and members that one step looks at.
+#: Groups, partitions and members that one step looks at; a partition whose batches are read counts as many.
 _STEP: Final = 200
+_READ: Final = 20
 #: Events of one look at a group, and partitions that one of them lists.
 _MOST_EVENTS: Final = 20
 _MOST_LISTED: Final = 20
@@ -161,7 +162,9 @@ class StuckCheck:
                     only = self._only_aborted(before.get((topic, number)), (topic, number), committed.offset, logs, now)
                     if only is not None:
                         aborted[topic, number] = only
-                if self._is_long():
+                    if self._is_long(_READ):
+                        yield
+                elif self._is_long():
                     yield
         owners: dict[Partition, Member] = {}
         if known:
@@ -507,7 +510,7 @@ class StuckCheck:
             }
             transactional_id = timed_out.transactional_id
         elif fetches not in ("none", UNTAKEN, "beyond"):
-            again |= _codecs(places, fetches, logs)
+            again |= _codecs(places[:_MOST_LISTED], fetches, logs)
         event: NothingCommitted | NothingFetched | OffsetsStuck
         is_incremental = None
         if fetches == UNTAKEN:
