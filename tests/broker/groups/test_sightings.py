@@ -3,7 +3,7 @@
 from typing import Any
 
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.sightings import MemberConnection
+from barnabas_broker.groups.sightings import MemberConnection, SeenClient, Sightings
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
@@ -17,7 +17,7 @@ from barnabas_explain.catalog import (
     MemberLeft,
     MemberSlow,
 )
-from barnabas_explain.members import OffsetChange, Position
+from barnabas_explain.members import Member, OffsetChange, Position
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest
 from barnabas_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -419,3 +419,25 @@ async def test_whose_fetch_it_was_is_not_guessed_if_the_client_has_several_group
     hosted.by_id["other"] = hosted.by_id["g"]
     one.service.groups.fetch_out_of_range("client", "/127.0.0.1", ("t", 0), 3, (15, 40))
     assert one.service.events_of(FetchOutOfRange) == []
+
+
+def _members_of_one_client(number: int) -> Sightings:
+    """Members m0, m1 and so on, each with a connection of its own; the client of m0 asks for the offset of t-0."""
+    client, group = SeenClient(), Sightings("g")
+    connections = [MemberConnection(client, "c", "", lambda _: None) for _ in range(number)]
+    for at, connection in enumerate(connections):
+        member = Member(f"m{at}", "c", "/h", None)
+        group.complete(MemberJoined(generation=0, member=member, session_ms=10_000), connection, 1.0)
+    group.asked(connections[0], [("t", 0)])
+    return group
+
+
+def test_all_members_of_a_client_have_asked_for_the_offsets_that_it_asks_for() -> None:
+    two = _members_of_one_client(2)
+    assert [two.has_asked(member, ("t", 0)) for member in ("m0", "m1")] == [True, True]
+    assert not two.has_asked("m1", ("t", 1))
+
+
+def test_of_a_client_with_many_connections_it_is_not_known_what_it_has_asked_for() -> None:
+    """One request must not look at thousands of connections."""
+    assert _members_of_one_client(17).has_asked("m16", ("t", 1))

@@ -463,7 +463,7 @@ class StuckCheck:
 
     def _patience_with(self, sight: Sight | None, fetches: str, *, is_behind: bool) -> float:
         """For how many seconds an offset of a member may stand still: longer for one that usually commits seldom, or
-        may go without a poll for longer, unless that is a time in which no batch is worked on."""
+        whose max.poll.interval.ms is longer, but not longer than a batch may take."""
         if sight is None:
             return self._patience
         limit = poll_interval(*_known(sight))
