@@ -158,6 +158,7 @@ FIELDS: Final = {
     "behind": "the member that has nearly all of the lag, or the owner of the partition that has: the `lag` there,"
     " `positions`, and for how long, `stood_ms`, none of these has moved; absent if there is no such member",
     "others_keep_up": "whether the member has nearly all of the lag of its group, while others have committed lately",
+    "lag_of_others": "the records that wait in the other partitions of the member",
     "only_committed": "partitions of the member with a committed offset, the first ones; absent if the group has none",
     "throttled": "the client ids of members that a quota made wait for records within the last minute",
     "epoch": "the leader epoch of the group's partition of `__consumer_offsets`",
@@ -168,6 +169,7 @@ FIELDS: Final = {
     "first_offset": "the first of the records; other records may be between it and the last one",
     "last_offset": "the last of the records",
     "aborts": "how often transactions of the `transactional_id` were aborted by their timeout, as far as known",
+    "away_ms": "for how long no member had read the partition, or the group had not committed in its topic",
     "open_ms": "for how long the longest of them was open",
     "transaction_timeout_ms": "their timeout",
     "is_own": "whether the member has committed in them; otherwise it is inferred",
@@ -2165,6 +2167,9 @@ class MemberSkipped(MemberEvent):
     fetched: int | None = None
     times: int | None = None
     records: int | None = None
+    #: If the group had no committed offset, and has read the partition before: the time since then. `log_start` is the
+    #: first record that has come since.
+    away_ms: float | None = None
     #: The same of other partitions.
     more: "tuple[MemberSkipped, ...] | None" = _not_recorded()
 
@@ -2208,6 +2213,16 @@ class MemberSkipped(MemberEvent):
         text += f" fetched from there: {'; '.join(named)}."
         back = reset_offsets(self.group, [Position(each.topic, each.partition, each.first) for each in places])
         how = f" To read the records: stop the members, then `{back}`."
+        if self.away_ms is not None:
+            away = max(each.away_ms or 0 for each in places)
+            return Told(
+                f"{text} The group has read {'the partition' if one else 'the partitions'} before, until"
+                f" {words.ms(away)} earlier, and has committed nothing there: auto.offset.reset=latest probably"
+                " applied to records that have come since.",
+                "A partition has no committed offset before its first record is consumed, so that latest skips what"
+                " comes while no member reads it: set auto.offset.reset=earliest, which applies only where nothing is"
+                f" committed; or commit the positions of all partitions before the program ends.{how}",
+            )
         if self.offset is None:
             return Told(
                 f"{text} {'The partition was' if one else 'The partitions were'} added to the topic, and the group had"
@@ -2217,7 +2232,8 @@ class MemberSkipped(MemberEvent):
             )
         committed = f"The committed offset was {self.offset}" if one else "The committed offsets were lower"
         return Told(
-            f"{text} {committed}, and it had just joined: it probably seeks to the end when it gets partitions.",
+            f"{text} {committed}, and it had just got {'it' if one else 'them'}: it probably seeks to the end when it"
+            " gets partitions.",
             "A member goes on at its committed offsets by itself. If it is to read all records, do not seek to the end"
             f" in its rebalance listener or at its start.{how}",
         )
@@ -2383,6 +2399,8 @@ _PACKAGES: Final = ("snappy", "lz4", "zstd")
 _MOST_CHARACTERS: Final = 200
 #: A member that fails at a record and reads it again at once does so sooner.
 WAITS_MS: Final = 5_000
+#: Records are few beside others up to this part of them.
+_FEW: Final = 0.1
 
 
 @fields
@@ -2488,6 +2506,8 @@ class OffsetsStuck(ReadAgain):
     commits: int | None = None
     #: Whether it has nearly all of the lag of its group, while other members have partitions.
     others_keep_up: bool | None = None
+    #: The records that wait in its other partitions; not recorded if it has none.
+    lag_of_others: int | None = None
     #: The commits of the member that were refused since then.
     refused: CommitsRefused | None = _not_recorded()
     #: Another program that had these partitions before.
@@ -2520,6 +2540,13 @@ class OffsetsStuck(ReadAgain):
     @property
     def _commits_lately(self) -> bool:
         return self.committed_ago_ms is not None and self.committed_ago_ms < self.stood_ms / 2
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it reads on, commits other partitions, and has consumed nearly all of them: it does not wait for
+        these."""
+        is_ahead = self.fetches == "beyond" and self._commits_lately and self.records > len(self.positions)
+        return is_ahead and self.lag_of_others is not None and self.lag_of_others <= self.records * _FEW
 
     @property
     def _fetches_ahead(self) -> bool:
@@ -2579,10 +2606,27 @@ class OffsetsStuck(ReadAgain):
         if len(self.positions) == 1:
             ((topic, number, offset),) = self.positions
             return f"the committed offset of {topic}-{number} has stood at {offset} for {words.ms(self.stood_ms)}"
-        return f"the committed offsets of {words.partitions(self.places)} have not moved for {words.ms(self.stood_ms)}"
+        text = f"the committed offsets of {words.partitions(self.places)} have not moved for {words.ms(self.stood_ms)}"
+        if len(self.positions) > MAX_NAMED:
+            return text
+        return f"{text} ({', '.join(f'{topic}-{number} at {offset}' for topic, number, offset in self.positions)})"
 
     def _reads_on(self, text: str, them: str) -> Told:
         text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
+        if self.hangs:
+            one = (
+                f"the record at offset {self.positions[0].offset}" if len(self.positions) == 1 else "one record of each"
+            )
+            rest = self.lag_of_others or 0
+            return Told(
+                f"{text}, its heartbeats go on, and it has committed its other partitions"
+                f" {words.ms(self.committed_ago_ms or 0)} ago, in which {words.count(rest, 'record')}"
+                f" {'waits' if rest == 1 else 'wait'}: probably {one}, or its handler, hangs (a call"
+                " without a timeout, a deadlock, a thread that has ended), or one batch takes so long",
+                f"Look where the worker of {them} stands: its log, the stacks of its threads or tasks. Give its calls"
+                f" timeouts. Until {them} {'moves' if len(self.positions) == 1 else 'move'}, a restart reads the"
+                " records again from the committed offset on.",
+            )
         if self._commits_lately and self.records > len(self.positions):
             text += f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
             return Told(
@@ -2659,6 +2703,8 @@ class OffsetsStuck(ReadAgain):
             if self._is_silent
             else f". Its heartbeats go on, and it does not fetch {them}"
         )
+        if self._commits_lately:
+            text += f"; it has committed other partitions {words.ms(self.committed_ago_ms or 0)} ago"
         if self._polls:
             limit = words.ms(self.rebalance_timeout_ms or 0)
             return Told(

@@ -836,7 +836,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         kind, severity, sure = _stuck(is_proven=event.is_proven)
         if event.refused is not None:
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
-        elif event.is_intruder:
+        elif event.is_intruder or event.hangs:
             severity, sure = SICK, PROBABLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
     return diagnoses
@@ -966,7 +966,8 @@ def _of_seeks(present: Present, events: Sequence[GroupEvent], since_ms: int) -> 
         text, remedy = event.sentence()
         if isinstance(event, MemberRewound) and (event.rebalances or 0) > 1 and each.until >= since_ms:
             diagnoses.append(Diagnosis(present.group, "goes_back", ODD, text, PROBABLE, (), remedy, each.until))
-        if isinstance(event, MemberSkipped) and event.fetched is not None and (event.times or 1) > 1:
+        jumps = isinstance(event, MemberSkipped) and event.fetched is not None and (event.times or 1) > 1
+        if jumps or (isinstance(event, MemberSkipped) and event.offset is None and each.until >= since_ms):
             diagnoses.append(Diagnosis(present.group, "skips_records", SICK, text, PROBABLE, (), remedy, each.until))
     return diagnoses
 

@@ -127,7 +127,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case MemberSkipped():
             jumps = event.fetched is not None
             way = _with_later if jumps else _with_later_soon
-            yield _Fold((event.type, event.member, event.offset is None, jumps), way)
+            yield _Fold((event.type, event.member, event.offset is None, event.away_ms is None, jumps), way)
         case FetchOutOfRange():
             yield _Fold((event.type, event.member, event.topic), _with_later_soon)
         case CommitsWentBack():

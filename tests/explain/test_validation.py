@@ -69,6 +69,8 @@ GOOD: dict[str, Any] = {
     "owned": 3,
     "behind": [{**MEMBER, "lag": 60, "positions": [["t", 0, 42]], "stood_ms": 300_000}],
     "others_keep_up": True,
+    "lag_of_others": 3,
+    "away_ms": 20,
     "reset": "latest",
     "sent": 1,
     "other_client_id": "d",

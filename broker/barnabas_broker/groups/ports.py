@@ -80,6 +80,10 @@ class ReadLogs(Protocol):
         Markers of transactions and records of aborted ones do not count: consumers do not get them.
         """
 
+    def since(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """The first offset of a batch with a record of this time, in ms since 1970, or a later one; None if there is
+        none, or if that is not known."""
+
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         """The codec of the batch that holds an offset, and those of the last batches before; None if that is not known
         now."""

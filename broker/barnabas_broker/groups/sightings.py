@@ -25,6 +25,7 @@ from barnabas_explain.catalog import (
     InstanceInUse,
     MemberDisconnected,
     MemberEvent,
+    MemberExpired,
     MemberJoined,
     MemberLeft,
     MemberReplaced,
@@ -39,7 +40,8 @@ CLOSED: Final = "closed"
 #: Members of one connection that are followed after they are gone, and reported when it is closed; and groups to which
 #: it has committed without being a member.
 _MOST_FOLLOWED: Final = 16
-#: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds.
+#: Partitions of a client of which a Fetch outside of the log is remembered, and for how many seconds; and partitions of
+#: a group of which is remembered when a member had them last.
 _MOST_LOST: Final = 64
 _LOST_SECONDS: Final = 60.0
 #: Seconds after which a Fetch of another offset outside of the log of the same partition is reported.
@@ -83,8 +85,8 @@ class SeenClient:
         joined_at: when a member of it joined last; None for never.
         looked_up: the offsets that it has looked up lately: the ends of partitions, and those of times, of 64
             partitions at a time.
-        begun: the partitions that were added to their topics and of which it has asked for an end since it joined, the
-            first 64.
+        unread: the partitions of which it has asked for the committed offset, and has not fetched since it joined: 64
+            at a time.
         waits: how often a Fetch of it has waited for all of its time since it joined, while there were records.
         waits_told_at: when that was reported last; None for never.
         denied: the topics that its user may not read, with the times of the reports: those of the last two minutes, 16
@@ -95,7 +97,6 @@ class SeenClient:
 
     __slots__ = (
         "__weakref__",
-        "begun",
         "connections",
         "denied",
         "fetched_at",
@@ -106,6 +107,7 @@ class SeenClient:
         "lost",
         "rewinds",
         "throttled_at",
+        "unread",
         "waits",
         "waits_told_at",
         "watched",
@@ -120,7 +122,7 @@ class SeenClient:
         self.rewinds: dict[Partition, float] = {}
         self.joined_at: float | None = None
         self.looked_up: dict[Partition, LookedUp] = {}
-        self.begun: set[Partition] = set()
+        self.unread: set[Partition] = set()
         self.waits = 0
         self.waits_told_at: float | None = None
         self.denied: dict[str, float] = {}
@@ -131,7 +133,7 @@ class SeenClient:
         """A member of it joins."""
         self.joined_at = now
         self.looked_up.clear()
-        self.begun.clear()
+        self.unread.clear()
         self.waits, self.waits_told_at = 0, None
 
     def waited(self, now: float) -> int | None:
@@ -183,13 +185,6 @@ class SeenClient:
                 return
             known = self.looked_up[place] = LookedUp(begins=begins)
         known.offset, known.at, known.is_end = offset, now, is_end
-
-    def begins(self, place: Partition) -> bool:
-        """It asks for the beginning or the end of a new partition; returns whether it does so for the first time."""
-        if place in self.begun or len(self.begun) >= _MOST_LOST:
-            return False
-        self.begun.add(place)
-        return True
 
     def may_rewind(self, place: Partition, now: float) -> bool:
         """Whether a Fetch from the beginning of a partition may be reported: each partition once in a while, and not if
@@ -262,17 +257,18 @@ class Clients:
             is_committed: whether it is ``read_committed``.
 
         Returns:
-            The Fetch, if partitions of the client are watched, or if it has looked up offsets of some.
+            The Fetch, if partitions of the client are watched, if it has looked up offsets of some, or has got some.
         """
         client = self._clients.get((client_id, host))
         if client is None:
             return None
         client.fetched_at = now
         client.is_committed = is_committed
-        if not client.watched and not client.looked_up:
+        if not client.watched and not client.looked_up and not client.unread:
             return None
         client.fetches += 1
-        return WatchedFetch(client.watched or {}, now, client.looked_up, partial(goes_there, client_id, host))
+        going = partial(goes_there, client_id, host)
+        return WatchedFetch(client.watched or {}, now, client.looked_up, going, client.unread)
 
 
 class Gone:
@@ -555,10 +551,12 @@ class Sight:
 class Sightings:
     """Sightings of the members of one group."""
 
-    __slots__ = ("_group_id", "_members")
+    __slots__ = ("_group_id", "_had", "_members")
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
+        #: When members that are gone were last heard of that had asked for the committed offsets of these partitions.
+        self._had: dict[Partition, float] = {}
         self._members: dict[str, Sight] = {}
 
     def get(self, member_id: str) -> Sight | None:
@@ -596,10 +594,13 @@ class Sightings:
         for all that there are."""
         if connection is None:
             return
-        for each in islice(connection.client.connections, _MOST_FOLLOWED):
+        client = connection.client
+        for each in islice(client.connections, _MOST_FOLLOWED):
             for group_id, member_id in each.members:
                 sight = self._members.get(member_id)
                 if group_id == self._group_id and sight is not None:
+                    new = () if places is None or sight.asked is None else set(places) - sight.asked
+                    client.unread.update(islice(new, _MOST_LOST - len(client.unread)))
                     sight.asks(places)
 
     def has_asked(self, member_id: str, place: Partition) -> bool:
@@ -610,6 +611,10 @@ class Sightings:
         if len(sight.connection.client.connections) > _MOST_FOLLOWED:
             return True
         return place in sight.asked or (self._group_id, member_id) not in sight.connection.members
+
+    def had(self, place: Partition) -> float | None:
+        """When a member that is gone was last heard of that had a partition; None if that is not known."""
+        return self._had.get(place)
 
     def committing(self, least: float) -> dict[str, Sight]:
         """The sights of the members that have committed so often at least since the last call, by member id."""
@@ -639,14 +644,15 @@ class Sightings:
             now: the time, in seconds on the coordinator's clock.
         """
         if isinstance(event, MemberReplaced):
-            seen = self._gone(event.old_member_id or "", event.member, now)
+            seen = self._gone(event.old_member_id or "", event.member, now, now)
             self._joined(event, connection, now)
             return self._without_known(event, seen)
         if isinstance(event, MemberJoined):
             return self._with_connection(event, connection, now)
         if isinstance(event, Departure):
             sight = self._members.get(event.member.member_id or "")
-            seen = self._gone(event.member.member_id or "", event.member, now)
+            silent_ms = event.heard_ago_ms if isinstance(event, MemberExpired) else 0
+            seen = self._gone(event.member.member_id or "", event.member, now, now - silent_ms / 1000)
             if isinstance(event, MemberLeft) and sight is not None:
                 if connection not in (None, sight.connection):
                     seen["removed_by"] = connection.client_id if connection is not None else None
@@ -717,8 +723,9 @@ class Sightings:
         rejoined = (now - before.at) * 1000
         return event.changed(software=software, old_member_id=before.member.member_id, rejoined_ms=rejoined)
 
-    def _gone(self, member_id: str, member: Member, now: float) -> dict[str, Any]:
-        """Forget a member; returns what has been seen of it, as fields of its last event."""
+    def _gone(self, member_id: str, member: Member, now: float, heard_at: float) -> dict[str, Any]:
+        """Forget a member that was last heard of then; returns what has been seen of it, as fields of its last
+        event."""
         sight = self._members.pop(member_id, None)
         if sight is None:
             return {}
@@ -731,6 +738,13 @@ class Sightings:
             "session_ms": sight.session_ms,
         }
         connection = sight.connection
+        if connection is not None and connection.closed_at is not None:
+            heard_at = min(heard_at, connection.closed_at)
+        for place in sight.asked or ():
+            self._had.pop(place, None)
+            self._had[place] = heard_at
+            if len(self._had) > _MOST_LOST:
+                del self._had[next(iter(self._had))]
         if connection is not None:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)

@@ -137,12 +137,14 @@ class WatchedFetch(NamedTuple):
         time: in seconds on the coordinator's clock.
         looked_up: the offsets that it has looked up.
         goes_there: called with a partition that it reads from such an offset on.
+        unread: the partitions that it has got, and has not fetched.
     """
 
     watches: Mapping[Partition, Watch]
     time: float
     looked_up: MutableMapping[Partition, LookedUp]
     goes_there: Callable[[Partition, LookedUp], None]
+    unread: set[Partition]
 
     def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition.
@@ -152,6 +154,8 @@ class WatchedFetch(NamedTuple):
             offset: from which on.
             epoch: the present leader epoch.
         """
+        if self.unread:
+            self.unread.discard(place)
         known = self.looked_up.get(place) if self.looked_up else None
         if known is not None:
             if known.epoch != epoch:

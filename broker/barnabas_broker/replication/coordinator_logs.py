@@ -68,6 +68,14 @@ class ConsumedLogs:
         looked = self._look(topic, partition, offset, _LOOK_BYTES)
         return None if looked is None else any(not is_aborted for _, is_aborted in looked)
 
+    def since(self, topic: str, partition: int, time_ms: int) -> int | None:
+        try:
+            found = self._replicas.find(topic, partition).log
+            batch = found.segments.batch_for_timestamp(time_ms, found.log_start_offset)
+        except KafkaError:
+            return None
+        return None if batch is None else max(batch.header.base_offset, found.log_start_offset)
+
     def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
         replica = self._replicas.led_replica(topic, partition)
         if replica is None or not replica.log.has_aborted:

@@ -42,6 +42,7 @@ class Logs:
         here: whether this broker leads it.
         compressed: the codec of each batch, and those of the batches before.
         is_aborted: whether all of its records are in aborted transactions.
+        written: the times of its batches in ms, and their first offsets.
     """
 
     def __init__(self, end: int = 20) -> None:
@@ -50,6 +51,7 @@ class Logs:
         self.here = True
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
         self.is_aborted = False
+        self.written: list[tuple[int, int]] = []
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         return (self.start, self.end_offset) if self.here else None
@@ -59,6 +61,9 @@ class Logs:
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         return self.has
+
+    def since(self, topic: str, partition: int, time_ms: int) -> int | None:
+        return next((offset for at, offset in self.written if at >= time_ms), None)
 
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         return self.compressed
@@ -431,6 +436,20 @@ async def test_a_lag_that_grows_says_which_member_has_it_and_since_when_that_sta
     assert (stuck.member.client_id, stuck.fetches, stuck.commits, stuck.others_keep_up) == ("second", "beyond", 3, True)
     assert 600_000 <= stuck.stood_ms < 620_000
     assert stuck.is_proven
+
+
+async def test_a_worker_of_one_partition_that_hangs_while_the_member_reads_on() -> None:
+    logs = Logs(0)
+    member = await reader_of(TwoPartitions, logs)
+    for second in range(60):
+        logs.end_offset += 10
+        if second == 0:
+            await member.commits(10, 0)
+        await member.commits(logs.end_offset, 1)
+        await member.goes_on(logs.end_offset, partitions=(0, 1))
+    stuck = member.stuck[0]
+    assert (stuck.fetches, stuck.positions, stuck.hangs) == ("beyond", (("t", 0, 10),), True)
+    assert (stuck.lag_of_others or 0) <= 10
 
 
 async def aborting(*, is_committed: bool = True, records: tuple[int, ...] = ()) -> list[RecordsAborted]:
@@ -902,6 +921,7 @@ async def test_a_new_partition_that_is_read_from_its_end_on(first: str) -> None:
     for partitions in (2, 3):  # the first time all topics are told
         member.service.groups.topics_changed({"t": partitions})
     new = ("t", 2)
+    await member.asks(0, 1, 2)
 
     async def fetch(offset: int) -> None:
         found = member.service.groups.fetched("client", "/127.0.0.1")
@@ -924,4 +944,58 @@ async def test_a_new_group_begins_at_latest_by_its_own_wish() -> None:
     member = await reader(Logs(7))
     member.service.groups.looked_up("client", "/127.0.0.1", ("t", 0), 7, latest=True)
     await member.goes_on(7)
+    assert not member.service.events_of(MemberSkipped)
+
+
+@pytest.mark.parametrize(
+    ("written_after", "committed", "known", "reported"),
+    [
+        (10, None, True, [(2, 5_250)]),
+        (-10, None, True, []),
+        (10, 7, True, []),
+        (10, None, False, []),
+    ],
+    ids=["lost", "they were there before", "it has a committed offset", "a fresh group"],
+)
+async def test_first_records_that_come_while_no_member_reads_their_partition(
+    written_after: int, committed: int | None, known: bool, reported: list[tuple[int, float]]
+) -> None:
+    """A group with auto.offset.reset=latest, and a partition that never had a commit; a client id of a library."""
+    logs = Logs(0)
+    member = await reader_of(Reader, logs, "rdkafka", (1,) if known else ())
+    if committed is not None:
+        await member.commits(committed, 1)
+    member.leave()
+    logs.written, logs.end_offset = [(member.service.wall + written_after, 2)], 7
+    await member.service.after(5)
+    await member.join()
+    await member.asks(1)
+    member.service.groups.looked_up("rdkafka", "/127.0.0.1", ("t", 1), 7, latest=True)
+    await member.goes_on(7, partitions=(1,))
+    events = member.service.events_of(MemberSkipped)
+    assert [(each.first, each.away_ms) for each in events if each.away_ms is not None] == reported
+    assert len(events) == len(reported)
+
+
+async def test_first_records_that_come_while_the_broker_restarts_too() -> None:
+    """Which partitions members had is not known; when the group committed last in their topic is."""
+    logs = Logs(0)
+    member = await reader_of(Reader, logs, "client", (0,))
+    await member.commits(0)
+    await member.service.after(5)
+    logs.written, logs.end_offset = [(member.service.wall, 2)], 7
+    await member.asks(1)
+    member.service.groups.looked_up("client", "/127.0.0.1", ("t", 1), 7, latest=True)
+    await member.goes_on(7, partitions=(1,))
+    (event,) = member.service.events_of(MemberSkipped)
+    assert (event.first, event.away_ms) == (2, 5_000)
+
+
+async def test_a_partition_that_is_read_is_not_new_any_more() -> None:
+    """A program that looks up the end later, and jumps there, does not begin there."""
+    member = await reader(Logs(20))
+    await member.commits(5)
+    await member.goes_on(5)
+    member.service.groups.looked_up("client", "/127.0.0.1", ("t", 0), 20, latest=True)
+    await member.goes_on(20)
     assert not member.service.events_of(MemberSkipped)

@@ -107,6 +107,14 @@ async def test_the_codecs_at_an_offset_and_before(replica: tuple[ConsumedLogs, R
     assert logs.codecs("t", 0, 8) is logs.codecs("t", 0, 9) is logs.codecs("t", 1, 0) is None
 
 
+async def test_the_first_batch_since_a_time(replica: tuple[ConsumedLogs, Replica]) -> None:
+    logs, here = replica
+    for time_ms in (100, 200):
+        here.append(build_batch([(b"key", b"value", (), time_ms), (b"key", b"value", (), time_ms + 10)]), 0)
+    assert [logs.since("t", 0, time_ms) for time_ms in (0, 100, 111, 205, 211)] == [0, 0, 2, 2, None]
+    assert logs.since("t", 1, 0) is None
+
+
 async def test_records_that_are_all_aborted(replica: tuple[ConsumedLogs, Replica]) -> None:
     logs, here = replica
 

@@ -387,7 +387,10 @@ class GroupCoordinator:
             return
         if looked_up.begins:
             if committed is None and not self._was_added(place, hosted, member):
-                return  # It begins there by its own wish.
+                missed = self._missed(hosted, place, offset)
+                if missed is None:
+                    return  # It begins there by its own wish.
+                skipped = skipped.changed(log_start=missed[0], away_ms=missed[1])
         elif looked_up.is_jump and member.member_id is not None and not client.is_shared:
             now, fetched = self._hosted_groups.now(), max(looked_up.limit or 0, first)
             looked_up.jumps += 1
@@ -422,6 +425,19 @@ class GroupCoordinator:
             position=offset if offset > log_start else None,
         )
         self._hosted_groups.publish(hosted.name, event)
+
+    def _missed(self, hosted: HostedGroup, place: Partition, end: int) -> tuple[int, float] | None:
+        """The first record before `end` that has come to a partition without a committed offset since a member had it,
+        or since the group committed last in its topic, and for how many ms that is ago; None if there is none."""
+        commits = hosted.offsets.topics.get(place[0], {}).values()
+        now, wall_ms, had_at = self._hosted_groups.now(), self._hosted_groups.wall_ms(), hosted.sightings.had(place)
+        since = max((each.commit_ms for each in commits), default=None)
+        if had_at is not None:
+            since = wall_ms - round((now - had_at) * 1000)
+        first = None if since is None or self._logs is None else self._logs.since(*place, since)
+        if since is None or first is None or first >= end or not (self._logs and self._logs.has_records(*place, first)):
+            return None
+        return first, max(wall_ms - since, 0)
 
     def _was_added(self, place: Partition, hosted: HostedGroup, member: Member) -> bool:
         """Whether a partition was added to its topic while a member of a group was one."""
@@ -474,11 +490,11 @@ class GroupCoordinator:
             return
         known = client.lost.get(place)
         if known is None:
-            if not is_default(client_id) and len(client.connections) == 1:
-                is_new = place[1] >= self._grown.get(place[0], (inf, inf))[0]
-                begins = client.begins(place) if is_new else not client.has_fetched
-                if latest:
-                    client.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
+            is_new = place in client.unread
+            # A client id that a library chooses by itself may be that of another program on the same host.
+            if latest and len(client.connections) == 1 and (is_new or not is_default(client_id)):
+                begins = is_new or not client.has_fetched
+                client.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
             return
         if known[2].position is not None:
             return

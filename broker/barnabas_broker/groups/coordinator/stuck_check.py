@@ -568,9 +568,28 @@ class StuckCheck:
                 transactional_id=transactional_id,
                 commits=None if sight is None or sight.joined_at is None else sight.commits,
                 others_keep_up=True if owner == behind else None,
+                lag_of_others=_lag_of_others(hosted, owner, places, owners, logs) if fetches == "beyond" else None,
                 **again,
             )
         self._hosted_groups.publish(hosted.name, event)
+
+
+def _lag_of_others(
+    hosted: HostedGroup,
+    owner: Member,
+    places: Iterable[tuple[Partition, Standing]],
+    owners: Mapping[Partition, Member],
+    logs: ReadLogs,
+) -> int | None:
+    """The records that wait in the other partitions of a member with committed offsets; None if there are none."""
+    others = [place for place, each in owners.items() if each == owner]
+    known = {place: (hosted.offsets.find(*place), logs.readable(*place)) for place in others}
+    for place, _ in places:
+        known.pop(place, None)
+    lags = [
+        max(ends[1] - commit.offset, 0) for commit, ends in known.values() if commit is not None and ends is not None
+    ]
+    return sum(lags) if lags else None
 
 
 def _lag_grows(
