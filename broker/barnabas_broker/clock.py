@@ -31,15 +31,10 @@ class Clock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """Call in the next iteration of the loop."""
-        return self._loop.call_soon(callback, *args)
+        #: A call in the next iteration of the loop, and a future of it: the loop's own, as each commit needs both.
+        self.call_soon: Callable[..., Handle] = self._loop.call_soon
+        self.create_future: Callable[[], asyncio.Future[Any]] = self._loop.create_future
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
         """Call after `delay` seconds of this clock."""
         return self._loop.call_later(delay, callback, *args)
-
-    def create_future(self) -> "asyncio.Future[Any]":
-        """A future of this loop."""
-        return self._loop.create_future()

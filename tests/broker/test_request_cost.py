@@ -23,11 +23,11 @@ from tests.broker.conftest import StartBroker
 
 #: Calls of the broker's own functions for a request of each kind, while 16 are in flight.
 MOST: Final = {
-    "Heartbeat v4": 32,
-    "OffsetCommit v8": 62,
-    "Fetch v11, empty": 50,
-    "Produce v9": 76,
-    "Metadata v8": 66,
+    "Heartbeat v4": 31,
+    "OffsetCommit v8": 57,
+    "Fetch v11, empty": 46,
+    "Produce v9": 75,
+    "Metadata v8": 60,
 }
 DEPTH: Final = 16
 REQUESTS: Final = 20 * DEPTH

@@ -6,7 +6,6 @@ A shell: it keeps the order, calls back, and stops waiting after a timeout (``of
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -304,7 +303,10 @@ class Writer:
 
 def _size(records: list[tuple[bytes, bytes | None]]) -> int:
     """The size of records (key, value) in a batch in bytes, estimated."""
-    return len(records) * _OVERHEAD + sum(map(len, filter(None, chain.from_iterable(records))))
+    size = len(records) * _OVERHEAD
+    for key, value in records:
+        size += len(key) if value is None else len(key) + len(value)
+    return size
 
 
 def make_batch(

@@ -156,7 +156,7 @@ class _Reading:
         """
         services = self._context.services
         image, responses = services.cluster.image, services.responses
-        topics, last = self._start(), None
+        topics, last = self._start() if self._again else self._topics, None
         left = self._most
         at_once = not self._fetch.wanted
         for (target, _), wanted in self._fetch.wanted.items():
@@ -172,7 +172,8 @@ class _Reading:
             left -= self._size - before
             at_once = at_once or answer.error_code != ErrorCode.NONE or answer.diverging_epoch is not None
         self._again = True
-        self._reserve()
+        if self._in_memory:
+            self._reserve()
         return at_once or self._size >= self._min_bytes
 
     def _start(self) -> list[FetchableTopicResponse]:

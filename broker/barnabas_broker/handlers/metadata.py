@@ -52,6 +52,8 @@ _NO_ID = bytes(16)
 _BY_ID: Final = 12
 #: The first version whose clients know LISTENER_NOT_FOUND.
 _LISTENERS: Final = 6
+#: Names that are looked up in one step.
+_NAMES_PER_STEP: Final = 100
 #: Partitions that are shown in one step. Lists of more are kept, encoded.
 _PARTITIONS_PER_STEP: Final = 100
 
@@ -89,10 +91,11 @@ def _missing(context: RequestContext, asked: Iterable[MetadataRequestTopic]) -> 
     """The topics that are requested by names that no topic has, each once."""
     topics = context.services.cluster.image.topics
     missing: dict[str, None] = {}
-    for topic in asked:
+    for number, topic in enumerate(asked, 1):
         if topic.name is not None and topic.topic_id == _NO_ID and topic.name not in topics:
             missing[topic.name] = None
-        yield
+        if not number % _NAMES_PER_STEP:
+            yield
     return list(missing)
 
 
@@ -142,7 +145,8 @@ def _answer(
         once, _ = yield from by_key(asked, lambda one: (one.name, one.topic_id))
         hidden = yield from split(context, (_name(image, one) for one in once.values()), acls.DESCRIBE)
         for one in once.values():
-            yield
+            if topics:
+                yield
             name = _name(image, one)
             known = image.topics.get(name) if name is not None else None
             if name in hidden:

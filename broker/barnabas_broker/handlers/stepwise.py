@@ -27,7 +27,9 @@ def stepwise(handler: Callable[[RequestContext, Q], Steps[Handled]]) -> Callable
 
     @wraps(handler)
     def handle(context: RequestContext, request: Q) -> Handled:
-        return respond(context, handler(context, request))
+        # respond, written out: every Produce, Fetch and Metadata takes this path.
+        handled = context.services.slicer.run(handler(context, request), context.peer)
+        return _later(context, handled) if isinstance(handled, Work) else handled
 
     return handle
 
@@ -43,10 +45,12 @@ def respond(context: RequestContext, steps: Steps[Handled]) -> Handled:
         Exception: what the steps raised at once.
     """
     handled = context.services.slicer.run(steps, context.peer)
-    if not isinstance(handled, Work):
-        return handled
-    context.peer.hold(handled)
-    return _response(handled)
+    return _later(context, handled) if isinstance(handled, Work) else handled
+
+
+def _later(context: RequestContext, work: Work[Handled]) -> Awaitable[Response | None]:
+    context.peer.hold(work)
+    return _response(work)
 
 
 async def _response(work: Work[Handled]) -> Response | None:

@@ -163,7 +163,7 @@ class OffsetService:
         self, request: OffsetCommitRequest, version: int, caller: Caller
     ) -> "Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]":
         """OffsetCommit: validated one partition per step, answered when its records are in the log."""
-        hosted_groups = self._hosted_groups
+        hosted_groups, now = self._hosted_groups, self._hosted_groups.now()
         records: list[tuple[bytes, bytes | None]] = []
         commits: list[tuple[str, int, Committed]] = []
         try:
@@ -178,7 +178,7 @@ class OffsetService:
             return (yield from commit_error(request, refused.code))
         group, epoch = hosted.group, request.generation_id_or_member_epoch
         if isinstance(group, ClassicGroup):
-            error = group.check_commit(request.member_id, request.group_instance_id, epoch, hosted_groups.now())
+            error = group.check_commit(request.member_id, request.group_instance_id, epoch, now)
         else:
             error = group.check_commit(request.member_id, epoch, version)
             if error == NONE and group.epoch_is_older(request.member_id, epoch):
@@ -192,7 +192,7 @@ class OffsetService:
             return (yield from commit_error(request, error))
         if not records:
             return response
-        sight = hosted.sightings.committed(request.member_id, hosted_groups.now())
+        sight = hosted.sightings.committed(request.member_id, now)
         if caller.connection is not None:
             caller.connection.commit_accepted()
         if new:
@@ -301,7 +301,8 @@ class OffsetService:
     ) -> None:
         """The result of a commit's append: its offsets are committed, and it gets its response."""
         if error == NONE:
-            hosted = self._hosted_groups.present(hosted)
+            if self._hosted_groups.by_id.get(hosted.name) is not hosted:
+                hosted = self._hosted_groups.present(hosted)
             offsets, logs = hosted.offsets, self._logs
             if request.generation_id_or_member_epoch < 0:
                 self._report_commit(hosted, commits, caller)
