@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 RUN_FLAGS ?=
 # Processes that run tests. Many tests wait for programs and their timeouts, so eight keep two cores busy.
 WORKERS ?= 8
-# One worker runs all tests with Spark, so that they share one session: see tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# One worker runs all tests with Spark, so that they share one session: see tests/workers.py.
+IN_WORKERS := $(BIN)/python -m pytest -p tests.workers --workers
+PYTEST := $(IN_WORKERS) $(WORKERS)
 
 # Container images often set this. Tests start hundreds of Python programs, each of which would compile all its modules.
 export PYTHONDONTWRITEBYTECODE :=
@@ -74,7 +75,7 @@ check: install ## lint, types, imports and unit tests, within a minute: for ever
 	$(MAKE) --no-print-directory -j 2 unit types lint arch
 
 unit: install ## the unit tests: those that start no program and finish quickly
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	$(IN_WORKERS) 2 -q \
 		-m "not (programs or broad or spark or interop or kafka or cluster or slow)" \
 		--ignore tests/client/cli \
 		tests/protocol tests/explain tests/broker tests/client tests/pipeline tests/docs
@@ -112,7 +113,7 @@ again: install ## run the tests that failed last once more, one at a time, and n
 
 # They wait most of the time, so two run at a time.
 test-cluster: install ## tests with several brokers and a real etcd, including three minutes of random faults
-	$(CLUSTER) -n 2 --dist loadgroup
+	$(CLUSTER) -p tests.workers --workers 2
 
 again-cluster: install ## run what failed last in test-cluster once more, and name what passes now
 	$(CLUSTER) $(AGAIN)
@@ -134,7 +135,7 @@ screenshots: install ## write screenshots of the pages to build/screenshots, and
 	cp build/screenshots/requests-light.png docs/_static/requests.png
 
 interop: install ## run the same clients and tools against Apache Kafka too; needs Java and Maven
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m kafka
+	$(IN_WORKERS) 2 -m kafka
 
 lint: install ## check format and lint
 	$(BIN)/ruff format --check .

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
-import polars
 import pyarrow as pa
 import pytest
 
@@ -157,6 +155,8 @@ def test_a_missing_package_is_named(broker: Broker, topic: str, monkeypatch: pyt
 
 
 def test_a_topic_is_read_into_a_table(broker: Broker, topic: str) -> None:
+    import polars  # Starts threads, which a fork does not have.
+
     table = read_table(topic, bootstrap_servers=broker.bootstrap_servers)
     assert sorted(numbers(table)) == [*range(1 - COUNT, 0), 0, *range(COUNT)]
     found = polars.from_arrow(table)
@@ -165,6 +165,8 @@ def test_a_topic_is_read_into_a_table(broker: Broker, topic: str) -> None:
 
 
 def test_batches_are_read_by_duckdb(broker: Broker, topic: str) -> None:
+    import duckdb  # Takes 0.1 s.
+
     batches = read_batches(topic, bootstrap_servers=broker.bootstrap_servers)
     relation = duckdb.from_arrow(batches)
     rows = relation.aggregate('partition, count(*), max("offset")').order("partition").fetchall()

@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = options.report
         if report is None:
             report = Path(folder) / "report.xml"
-            command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.workers", "--workers", "2"]
             command += ["-m", "interop and not kafka", f"--junit-xml={report}", "tests/interop"]
             subprocess.run(command, cwd=ROOT, check=False)
         cells, reasons = read_report(report)
