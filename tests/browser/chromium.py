@@ -42,8 +42,10 @@ async def browsing() -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
-        # A container has neither user namespaces nor a large /dev/shm.
+        # A container has neither user namespaces nor a large /dev/shm. Each window has two popups of its field for
+        # addresses, pages in a renderer of their own, which take a quarter of all processor time of these tests.
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        arguments += ["--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup"]
         browser = await playwright.chromium.launch(executable_path=executable(), args=arguments)
         try:
             yield browser
