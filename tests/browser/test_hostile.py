@@ -61,6 +61,10 @@ def forged(dice: random.Random, now: int) -> list[Event]:
             fields[dice.choice(sorted(fields))] = dice.choice(ODD)
         at = now - dice.randrange(3_000_000) if dice.random() < 0.9 else dice.choice((10**13, 10**14, -1, 1.5, "1"))
         found.append({**event(dice.choice(TYPES), 0, **fields), "time": at, "generation": dice.randrange(-2, 9)})
+    for number in range(3):
+        found += rebalance(
+            now - 60_000 * number - 10_000, 20 - number, "member_joined", [member("one")], [member("two")]
+        )
     return found
 
 
