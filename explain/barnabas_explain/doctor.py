@@ -62,6 +62,7 @@ from barnabas_explain.folding import completed, fold
 from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic, partitions_of
 from barnabas_explain.rejoins import late_members
+from barnabas_explain.spelling import TOGETHER, spelling
 from barnabas_explain.storm_score import storm_score
 from barnabas_explain.words import ms
 
@@ -134,12 +135,14 @@ PENDING: Final = "pending_offsets"
 #: ``transaction.max.timeout.ms`` it is over.
 _LONG_MS: Final = 10_000
 _MAX_TIMEOUT_MS: Final = 900_000
-#: A commit that went back is a finding for so many milliseconds.
+#: What happened happened lately for so many milliseconds.
 _LATELY_MS: Final = 600_000
 #: Restarts of one program that are a disease.
 _MANY_RESTARTS: Final = 3
 #: The kinds of diagnoses that are made of events alone, so that one can wait for them.
 OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
+#: The kinds of those about what is over if it does not happen again.
+_PASSES: Final = frozenset({*_OF_FINDINGS, LATE_MEMBER, STORM}.difference(_UNTIL_BACK))
 #: A group that waited so often for a member, or for so many milliseconds once, is ill.
 _MANY_WAITS: Final = 2
 _LONG_WAIT_MS: Final = 30_000
@@ -219,6 +222,7 @@ class Diagnosis:
         evidence: further sentences.
         remedy: what to do; None if that is not known.
         time: when it happened last, in ms since 1970; None if it is so now.
+        causes: the kinds of findings that are its causes, and that are no diagnoses of their own.
     """
 
     group: str
@@ -229,6 +233,16 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     remedy: str | None = None
     time: int | None = None
+    causes: frozenset[str] = frozenset()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Its kind, and those of its causes."""
+        return self.causes | {self.kind}
+
+    def says(self, text: str) -> bool:
+        """Whether one of its sentences has this one."""
+        return any(text.removesuffix(".") in each for each in (self.text, *self.evidence))
 
     def as_data(self) -> dict[str, Any]:
         """The diagnosis, ready for JSON."""
@@ -241,6 +255,7 @@ class Diagnosis:
             "evidence": list(self.evidence),
             "remedy": self.remedy,
             "time": self.time,
+            "causes": sorted(self.causes),
         }
 
 
@@ -320,6 +335,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     there = {place: end - start for place, (offset, start, end) in present.outside.items() if offset < start}
     present = replace(present, lags={place: lag for place, lag in {**present.lags, **there}.items() if lag})
     told = explain(past, since=since_ms)
+    storms = _of_storm(present, past, told, now_ms)
     diagnoses = [
         *_of_present(present, past),
         *_of_offsets(present, past, now_ms),
@@ -333,20 +349,15 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_own_topics(present, past, since_ms),
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
         *_of_pending(present, past, now_ms),
-        *_of_members(present, past, now_ms, since_ms),
+        *_of_members(present, past, now_ms, since_ms, storms),
         *_of_late_members(present, past, since_ms),
         *_under_way(present, past, now_ms),
-        *_of_storm(present, past, told, now_ms),
         *_of_share_records(present, told),
         *_never_joined(present.group, past, since_ms),
     ]
     kinds = {each.kind for each in diagnoses}
     if "no_members" in kinds and ("committed_in_turn" in kinds or _comes_back(past, now_ms)):
         diagnoses = [each for each in diagnoses if each.kind != "no_members"]
-    if found.OVERLAPPING_RUNS in kinds:
-        # The storm says the same.
-        storms = {each.remedy for each in diagnoses if each.kind == STORM}
-        diagnoses = [each for each in diagnoses if each.kind != found.OVERLAPPING_RUNS or each.remedy not in storms]
     if "commits_of_lost" in kinds:
         # It says why offsets of that member do not get on.
         diagnoses = [each for each in diagnoses if each.kind != "slow_member"]
@@ -359,16 +370,34 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
     elif any(each.kind in (STUCK, NOT_COMMITTED) for each in diagnoses):
         # It says why the lag grows there.
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
+    spelled = spelling(past)
+    diagnoses = [replace(_of_now(each, now_ms), remedy=spelled(each.remedy)) for each in diagnoses]
     return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
 
 
-def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int) -> int | None:
+def _of_now(diagnosis: Diagnosis, now_ms: int) -> Diagnosis:
+    """A diagnosis of something that has happened is a smaller one if that has not happened again lately."""
+    ago = 0 if diagnosis.time is None else now_ms - diagnosis.time
+    if ago <= _LATELY_MS or diagnosis.severity == ODD or diagnosis.kind not in _PASSES:
+        return diagnosis
+    over = f"It has not happened again since {words.clock(now_ms - ago)}, {ms(ago)} ago."
+    return replace(diagnosis, severity=ODD, evidence=(*diagnosis.evidence, over))
+
+
+def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patience_ms: int) -> int | None:
     """For how many milliseconds a member has been in a group, if that is too short to know whether it gets on; None if
-    all members have been there for longer, or if that is not known. Arguments as of :func:`examine`."""
+    all members have been there for longer, or if that is not known.
+
+    Args:
+        present: the group now.
+        events: its events, oldest first.
+        now_ms: the time, in ms since 1970.
+        patience_ms: ``group.stuck.offset.ms`` of its broker.
+    """
     here = {reader.member.member_id for reader in present.readers}
     joins = (each.time for each in events if isinstance(each, MemberJoined) and each.member.member_id in here)
     since = now_ms - max(joins, default=0)
-    return since if since < PATIENCE_MS else None
+    return since if since < patience_ms else None
 
 
 def _comes_back(events: Sequence[GroupEvent], now_ms: int) -> bool:
@@ -484,8 +513,8 @@ def _each_topic_alone(present: Present) -> list[Diagnosis]:
     remedy += (
         "group.remote.assignor=uniform."
         if are_epochs
-        else "partition.assignment.strategy=roundrobin, or cooperative-sticky. All members need the new one: add it"
-        " before the old one, restart all of them, then remove the old one and restart them again."
+        else f"{TOGETHER}. All members need the new one: add it before the old one, restart all of them, then remove"
+        " the old one and restart them again."
     )
     return [Diagnosis(present.group, "topics_apart", ODD, text, CERTAIN, remedy=remedy)]
 
@@ -698,7 +727,10 @@ def _verb(readers: Sequence[Reader], topics: set[str]) -> str:
 # What has happened lately
 
 
-def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_ms: int) -> list[Diagnosis]:
+def _of_members(
+    present: Present, events: list[GroupEvent], now_ms: int, since_ms: int, storms: Sequence[Diagnosis]
+) -> list[Diagnosis]:
+    """Findings about members, and the storms, with those of these that are their causes."""
     names = found.colliding(events)
     told = [found.distinct(event, names) for event in events] if names else events
     findings = found.find(told)
@@ -737,7 +769,17 @@ def _of_members(present: Present, events: list[GroupEvent], now_ms: int, since_m
         text = f"{worst.text}."
         diagnoses.append(Diagnosis(present.group, kind, severity, text, worst.sure, often, worst.remedy, newest.time))
     away = {event.member.member_id for event in told if isinstance(event, MemberAway)}
-    return _together(diagnoses) + _of_silence(present, waiting, away, now_ms)
+    return _together(_with_storms(diagnoses, storms)) + _of_silence(present, waiting, away, now_ms)
+
+
+def _with_storms(diagnoses: list[Diagnosis], storms: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Diagnoses of members and storms. What a storm tells as its cause is no diagnosis of its own."""
+    for storm in storms:
+        last = (storm.time or 0) + _LATE_MS
+        causes = [each for each in diagnoses if storm.says(each.text) and (each.time or 0) <= last]
+        others = [each for each in diagnoses if each not in causes]
+        diagnoses = [*others, replace(storm, causes=frozenset(each.kind for each in causes))]
+    return diagnoses
 
 
 def _together(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
@@ -1114,9 +1156,9 @@ def _never_joined(group: str, events: Iterable[GroupEvent], since_ms: int) -> li
 def _of_storm(present: Present, events: list[GroupEvent], told: Sequence[Explanation], now_ms: int) -> list[Diagnosis]:
     diagnoses = []
     for storm in [each for each in told if each.kind == STORM][-1:]:
-        score = storm_score(events, now_ms).text
+        score = storm_score(events, now_ms)
         time = storm.events[-1].time
-        evidence = (*storm.details, score)
+        evidence = (*storm.details, score.text) if score.rebalances else tuple(storm.details)
         diagnoses.append(Diagnosis(present.group, STORM, SICK, storm.text, CERTAIN, evidence, storm.remedy, time))
     for one in [each for each in told if each.kind == DEPLOYMENT][-1:]:
         time = one.events[-1].time

@@ -113,9 +113,10 @@ from barnabas_explain.findings import (
     is_default,
 )
 from barnabas_explain.folding import TOGETHER_MS, Recorded, fold
-from barnabas_explain.members import MOST_MEMBERS, LateMember, Member
+from barnabas_explain.members import MOST_MEMBERS, LateMember, Member, Position
 from barnabas_explain.records import decode_event, record_of
 from barnabas_explain.rejoins import late_members
+from barnabas_explain.spelling import spelling
 from barnabas_explain.storms import STORM_REBALANCES, STORM_SECONDS
 from barnabas_explain.words import MAX_NAMED, Told, count, ms
 
@@ -256,9 +257,11 @@ def explain(
     if epochs:
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
     if generation is None and not each_of_storms:
-        explanations = _folded(explanations)
+        explanations = _with_lag(_folded(explanations))
+    spelled = spelling(everything)
     for each in explanations:
         _tell_until(each, until)
+        each.remedy = spelled(each.remedy)
     if explanations and names:
         explanations[-1].details += _hint(names)
         as_given = {id(changed): event for changed, event in zip(everything, given, strict=True)}
@@ -310,6 +313,26 @@ def _folded(explanations: list[Explanation]) -> list[Explanation]:
     for loop in loops.values():
         loop.details = [*(f"{late.text}." for late in late_members(loop.events)), *loop.details]
     return folded
+
+
+def _with_lag(explanations: list[Explanation]) -> list[Explanation]:
+    """Explanations without those of lag that grows only where a member does not get on: its own explanation has it."""
+    stuck: dict[tuple[str | None, Position], Explanation] = {}
+    for each in explanations:
+        for event in each.events:
+            if isinstance(event, OffsetsStuck):
+                stuck.update(((event.member.member_id, position), each) for position in event.positions)
+    told = []
+    for each in explanations:
+        event = each.events[0]
+        behind = event.behind if isinstance(event, LagGrows) else None
+        found = [stuck.get((at.member.member_id, position)) for at in behind or () for position in at.positions]
+        if isinstance(event, LagGrows) and found and found[0] is not None and all(one is found[0] for one in found):
+            found[0].details.append(f"Meanwhile {event.clause().text}.")
+            found[0].events.append(event)
+        else:
+            told.append(each)
+    return told
 
 
 def _hint(names: set[tuple[str | None, str | None]]) -> list[str]:

@@ -100,6 +100,9 @@ OF_RUNS: Final = (ALONE, RUNS_UNCOMMITTED, CONSUMER_LOOP)
 _ALMOST: Final = 0.9
 #: A client commits by itself so long after a poll: ``auto.commit.interval.ms``, and a bit.
 _COMMITS_MS: Final = 6_000
+#: The longest sessions that are advised for the sake of restarts, in ms: of the classic protocol, where brokers allow
+#: half an hour (group.max.session.timeout.ms), and of the consumer protocol (group.consumer.max.session.timeout.ms).
+_LONGEST_SESSIONS_MS: Final = (300_000, 60_000)
 #: A program that unsubscribes and subscribes again joins again within so many milliseconds.
 _AT_ONCE_MS: Final = 500
 #: A client commits just before it leaves, too: that says nothing about its polls.
@@ -298,7 +301,9 @@ class Findings:
         if before.kind == OVERLAPPING_RUNS:
             return Told(f"{event.name} joined: {_WAS[before.kind]}", before.remedy)
         after = "" if event.rejoined_ms is None else f" {ms(event.rejoined_ms)} after it was gone"
-        return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", before.remedy)
+        # Of a restart its end has said what to do.
+        remedy = None if before.kind == RESTARTED else before.remedy
+        return Told(f"{event.name} joined again{after}: {_WAS[before.kind]}", remedy)
 
 
 #: What to do about a program with another group.instance.id after each start.
@@ -569,7 +574,7 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
     if event.connection is None and not isinstance(event, MemberLeft):
         return None
     if isinstance(event, MemberLeft):
-        return _of_left(event, case)
+        return _of_left(event, case, of_epochs)
     if isinstance(event, MemberExpired):
         if event.denied_ago_ms is not None and event.denied_ago_ms < event.heard_ago_ms:
             return _of_denied(event, event.denied_ago_ms)
@@ -586,7 +591,7 @@ def _of(case: _Case, of_epochs: bool) -> Finding | None:
 # A member that left
 
 
-def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
+def _of_left(event: MemberLeft, case: _Case, of_epochs: bool) -> Finding | None:
     name, member = event.name, event.member
     if event.removed_by is not None:
         text = f"{name} was removed by the client {event.removed_by}, and did not leave by itself"
@@ -603,20 +608,31 @@ def _of_left(event: MemberLeft, case: _Case) -> Finding | None:
         if case.returned_ms is not None and case.has_twin:
             text += f", and another one of its name joined {ms(case.returned_ms)} later, while a third one was a"
             text += " member: it was restarted, or runs of it overlap"
-            remedy = (
-                "If it was restarted: with a group.instance.id of its own a restart within the session timeout costs"
-            )
-            remedy += " no rebalance (KIP-345). If runs of it overlap: do not start one before the last one has ended."
+            static = _static(event, case.returned_ms, of_epochs)
+            remedy = "" if static is None else f"If it was restarted: {static[:1].lower()}{static[1:]} "
+            remedy += "If runs of it overlap: do not start one before the last one has ended."
             return Finding(RESTARTED, member, text, remedy, POSSIBLE)
         if case.returned_ms is not None:
             text += f", and came back {ms(case.returned_ms)} later on another one: it was restarted"
-            remedy = "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345)."
-            return Finding(RESTARTED, member, text, remedy)
+            return Finding(RESTARTED, member, text, _static(event, case.returned_ms, of_epochs))
         if case.is_guest and _committed_briefly(event):
             return _of_guest(event)
         said = f"{name} left{event.reason}" if event.reason else f"{text}: it was stopped"
         return Finding(STOPPED, member, said, sure=CERTAIN)
     return _left_and_stays_connected(event, case)
+
+
+def _static(event: MemberLeft, away_ms: float, of_epochs: bool) -> str | None:
+    """The advice to be a static member; None if a session of the time that a program was away would be too long."""
+    longest = _LONGEST_SESSIONS_MS[of_epochs]
+    if away_ms > longest:
+        return None
+    text = "With a group.instance.id of its own a restart within the session timeout costs no rebalance (KIP-345)"
+    if event.session_ms is None or away_ms <= event.session_ms:
+        return f"{text}."
+    session = "group.consumer.session.timeout.ms of the broker" if of_epochs else "session.timeout.ms"
+    text += f": set {session}, now {ms(event.session_ms)}, above {_whole_seconds(away_ms)}"
+    return f"{text}. A program that crashes then keeps its partitions for as long."
 
 
 def _committed_briefly(event: MemberLeft) -> bool:

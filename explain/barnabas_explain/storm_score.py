@@ -26,6 +26,8 @@ _MANY: Final = 10
 _LONG: Final = 1 / 3
 #: Rebalances that are remembered: far more than a score of 100 takes.
 _MOST: Final = 1_000
+#: What the sentence of a score begins with.
+_SCORE: Final = "Storm score "
 #: The clock of the coordinator may be ahead by this.
 _SKEW_MS: Final = 60_000
 
@@ -119,6 +121,11 @@ def storm_score(events: Iterable[GroupEvent], time_ms: int) -> Score:
     return StormScore.of(events).at(time_ms)
 
 
+def is_score(sentence: str) -> bool:
+    """Whether a sentence is that of a score."""
+    return sentence.startswith(_SCORE)
+
+
 def _cause_of(started: Started) -> str:
     """The cause of a rebalance in words, with its member."""
     said = in_words(started.cause or NOT_RECORDED)
@@ -131,4 +138,4 @@ def _sentence(value: int, rebalances: int, ownerless: float | None, cause: str, 
         parts.append(f"{'all' if times == rebalances else times} of them because {cause}")
     if ownerless is not None and ownerless >= 0.001:
         parts.append(f"partitions had no owner for at least {ownerless:.1%} of the time")
-    return f"Storm score {value} of 100: {', '.join(parts)}."
+    return f"{_SCORE}{value} of 100: {', '.join(parts)}."

@@ -93,7 +93,9 @@ def grade_of(disease: Disease, story: GroupStory, ward: Ward) -> str:
         assert not any(wrong in line for line in said), f"wrong: {wrong}\n{story}"
 
     def has(text: str | None, parts: tuple[str, ...]) -> bool:
-        return all(ward.told(part) in (text or "") for part in parts)
+        # Libraries in Python spell their settings with underscores.
+        texts = (text or "", (text or "").replace("_", "."))
+        return all(any(ward.told(part) in each for each in texts) for part in parts)
 
     for one in story:
         if disease.hints and has(one.text, disease.hints):

@@ -157,7 +157,7 @@ def finding(*records: EventRecord) -> Finding | None:
             "restarted",
             PROBABLE,
             "c (h) left and closed its connection, and came back 2 s later on another one: it was restarted",
-            "With a group.instance.id a restart within the session timeout costs no rebalance (KIP-345).",
+            "With a group.instance.id of its own a restart within the session timeout costs no rebalance (KIP-345).",
         ),
         (
             [left(removed_by="admin"), back(2_000)],
@@ -796,6 +796,28 @@ def test_a_member_of_which_others_are_there_may_not_have_come_back() -> None:
     )
     assert found.sure == POSSIBLE
     assert "do not start one before the last one has ended" in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("away_ms", "protocol", "remedy"),
+    [
+        (20_000, None, "With a group.instance.id of its own a restart within the session timeout costs no rebalance"),
+        (200_000, None, "set session.timeout.ms, now 45 s, above 200 s. A program that crashes then keeps"),
+        (50_000, "consumer", "set group.consumer.session.timeout.ms of the broker, now 45 s, above 50 s."),
+        (480_000, None, None),
+        (200_000, "consumer", None),
+    ],
+)
+def test_static_membership_is_advised_where_a_session_may_be_so_long(
+    away_ms: int, protocol: str | None, remedy: str | None
+) -> None:
+    records = [left(session_ms=45_000), closed(5), event(MemberJoined, 100_000 + away_ms, 7)]
+    if protocol is not None:
+        records.append(event(EpochBumped, 100_001, members=1, cause="member_left"))
+    found = finding(*records)
+    assert found is not None
+    assert found.kind == "restarted"
+    assert (remedy is None and found.remedy is None) or (remedy or "?") in (found.remedy or "")
 
 
 def test_runs_that_overlap_are_one_cause_of_a_storm() -> None:

@@ -10,6 +10,7 @@ from barnabas_explain.catalog import (
     CommitsOften,
     CommitsRefused,
     CommitsWentBack,
+    LagGrows,
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
@@ -21,6 +22,7 @@ from barnabas_explain.explain import explain
 from barnabas_explain.records import EventRecord
 from barnabas_explain.words import clock
 from tests.explain.reading import read
+from tests.explain.test_doctor import behind as behind_of
 from tests.explain.test_doctor import present, reader, told
 from tests.explain.test_findings import RDKAFKA, event
 from tests.explain.test_unowned import move, over
@@ -715,3 +717,17 @@ def test_a_line_that_is_made_of_several_events_says_until_when_they_were_recorde
     assert line.details == [f"This was recorded twice until {clock(400_000)}."]
     (alone,) = explain(read([stuck(100_000)]))
     assert alone.details == []
+
+
+def test_lag_that_grows_where_a_member_hangs_is_told_with_that() -> None:
+    """Lag that also grows elsewhere is told by itself."""
+    hangs = stuck(fetches="beyond", ahead=15, committed_ago_ms=3_000, lag_of_others=1)
+    (behind,) = behind_of(["t", 0, 5], stood_ms=200_000)
+    figures: dict[str, Any] = {"consumed": 300, "written": 900, "lag_before": 100, "lag": 900, "took_ms": 200_000}
+    grows = event(LagGrows, 200_000, **figures, led=2, committed_in=2, members=1, idle=0, owned=2, behind=[behind])
+    (said,) = explain(read([hangs, grows]))
+    assert said.details == [
+        "Meanwhile 1.5 records/s are consumed and 4.5 records/s are written: the lag grew from 100 to 900 within 3 min."
+    ]
+    elsewhere = {**grows, "behind": [{**behind, "positions": [["t", 0, 5], ["t", 1, 9]]}]}
+    assert len(explain(read([hangs, elsewhere]))) == 2

@@ -197,7 +197,8 @@ class _GroupSamples:
         """Add what is wrong with a group: how bad the worst finding of each kind is."""
         worst: dict[str, int] = {}
         for each in diagnoses:
-            worst[each.kind] = max(worst.get(each.kind, 0), each.severity)
+            for kind in each.kinds:
+                worst[kind] = max(worst.get(kind, 0), each.severity)
         self.findings.extend((f'{{{mark},finding="{kind}"}}', severity) for kind, severity in worst.items())
 
     def add_positions(self, view: View, image: Image, hosted: HostedGroup, mark: str) -> Iterator[str]:

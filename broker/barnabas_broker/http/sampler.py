@@ -29,6 +29,7 @@ from barnabas_explain.explain import DEPLOYMENT, STORM
 from barnabas_explain.findings import CERTAIN
 from barnabas_explain.group_ids import sign
 from barnabas_explain.members import Partition
+from barnabas_explain.storm_score import is_score
 from barnabas_explain.waits import long_waits
 
 #: The most of a core that sampling may take: with very many partitions, samples become rarer.
@@ -202,7 +203,11 @@ def _with_score(view: View, group: str, diagnoses: list[Diagnosis], *, flapping:
         remedy = f"See its causes: barnabas groups explain {quote(group)}"
         storm = Diagnosis(group, STORM, SICK, "It rebalances again and again.", CERTAIN, (), remedy)
         diagnoses = sorted([*diagnoses, storm], key=lambda each: -each.severity)
-    return [replace(each, evidence=(score,)) if each.kind == STORM else each for each in diagnoses]
+
+    def with_score(storm: Diagnosis) -> Diagnosis:
+        return replace(storm, evidence=(*(line for line in storm.evidence if not is_score(line)), score))
+
+    return [with_score(each) if each.kind == STORM and each.severity == SICK else each for each in diagnoses]
 
 
 def _is_empty(view: View, topic: str, partitions: int) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from barnabas_client.admin.admin import Admin
-from barnabas_client.admin.types import GroupDescription, OffsetSpec
+from barnabas_client.admin.types import ConfigResource, GroupDescription, OffsetSpec, ResourceType
 from barnabas_client.cli import clients
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command, add_since
@@ -40,6 +40,8 @@ from barnabas_protocol.counts import counted
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.subscriptions import CONSUMER, read_topics
 
+#: The setting of brokers after which offsets that stand still are reported.
+_PATIENCE: Final = "group.stuck.offset.ms"
 #: Polls of a consumer that looks whether there are records, and the ms of each.
 _MOST_POLLS: Final = 5
 _POLL_MS: Final = 200
@@ -63,44 +65,46 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     signs: list[Sign] = []
     early: list[int] = []
     failed = False
+    given: list[str] = list(dict.fromkeys(arguments.group))
     async with clients.admin(arguments) as admin:
+        patience_ms = await _patience(admin)
         listed = await admin.list_consumer_groups()
         shares = [one.group_id for one in listed if "share" in (one.type, one.protocol_type)]
-        if arguments.group is not None:
-            shares = [name for name in shares if name == arguments.group]
+        if given:
+            shares = [name for name in shares if name in given]
         for name in shares:
             found = await _of_shares(admin, name, arguments, now, since)
             if found is None:
                 output.note(f"{name} is a share group, of which the brokers record no events: `barnabas shares stuck`.")
             diagnoses += found or ()
-        others = sorted(one.group_id for one in listed if one.group_id not in shares)
-        names = others if arguments.group is None else [] if shares else [arguments.group]
+        names = given or sorted(one.group_id for one in listed)
+        names = [name for name in names if name not in shares]
         described = await admin.describe_consumer_groups(names, raise_errors=False) if names else []
         for group in described:
             try:
                 if group.error is not None:
                     found = await _without_group(admin, group, arguments, now, since)
-                    if arguments.group is not None:
+                    if given:
                         await note_meant(admin, group.group_id, output)
                     if not found:
                         raise group.error
                     diagnoses += found
                     continue
-                found, of_group, joined = await _examined(admin, group, arguments, now, since)
+                found, of_group, joined = await _examined(admin, group, arguments, now, since, patience_ms)
                 diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)
                 if of_group is not None:
                     signs.append(of_group)
-                if arguments.group is not None and not group.members:
+                if given and not group.members:
                     await note_meant(admin, group.group_id, output)
             except KafkaError as error:
                 failed = True
                 output.error(for_command_line(error))
             output.check()
-        if arguments.group is not None and any(isinstance(each, Spelling) for each in signs):
-            signs += await like(admin, arguments.group)
-        signs += await successors(admin, arguments, signs, described if arguments.group is None else None)
+        for name in given if any(isinstance(each, Spelling) for each in signs) else ():
+            signs += [each for each in await like(admin, name) if each not in signs]
+        signs += await successors(admin, arguments, signs, None if given else described)
     of_several = together(signs)
     diagnoses = [*with_together(diagnoses, of_several), *{each.group: each for each in of_several.values()}.values()]
     diagnoses.sort(key=lambda each: (-each.severity, -(each.time or now), each.group))
@@ -112,7 +116,7 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
         if not diagnoses and not failed:
             output.line(f"Nothing is wrong with {counted(len(names) + len(shares), 'group')}.")
     if early:
-        output.note(_note_early(early))
+        output.note(_note_early(early, patience_ms))
     if failed:
         return USAGE
     return FAILED if diagnoses else DONE
@@ -129,20 +133,31 @@ def print_diagnosis(diagnosis: Diagnosis, output: Output) -> None:
         output.line(f"    To do: {diagnosis.remedy}")
 
 
+async def _patience(admin: Admin) -> int:
+    """``group.stuck.offset.ms`` of the brokers; the default of Barnabas where it is not known."""
+    with suppress(KafkaError):
+        for broker in (await admin.describe_cluster()).brokers[:1]:
+            resource = ConfigResource(ResourceType.BROKER, str(broker.node_id))
+            (found,) = await admin.describe_configs([resource], [_PATIENCE])
+            entry = found.entries.get(_PATIENCE)
+            return PATIENCE_MS if entry is None or entry.value is None else int(entry.value)
+    return PATIENCE_MS
+
+
 async def _examined(
-    admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int
+    admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int, patience_ms: int
 ) -> tuple[list[Diagnosis], Sign | None, int | None]:
     events = await _events(admin, group.group_id, arguments, since)
     known = await observed(admin, group, arguments)
-    return examine(known, events, now, since), sign(known, events), too_early(known, events, now)
+    return examine(known, events, now, since), sign(known, events), too_early(known, events, now, patience_ms)
 
 
-def _note_early(joined: Sequence[int]) -> str:
+def _note_early(joined: Sequence[int], patience_ms: int) -> str:
     """The note about groups without findings whose members have joined so many milliseconds ago."""
     one = len(joined) == 1
     who = f"A member joined {ms(joined[0])} ago" if one else f"Members of {len(joined)} groups joined lately"
-    text = f"{who}: offsets that stand still, and lag that grows, are found {ms(PATIENCE_MS)} after that"
-    return f"{text} (group.stuck.offset.ms; later if max.poll.interval.ms is longer)."
+    text = f"{who}: offsets that stand still, and lag that grows, are found {ms(patience_ms)} after that"
+    return f"{text} ({_PATIENCE}; later if max.poll.interval.ms is longer)."
 
 
 async def observed(
@@ -375,7 +390,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("group", nargs="?", metavar="GROUP", help="default: all groups")
+    parser.add_argument("group", nargs="*", metavar="GROUP", help="default: all groups")
     add_since(parser, "what happened since a time, or since a duration ago, such as 10m (default: 1h)")
 
 

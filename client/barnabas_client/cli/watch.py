@@ -78,7 +78,7 @@ async def watch(arguments: Namespace, output: Output) -> int:
                 # What is so at the beginning does not come back.
                 first = {(each.group, each.kind) for each in diagnoses if arguments.until == ANY}
             news = (each for each in diagnoses if (each.group, each.kind) not in first)
-            found.extend(each for each in news if arguments.until in (ANY, each.kind))
+            found.extend(each for each in news if arguments.until in (ANY, *each.kinds))
             return bool(found)
 
         await live.views(look, arguments, output, subject, over)

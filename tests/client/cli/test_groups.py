@@ -513,3 +513,6 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
     assert [each["kind"] for each in crons] == (["new_group_id"] if last else ["no_members"] * 3)
     unknown = await cli("groups", "doctor", "none", status=2)
     assert "none" in unknown.err
+    several = await cli("groups", "doctor", "old", "live", "read", "old", "--json", status=1)
+    assert [each["group"] for each in several.json] == ["old"]
+    assert (await cli("groups", "doctor", "live", "read")).out == "Nothing is wrong with 2 groups.\n"
