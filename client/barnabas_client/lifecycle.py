@@ -144,11 +144,16 @@ class Life:
         Raises:
             IllegalStateError: it is called from elsewhere.
         """
+        if self._loop is None:
+            return
+        here = threading.get_ident() == self._thread
+        if here and self._loop.is_running():
+            return  # a thread runs one loop at a time; asking for the running one is a system call until Python 3.12
         try:
-            if self._loop is None or asyncio.get_running_loop() is self._loop:
+            if asyncio.get_running_loop() is self._loop:
                 return
         except RuntimeError:
-            if threading.get_ident() == self._thread:
+            if here:
                 return
         raise IllegalStateError(
             f"this {self._name} belongs to the event loop that started it, and this is another event loop or thread. "

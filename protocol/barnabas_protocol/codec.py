@@ -16,7 +16,7 @@ from barnabas_protocol.errors import DecodeError, EncodeError
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Message, Request, Response, Struct
 from barnabas_protocol.structures import codec_for, element_builder, parse_tags
-from barnabas_protocol.wire import Buffer, Reader, WireError
+from barnabas_protocol.wire import Buffer, Reader, WireError, Writer
 
 M = TypeVar("M", bound=Message)
 
@@ -121,7 +121,7 @@ def encode(message: Message, version: int) -> bytes:
     Raises:
         EncodeError: a value does not fit its field, or the version cannot express it.
     """
-    return _encode(message, version, b"").getvalue()
+    return _encode(message, version, b"", BytesIO()).getvalue()
 
 
 def encode_elements(elements: Sequence[Struct], message: type[Message], version: int) -> bytes:
@@ -151,12 +151,34 @@ def encode_request(message: Request, version: int, correlation_id: int, client_i
     Raises:
         EncodeError: a value does not fit its field, or the version cannot express it.
     """
+    return b"".join(encode_request_parts(message, version, correlation_id, client_id))
+
+
+def encode_request_parts(message: Request, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
+    """Encode a whole request frame, size included, without a copy of large fields.
+
+    Returns:
+        What to send, in this order. The first part has the size and the header.
+
+    Raises:
+        EncodeError: a value does not fit its field, or the version cannot express it.
+    """
     name = b"" if client_id is None else client_id.encode()
     head = b"\x00\x00\x00\x00" + _HEADER.pack(
         message.API_KEY, version, correlation_id, -1 if client_id is None else len(name)
     )
     tags = b"\x00" if version >= message.FLEXIBLE.low else b""
-    return _sized(_encode(message, version, head + name + tags))
+    out = Writer()
+    _encode(message, version, head + name + tags, out)
+    content = _sized(out, sum(len(value) for _, value in out.large))
+    if not out.large:
+        return [content]
+    parts: list[Buffer] = []
+    begin = 0
+    for end, value in out.large:
+        parts += (content[begin:end], value)
+        begin = end
+    return [*parts, content[begin:]]
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> bytes:
@@ -168,7 +190,7 @@ def encode_response(message: Response, version: int, correlation_id: int) -> byt
     head = _FRAME_HEAD.pack(0, correlation_id)
     if version >= message.FLEXIBLE.low and message.API_KEY != ApiKey.API_VERSIONS:
         head += b"\x00"
-    return _sized(_encode(message, version, head))
+    return _sized(_encode(message, version, head, BytesIO()))
 
 
 def decode_correlation_id(frame: Buffer) -> int:
@@ -204,8 +226,7 @@ def response_body(cls: type[Message], version: int, frame: Buffer) -> memoryview
     return view[4:]
 
 
-def _encode(message: Message, version: int, head: bytes) -> BytesIO:
-    out = BytesIO()
+def _encode(message: Message, version: int, head: bytes, out: BytesIO) -> BytesIO:
     out.write(head)
     try:
         codec_for(type(message), version).buildfunc(message, out, None)
@@ -214,8 +235,8 @@ def _encode(message: Message, version: int, head: bytes) -> BytesIO:
     return out
 
 
-def _sized(out: BytesIO) -> bytes:
-    size = out.tell()
+def _sized(out: BytesIO, beside: int = 0) -> bytes:
+    size = out.tell() + beside
     out.seek(0)
     out.write(_INT32.pack(size - 4))
     return out.getvalue()

@@ -4,10 +4,10 @@ Reading and writing are compiled one by one, each takes about half a millisecond
 read or written a few times. Tags: KIP-482.
 """
 
-import io
 import struct
 from collections.abc import Callable
 from functools import cache
+from io import BytesIO
 from typing import Any, Final
 
 from construct import Construct, FormatField
@@ -49,7 +49,7 @@ class _Structure(Construct):
             parse_tags(stream, context, made, self.tagged)
         return made
 
-    def _build(self, obj: Struct, stream: io.BytesIO, context: Any, path: str) -> Struct:
+    def _build(self, obj: Struct, stream: BytesIO, context: Any, path: str) -> Struct:
         refuse_absent(obj, self.absent)
         for f, con in self.present:
             con._build(getattr(obj, f.name), stream, context, path)
@@ -167,14 +167,14 @@ def parse_tags(io: Reader, this: Any, made: Struct | None, tagged: dict[int, tup
             raise WireError(f"tag {tag} announced {size} bytes, took {io.tell() - end + size}")
 
 
-def build_tags(io: io.BytesIO, this: Any, obj: Struct, tagged: dict[int, tuple[Field, Construct]]) -> None:
+def build_tags(io: BytesIO, this: Any, obj: Struct, tagged: dict[int, tuple[Field, Construct]]) -> None:
     """Write a tag section: the tagged fields that are not at their default, ascending."""
     sections = []
     for tag in sorted(tagged):
         f, con = tagged[tag]
         value = getattr(obj, f.name)
         if value != f.default:
-            section = type(io)()
+            section = BytesIO()
             con._build(value, section, this, f.name)
             sections.append((tag, section.getvalue()))
     wire.write_uvarint(io, len(sections))
@@ -199,7 +199,7 @@ class _NullableStructure(Construct):
             raise WireError(f"structure mark {mark}")
         return self.subcon._parse(stream, context, path)
 
-    def _build(self, obj: Struct | None, stream: io.BytesIO, context: Any, path: str) -> Any:
+    def _build(self, obj: Struct | None, stream: BytesIO, context: Any, path: str) -> Any:
         if obj is None:
             stream.write(b"\x00" if self.tagged else b"\xff")
         else:
@@ -301,7 +301,7 @@ class MessageCodec:
         self._uses = 0
         self.parsefunc: Callable[[Reader, None], Any] = self._parse
         # A response is compiled at once, because its size is not known before it is written.
-        self.buildfunc: Callable[[Any, io.BytesIO, None], Any] = self._build if cls.SMALL else self._build_compiled
+        self.buildfunc: Callable[[Any, BytesIO, None], Any] = self._build if cls.SMALL else self._build_compiled
 
     # Two threads that compile at the same time do the same work twice.
 
@@ -320,7 +320,7 @@ class MessageCodec:
             return self.parsefunc(reader, context)
         return self._interpreted._parse(reader, context, "")
 
-    def _build(self, message: Message, out: io.BytesIO, context: None) -> Any:
+    def _build(self, message: Message, out: BytesIO, context: None) -> Any:
         self._uses += 1
         if self._uses > _USES:
             return self._build_compiled(message, out, context)
@@ -329,7 +329,7 @@ class MessageCodec:
             self.compile_builder()
         return built
 
-    def _build_compiled(self, message: Message, out: io.BytesIO, context: None) -> Any:
+    def _build_compiled(self, message: Message, out: BytesIO, context: None) -> Any:
         self.compile_builder()
         return self.buildfunc(message, out, context)
 
@@ -351,7 +351,7 @@ def tagged_fields(cls: type[Struct], version: int, message: type[Message]) -> di
 
 
 @cache
-def element_builder(cls: type[Struct], version: int, message: type[Message]) -> Callable[[Any, io.BytesIO, None], Any]:
+def element_builder(cls: type[Struct], version: int, message: type[Message]) -> Callable[[Any, BytesIO, None], Any]:
     """A function that writes one `cls`, an element of an array in `message`, as :attr:`MessageCodec.buildfunc`."""
     element = _Structure(cls, version, version in message.FLEXIBLE, message.FLEXIBLE)
     return compile_builder(element, f"{cls.__name__} v{version}")

@@ -39,6 +39,8 @@ INT64 = Int64sb
 FLOAT64 = Float64b
 
 
+#: Bytes from this size on are kept beside a :class:`Writer`.
+_LARGE: Final = 4096
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -48,6 +50,18 @@ Buffer = bytes | bytearray | memoryview
 
 class WireError(Exception):
     """The bytes are not a Kafka message: truncated, a negative length, an impossible count."""
+
+
+class Writer(io.BytesIO):
+    """A `BytesIO` beside which large bytes are kept, because a copy would take longer than everything else.
+
+    Attributes:
+        large: those bytes, and the position before which they belong.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large: list[tuple[int, Buffer]] = []
 
 
 class Reader(io.BytesIO):
@@ -257,7 +271,7 @@ def write_compact_nullable_string(io: io.BytesIO, value: str | None) -> None:
 def write_bytes(io: io.BytesIO, value: Buffer) -> None:
     """int32 length, bytes."""
     io.write(_INT32.pack(len(value)))
-    io.write(value)
+    _write_content(io, value)
 
 
 def write_nullable_bytes(io: io.BytesIO, value: Buffer | None) -> None:
@@ -271,7 +285,14 @@ def write_nullable_bytes(io: io.BytesIO, value: Buffer | None) -> None:
 def write_compact_bytes(io: io.BytesIO, value: Buffer) -> None:
     """Unsigned varint length + 1, bytes."""
     io.write(uvarint(len(value) + 1))
-    io.write(value)
+    _write_content(io, value)
+
+
+def _write_content(io: io.BytesIO, value: Buffer) -> None:
+    if len(value) >= _LARGE and isinstance(io, Writer):
+        io.large.append((io.tell(), value))
+    else:
+        io.write(value)
 
 
 def write_compact_nullable_bytes(io: io.BytesIO, value: Buffer | None) -> None:

@@ -17,7 +17,7 @@ from barnabas_protocol.messages.fetch import FetchResponse
 from barnabas_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas_protocol.messages.metadata import MetadataRequest
 from barnabas_protocol.messages.offset_commit import OffsetCommitRequest
-from barnabas_protocol.messages.produce import ProduceRequest
+from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_protocol.schema import Message, Request, Response
 from barnabas_protocol.wire import MAX_REQUEST_ELEMENTS
 from tests.lots import in_lots
@@ -40,6 +40,25 @@ def test_a_flexible_request_frame() -> None:
     header = codec.decode_request_header(frame[4:])
     assert header == codec.RequestHeader(12, 4, 7, None, 10)
     assert codec.decode_request(HeartbeatRequest, header, memoryview(frame)[4:]) == HEARTBEAT
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_the_records_of_a_request_are_not_copied(version: int) -> None:
+    large = [bytearray(random.randbytes(size)) for size in (4096, 100_000)]
+    records = [large[0], b"small", large[1], None]
+    topic = TopicProduceData(
+        name="t", partition_data=[PartitionProduceData(index=at, records=each) for at, each in enumerate(records)]
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=5, topic_data=[topic])
+    parts = codec.encode_request_parts(request, version, 7, "me")
+    assert [part for part in parts if any(part is each for each in large)] == large
+    assert len(parts) == 5
+    frame = codec.encode_request(request, version, 7, "me")
+    assert b"".join(parts) == frame
+    header = codec.decode_request_header(frame[4:])
+    decoded = codec.decode_request(ProduceRequest, header, frame[4:])
+    assert [each.records for each in decoded.topic_data[0].partition_data] == records
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
 
 def test_headers_are_those_of_the_schemas() -> None:

@@ -23,7 +23,7 @@ from barnabas_client.errors import AuthenticationFailedError, KafkaConnectionErr
 from barnabas_client.network.versions import ApiRange, choose_version, downgrade, upgrade
 from barnabas_client.tasks import reject, resolve
 from barnabas_client.tokens import Login
-from barnabas_protocol.codec import decode_response, encode_request
+from barnabas_protocol.codec import decode_response, encode_request_parts
 from barnabas_protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.exchange import Exchange
 from barnabas_protocol.framing import Framer
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._renew_at = self._renew_by = math.inf
         self._renewal: asyncio.Task[None] | None = None
         #: Requests that wait until it has logged in again, and what their responses resolve.
-        self._held: list[tuple[bytearray, _InFlight | None]] = []
+        self._held: list[tuple[list[Buffer], _InFlight | None]] = []
 
     @classmethod
     async def open(
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, transport: asyncio.Transport, request: Request, chosen: int, asked: _InFlight | None) -> None:
         # The correlation id is written last: no response may be expected for a request that cannot be encoded.
         try:
-            frame = bytearray(encode_request(downgrade(request, chosen), chosen, _NO_RESPONSE, self._client_id))
+            parts = encode_request_parts(downgrade(request, chosen), chosen, _NO_RESPONSE, self._client_id)
         except EncodeError as error:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -307,14 +307,16 @@ class Connection(asyncio.BufferedProtocol):
                 "shorten what is too long, or leave out what this broker does not know",
             ) from error
         if self._renewal is not None and request.API_KEY not in _OF_LOGIN:
-            self._held.append((frame, asked))
+            self._held.append((parts, asked))
         else:
-            self._put(transport, frame, asked)
+            self._put(transport, parts, asked)
 
-    def _put(self, transport: asyncio.Transport, frame: bytearray, asked: _InFlight | None) -> None:
+    def _put(self, transport: asyncio.Transport, parts: list[Buffer], asked: _InFlight | None) -> None:
         if asked is not None:
-            _INT32.pack_into(frame, _CORRELATION_ID_AT, self._exchange.sent(asked))
-        transport.write(frame)
+            head = bytearray(parts[0])
+            _INT32.pack_into(head, _CORRELATION_ID_AT, self._exchange.sent(asked))
+            parts[0] = head
+        transport.writelines(parts)
         self.last_used = self._loop.time()
 
     def _renew(self, timeout: float) -> None:
@@ -334,12 +336,12 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._renewal = None
             held, self._held = self._held, []
-            for frame, asked in held:
+            for parts, asked in held:
                 if self._transport is None or self.closed:
                     if asked is not None:
                         self._fail(asked)
                 elif asked is None or not asked.future.done():
-                    self._put(self._transport, frame, asked)
+                    self._put(self._transport, parts, asked)
 
     def _answered(self, asked: _InFlight, frame: Buffer) -> None:
         if asked.timer is not None:

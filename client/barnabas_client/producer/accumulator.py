@@ -35,7 +35,7 @@ MAX_IN_FLIGHT: Final = 5
 _SEQUENCES: Final = 1 << 31
 
 #: A record in a batch: key, value, headers, timestamp.
-Content = tuple[bytes | None, bytes | None, Headers, int]
+Content = tuple[Buffer | None, Buffer | None, Headers, int]
 
 
 class ProducerBatch:
@@ -50,6 +50,7 @@ class ProducerBatch:
         created: when, in seconds of the caller's clock.
         closed: whether it takes no more records.
         count: the number of records.
+        timestamp: of the last record that was added by itself, in milliseconds since 1970.
         memory: the size of the records in bytes, before compression.
         delivery: the outcome, for the receipts of its records.
         data: the encoded batch, from :meth:`PartitionQueue.take` on.
@@ -77,6 +78,7 @@ class ProducerBatch:
         "queue",
         "sequence",
         "span",
+        "timestamp",
     )
 
     def __init__(
@@ -89,7 +91,7 @@ class ProducerBatch:
         self.builder: BatchBuilder | None = builder
         self.created = created
         self.closed = False
-        self.count = 0
+        self.count = self.timestamp = 0
         self.memory = 0
         self.delivery = Delivery(queue.tp, queue.accumulator.loop)
         self.data: bytearray | None = None
@@ -162,52 +164,41 @@ class PartitionQueue:
         self.moved = self.leader is not None
         self.leader = node
 
-    def append(
-        self,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: Headers,
-        timestamp_ms: int,
-        size: int,
-        clock: Callable[[], float],
-    ) -> ProducerBatch:
+    def append(self, content: Content, size: int) -> ProducerBatch:
         """Add a record; returns its batch, of which it is the last one. If it is the first one, a batch may be due.
 
         Args:
-            key: its bytes.
-            value: its bytes.
-            headers: names and values.
-            timestamp_ms: milliseconds since 1970.
+            content: of the record.
             size: of the record in bytes, at its longest.
-            clock: tells the time in seconds, if a batch begins with the record.
         """
+        key, value, headers, timestamp = content
         batch = self.batches[-1] if self.batches else None
         if (
             batch is None
             or (builder := batch.builder) is None
-            or builder.append(key, value, headers, timestamp_ms, builder.batch_size) < 0
+            or builder.append(key, value, headers, timestamp, builder.batch_size) < 0
         ):
-            batch, builder = self._begin(clock())
-            builder.append(key, value, headers, timestamp_ms)
+            batch, builder = self._begin()
+            builder.append(key, value, headers, timestamp)
         batch.count += 1
+        batch.timestamp = timestamp
         batch.memory += size
         self.accumulator.memory += size
         return batch
 
-    def extend(self, columns: RecordColumns, begin: int, end: int, now: float) -> list[tuple[ProducerBatch, int, int]]:
+    def extend(self, columns: RecordColumns, begin: int, end: int) -> list[tuple[ProducerBatch, int, int]]:
         """Add records; returns their batches, each with the place of the first of them in it, and how many there are.
 
         Args:
             columns: the records.
             begin: the first one to add.
             end: the one after the last one to add.
-            now: seconds.
         """
         added: list[tuple[ProducerBatch, int, int]] = []
         batch = self.batches[-1] if self.batches else None
         while begin < end:
             if batch is None or (builder := batch.builder) is None:
-                batch, builder = self._begin(now)
+                batch, builder = self._begin()
             count = builder.extend(columns, begin, end)
             if count == 0:
                 batch = None
@@ -220,7 +211,7 @@ class PartitionQueue:
             begin += count
         return added
 
-    def _begin(self, now: float) -> tuple[ProducerBatch, BatchBuilder]:
+    def _begin(self) -> tuple[ProducerBatch, BatchBuilder]:
         config = self.accumulator.config
         if self.batches:
             self.batches[-1].closed = True
@@ -228,7 +219,7 @@ class PartitionQueue:
         builder = BatchBuilder(
             self.limit, compression=config.compression_type or "none", transactional=config.transactional_id is not None
         )
-        batch = ProducerBatch(self, self.begun, builder, now)
+        batch = ProducerBatch(self, self.begun, builder, self.accumulator.clock())
         self.batches.append(batch)
         self.accumulator.unresolved[batch] = None
         self.accumulator.waiting[self.tp] = self
@@ -375,6 +366,7 @@ class Accumulator:
         must_reset: a sequence has a gap, so that a new producer id is needed.
         may_send: whether the batches of a partition may be sent; None for a producer without transactions.
         loop: the event loop in which receipts are awaited.
+        clock: tells the time in seconds.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -391,6 +383,7 @@ class Accumulator:
         self.must_reset = False
         self.may_send: Callable[[TopicPartition], bool] | None = None
         self.loop: Any = None
+        self.clock: Callable[[], float] = lambda: 0.0
 
     @property
     def hurried(self) -> bool:

@@ -1,7 +1,7 @@
 """Checks the parts of a record that a program sends, and computes its size. Pure."""
 
-from collections.abc import Sequence
-from typing import Final, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeGuard
 
 from barnabas_client.checks import is_int64
 from barnabas_client.errors import RecordTooLargeError
@@ -12,7 +12,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 OVERHEAD: Final = 40
 
 
-def record_size(what: str, key: object, value: object, headers: Headers | None, limit: int) -> int:
+def record_size(what: str, key: object, value: object, headers: Iterable[Any] | None, limit: int) -> int:
     """The size of a record in bytes, at its longest.
 
     Raises:
@@ -54,7 +54,7 @@ def check_timestamp(what: str, given: object) -> int:
     return given
 
 
-def headers_size(what: str, headers: Headers) -> int:
+def headers_size(what: str, headers: Iterable[Any]) -> int:
     """The size of headers in bytes, at their longest.
 
     Raises:

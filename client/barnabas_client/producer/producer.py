@@ -13,12 +13,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, Unpack, overload
 
-from barnabas_client.checks import Offset, check_partition, check_topic, offsets_of
+from barnabas_client.checks import Offset, check_topic, offsets_of
 from barnabas_client.config import (
     DEFAULT_SERVERS,
     ClientConfig,
@@ -36,7 +36,6 @@ from barnabas_client.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
     TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
     error_for,
 )
 from barnabas_client.keywords import taken, takes, unknown_argument
@@ -45,14 +44,15 @@ from barnabas_client.logs import logger
 from barnabas_client.meters import Metrics
 from barnabas_client.network.metadata import Cluster
 from barnabas_client.network.network import Network
-from barnabas_client.network.retries import RANDOM, retry_backoff
-from barnabas_client.producer.accumulator import Accumulator, Content, PartitionQueue, ProducerBatch
-from barnabas_client.producer.measure import OVERHEAD, Headers, check_timestamp, record_size
+from barnabas_client.network.retries import retry_backoff
+from barnabas_client.producer.accumulator import Accumulator, PartitionQueue
+from barnabas_client.producer.measure import OVERHEAD, Headers
 from barnabas_client.producer.metrics import ProducerMeters
-from barnabas_client.producer.partitioner import StickyPartitioner, partitions_of, positive_hash
+from barnabas_client.producer.partitioner import partitions_of
 from barnabas_client.producer.reading import ReadBatch, RecordReader
 from barnabas_client.producer.receipts import BatchReceipt, Receipt
 from barnabas_client.producer.sender import Sender
+from barnabas_client.producer.topics import KnownTopic, KnownTopics, NoRoomError
 from barnabas_client.producer.transaction_manager import TransactionManager
 from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import ConsumerGroupMetadata, PreparedTransaction, RecordMetadata, TopicPartition
@@ -82,53 +82,8 @@ else:
 
 _log: Final = logger("barnabas_client.producer.producer")
 
-
-@dataclass(slots=True)
-class _KnownTopic:
-    """The partitions of a topic, those that have a leader, and their queues."""
-
-    partitions: tuple[int, ...]
-    available: tuple[int, ...]
-    sticky: StickyPartitioner
-    queues: dict[int, PartitionQueue] = field(default_factory=dict)
-
-
-class _KnownTopics:
-    """The topics with known partitions, updated with each new cluster.
-
-    It has no reference to the producer: the network refers to it, and a producer that a program drops without `stop`
-    must become unreachable, so that its `ResourceWarning` is shown.
-
-    Args:
-        accumulator: has the queues.
-        updated: called after each update, since batches may be due.
-    """
-
-    def __init__(self, accumulator: Accumulator, updated: Callable[[], None]) -> None:
-        self.known: dict[str, _KnownTopic] = {}
-        self._accumulator = accumulator
-        self._updated = updated
-        self._stickies: dict[str, StickyPartitioner] = {}
-
-    def update(self, cluster: Cluster) -> None:
-        """Apply a new cluster."""
-        for topic in cluster.topics:
-            partitions = cluster.partitions(topic)
-            if partitions is None:
-                self.known.pop(topic, None)
-                continue
-            available = cluster.available(topic)
-            known = self.known.get(topic)
-            if known is None or known.partitions != partitions or known.available != available:
-                size = self._accumulator.config.batch_size
-                sticky = self._stickies.setdefault(topic, StickyPartitioner(size, RANDOM.randrange))
-                queues = {number: self._accumulator.queue(TopicPartition(topic, number)) for number in partitions}
-                self.known[topic] = _KnownTopic(partitions, available, sticky, queues)
-        for tp, queue in self._accumulator.waiting.items():
-            leader = cluster.leader(tp)
-            if leader is not None:
-                queue.led_by(leader)
-        self._updated()
+#: Python 3.11 runs Python code to find the member of an enumeration, which `send` does not do for each record.
+_RUNNING: Final = State.RUNNING
 
 
 class Producer(AsyncOnly, Generic[K, V]):
@@ -261,7 +216,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         if max_batch_size is not None:
             settings["batch_size"] = max_batch_size
         self._config = ProducerConfig(**settings)
-        #: None if serializers are plain functions: `_prepare` calls these.
+        #: None if serializers are plain functions: `KnownTopic.append` calls these.
         self._conversion = conversion_of(self._config.key_serializer, self._config.value_serializer)
         if self._conversion is not None:
             self._config = replace(self._config, key_serializer=None, value_serializer=None)
@@ -287,7 +242,7 @@ class Producer(AsyncOnly, Generic[K, V]):
         )
         if self._transactions is not None:
             self._transactions.send_batches = self._sender.wake
-        self._topics = _KnownTopics(self._accumulator, self._sender.wake)
+        self._topics = KnownTopics(self._accumulator, self._sender.wake)
         self._network.listeners.append(self._topics.update)
 
     async def start(self) -> None:
@@ -413,20 +368,26 @@ class Producer(AsyncOnly, Generic[K, V]):
         """
         if _unknown:
             raise unknown_argument(Producer.send, _unknown)
-        known = self._ready(topic) or await self._learn(topic)
+        known = self._ready(topic)
+        if known is None:
+            known = await self._learn(topic)
         if self._conversion is not None:
             key, value, headers = await self._conversion.convert(topic, key, value, headers)
             known = self._ready(topic) or await self._learn(topic)  # again: this waited
-        queue, content, size = self._prepare("send", topic, known, value, key, partition, timestamp_ms, headers)
-        accumulator = self._accumulator
-        if accumulator.memory and accumulator.memory + size > self._config.buffer_memory:
-            await self._wait_for_room(size)
+        try:
+            batch = known.append("send", value, key, partition, timestamp_ms, headers)
+        except NoRoomError as full:
+            await self._wait_for_room(full.size)
             if self._transactions is not None:
                 self._transactions.check_send()  # again: the transaction may have ended meanwhile
-        batch = self._append(queue, content, size)
-        receipt = Receipt(batch.delivery, batch.count - 1, content[3])
-        if batch.count == 1 and len(queue.batches) > 1:
-            await asyncio.sleep(0)  # a batch is full: let the sender run
+            batch = full.queue.append(full.content, full.size)
+        receipt = Receipt(batch.delivery, batch.count - 1, batch.timestamp)
+        if self._transactions is not None:
+            self._transactions.add(batch.tp)
+        if batch.count == 1:
+            self._sender.wake()
+            if len(batch.queue.batches) > 1:
+                await asyncio.sleep(0)  # a batch is full: let the sender run
         return receipt
 
     def send_nowait(
@@ -477,15 +438,18 @@ class Producer(AsyncOnly, Generic[K, V]):
                     f"send_nowait to {topic}: a serializer has to be awaited. To do: await send(...) instead"
                 )
             key, value, headers = now
-        queue, content, size = self._prepare("send_nowait", topic, known, value, key, partition, timestamp_ms, headers)
-        memory, limit = self._accumulator.memory, self._config.buffer_memory
-        if memory and memory + size > limit:
+        try:
+            batch = known.append("send_nowait", value, key, partition, timestamp_ms, headers)
+        except NoRoomError:
             raise BufferExhaustedError(
-                f"send_nowait to {topic}: buffer_memory ({limit} bytes) is full. To do: await send(...), which waits "
-                "for room, or raise it"
-            )
-        batch = self._append(queue, content, size)
-        return Receipt(batch.delivery, batch.count - 1, content[3])
+                f"send_nowait to {topic}: buffer_memory ({self._config.buffer_memory} bytes) is full. To do: await "
+                "send(...), which waits for room, or raise it"
+            ) from None
+        if self._transactions is not None:
+            self._transactions.add(batch.tp)
+        if batch.count == 1:
+            self._sender.wake()
+        return Receipt(batch.delivery, batch.count - 1, batch.timestamp)
 
     async def send_and_wait(
         self,
@@ -568,7 +532,7 @@ class Producer(AsyncOnly, Generic[K, V]):
             raise unknown_argument(Producer.send_many, _unknown)
         known = self._ready(topic) or await self._learn(topic)
         if partition is not None and partition not in known.queues:
-            raise _no_partition(f"send_many to {topic}", known, partition)
+            raise known.no_partition(f"send_many to {topic}", partition)
         reader = RecordReader(topic, values, keys, headers, timestamps_ms, self._config)
         receipts: list[BatchReceipt] = []
         while True:
@@ -591,7 +555,7 @@ class Producer(AsyncOnly, Generic[K, V]):
                 elif numbers is None:
                     number = partition
                     if number is None:
-                        number, end = _next_run(known, chunk.columns, at, end)
+                        number, end = known.next_run(chunk.columns, at, end)
                     queue = known.queues[number]
                     receipts += self._extend(queue, chunk.columns, at, range(first + at, first + end))
                 else:
@@ -762,7 +726,8 @@ class Producer(AsyncOnly, Generic[K, V]):
     # Inside.
 
     async def _connect(self) -> None:
-        self._accumulator.loop = asyncio.get_running_loop()
+        loop = self._accumulator.loop = asyncio.get_running_loop()
+        self._accumulator.clock = loop.time
         await self._network.start()
         if self._transactions is not None:
             await self._transactions.initialize()
@@ -782,52 +747,8 @@ class Producer(AsyncOnly, Generic[K, V]):
         if self._sender.failure is not None:
             raise self._sender.failure.with_traceback(None)
 
-    def _prepare(
-        self,
-        call: str,
-        topic: str,
-        known: _KnownTopic,
-        value: V | None,
-        key: K | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: Headers | None,
-    ) -> tuple[PartitionQueue, Content, int]:
-        """Serialize and check a record, and choose its partition; returns its queue, its content and its size."""
-        config = self._config
-        # Bytes, as `record_size` checks: serializers return what they like, and so do programs without a type checker.
-        key_bytes: Any = key if key is None or config.key_serializer is None else config.key_serializer(key)
-        data: Any = value if value is None or config.value_serializer is None else config.value_serializer(value)
-        what = f"{call} to {topic}"
-        size = record_size(what, key_bytes, data, headers, config.max_request_size)
-        chosen = self._choose(known, key_bytes, size) if partition is None else partition
-        queue = known.queues.get(chosen)
-        if queue is None:
-            raise _no_partition(what, known, chosen)
-        if timestamp_ms is None:
-            timestamp = int(time.time() * 1000)
-        else:
-            timestamp = check_timestamp(what, timestamp_ms)
-        return queue, (key_bytes, data, headers or (), timestamp), size
-
-    def _append(self, queue: PartitionQueue, content: Content, size: int) -> ProducerBatch:
-        """Put a record into a batch, as the last one of it."""
-        if self._transactions is not None:
-            self._transactions.add(queue.tp)
-        batch = queue.append(*content, size, self._accumulator.loop.time)
-        if batch.count == 1:
-            self._sender.wake()
-        return batch
-
-    def _choose(self, known: _KnownTopic, key: bytes | None, size: int) -> int:
-        if self._config.partitioner is not None:
-            return self._config.partitioner(key, known.partitions, known.available)
-        if key is not None:
-            return known.partitions[positive_hash(bytes(key)) % len(known.partitions)]
-        return known.sticky.next(known.available or known.partitions, size)
-
     def _choose_many(
-        self, topic: str, known: _KnownTopic, chunk: ReadBatch, reader: RecordReader
+        self, topic: str, known: KnownTopic, chunk: ReadBatch, reader: RecordReader
     ) -> tuple[ReadBatch, list[int] | None]:
         """Choose the partitions of records; None if they have no key and may go anywhere. The chunk that is returned
         ends before a record for which the program's partitioner chooses none that exists."""
@@ -841,9 +762,9 @@ class Producer(AsyncOnly, Generic[K, V]):
         columns = chunk.columns
         for at, key in enumerate(repeat(None, chunk.size) if keys is None else keys[: chunk.size]):
             try:
-                number = self._choose(known, key, columns.size(at, at + 1, OVERHEAD))
+                number = known.choose(key, columns.size(at, at + 1, OVERHEAD))
                 if number not in known.queues:
-                    raise _no_partition(f"send_many to {topic}: record {reader.count - chunk.size + at}", known, number)
+                    raise known.no_partition(f"send_many to {topic}: record {reader.count - chunk.size + at}", number)
             except Exception as error:
                 return reader.cut(chunk, at, error), chosen
             chosen.append(number)
@@ -861,26 +782,25 @@ class Producer(AsyncOnly, Generic[K, V]):
         """Put records of one partition into batches; `records` are their places in the call."""
         if self._transactions is not None:
             self._transactions.add(queue.tp)
-        now = asyncio.get_running_loop().time()
         receipts: list[BatchReceipt] = []
         at = 0
-        for batch, place, count in queue.extend(columns, begin, begin + len(records), now):
+        for batch, place, count in queue.extend(columns, begin, begin + len(records)):
             receipts.append(BatchReceipt(batch.delivery, place, records[at : at + count]))
             at += count
         self._sender.wake()
         return receipts
 
-    def _ready(self, topic: str) -> _KnownTopic | None:
+    def _ready(self, topic: str) -> KnownTopic | None:
         """The partitions of a topic to which records may be sent now; None if :meth:`_learn` has to wait for them, or
         has to say why nothing can be sent."""
         self._life.check()
-        if self._life.state is not State.RUNNING:
+        if self._life.state is not _RUNNING:
             return None
         if self._transactions is not None:
             self._transactions.check_send()
         return self._topics.known.get(topic)
 
-    async def _learn(self, topic: str) -> _KnownTopic:
+    async def _learn(self, topic: str) -> KnownTopic:
         """Wait until a topic's partitions are known, and return them."""
         self._check_running()
         check_topic("send", topic)
@@ -945,26 +865,9 @@ class Producer(AsyncOnly, Generic[K, V]):
             accumulator.flushing -= 1
 
 
-def _no_partition(what: str, known: _KnownTopic, number: object) -> UnknownTopicOrPartitionError:
-    check_partition(what, number)
-    return UnknownTopicOrPartitionError(
-        f"{what}: it has no partition {number!r}, only {len(known.partitions)}. To do: leave partition out, or choose "
-        "one of them"
-    )
-
-
-def _next_run(known: _KnownTopic, columns: RecordColumns, begin: int, end: int) -> tuple[int, int]:
-    """Choose the partition of records without a key; returns it, and the end of those that go there."""
-    sticky = known.sticky
-    room = sticky.room(known.available or known.partitions)
-    end = min(end, begin + columns.within(begin, end, room - 1, OVERHEAD) + 1)
-    sticky.spend(columns.size(begin, end, OVERHEAD))
-    return sticky.partition, end
-
-
 def _progress_of(progress: asyncio.Event, transactions: TransactionManager | None) -> Callable[[], None]:
     """Function to call when batches are acknowledged or have failed. It has no reference to the producer: see
-    :class:`_KnownTopics`."""
+    :class:`~barnabas_client.producer.topics.KnownTopics`."""
     if transactions is None:
         return progress.set
 

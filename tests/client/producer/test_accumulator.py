@@ -36,7 +36,8 @@ def made(
 
 def add(queue: PartitionQueue, *values: bytes, now: float = 0.0) -> list[bool]:
     """Add records; returns for each whether it began a batch."""
-    return [queue.append(None, value, (), 5, OVERHEAD + len(value), lambda: now).count == 1 for value in values]
+    queue.accumulator.clock = lambda: now
+    return [queue.append((None, value, (), 5), OVERHEAD + len(value)).count == 1 for value in values]
 
 
 def full(queue: PartitionQueue, count: int) -> None:
@@ -290,6 +291,7 @@ class Broker(RuleBasedStateMachine):
         self.accumulator, self.queue = made(batch_size=150, linger_ms=50)
         self.accumulator.producer_id = -1
         self.now = 0.0
+        self.accumulator.clock = lambda: self.now
         self.ids = 100
         self.sent: list[bytes] = []
         self.log: list[bytes] = []
@@ -304,13 +306,13 @@ class Broker(RuleBasedStateMachine):
     def send(self, size: int) -> None:
         value = b"%d." % len(self.sent) + b"x" * size
         self.sent.append(value)
-        self.content[self.queue.append(None, value, (), 0, OVERHEAD + size, lambda: self.now)].append(value)
+        self.content[self.queue.append((None, value, (), 0), OVERHEAD + size)].append(value)
 
     @rule(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6))
     def send_many(self, sizes: list[int]) -> None:
         values = [b"%d." % (len(self.sent) + at) + b"x" * size for at, size in enumerate(sizes)]
         self.sent += values
-        for batch, place, count in self.queue.extend(RecordColumns(values, None, None, 0), 0, len(values), self.now):
+        for batch, place, count in self.queue.extend(RecordColumns(values, None, None, 0), 0, len(values)):
             assert place == len(self.content[batch])
             self.content[batch] += values[:count]
             del values[:count]

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from barnabas_client.config import ProducerConfig
 from barnabas_client.errors import KafkaConnectionError
+from barnabas_client.producer.accumulator import Accumulator, ProducerBatch
 from barnabas_client.producer.delivery import Delivery
 from barnabas_client.producer.receipts import BatchReceipt, Receipt, give_up
 from barnabas_client.structs import BatchMetadata, RecordMetadata, TopicPartition
@@ -48,7 +50,8 @@ async def test_ctrl_c_while_a_batch_fails() -> None:
     receipt = Receipt(delivery, 0, 7)
     waiting = asyncio.ensure_future(receipt)
     await asyncio.sleep(0)
-    batch: Any = SimpleNamespace(tp=T0, count=2, delivery=delivery)
+    batch = ProducerBatch(Accumulator(ProducerConfig()).queue(T0), 1.0, None, 0.0)
+    batch.delivery = delivery
     give_up([batch], ERROR)
     assert receipt.cancelled()
     assert Receipt(delivery, 1, 7).exception() is ERROR
