@@ -11,7 +11,7 @@ from barnabas_broker.replication.connection import BrokerConnection
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.codec import decode_response
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records.batches import iter_batches

@@ -28,7 +28,7 @@ from barnabas_broker.steps import release
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode
-from barnabas_protocol.hot import LongRequest
+from barnabas_protocol.hot.produce import LongRequest
 from barnabas_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_protocol.registry import ApiKey, api
 from barnabas_protocol.schema import INT16, Request, Response, Versions

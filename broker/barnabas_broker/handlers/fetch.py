@@ -34,7 +34,7 @@ from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.transaction_index import InOffsetOrder
 from barnabas_explain.members import Partition
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import chain, encode_aborted, encode_fetch_response
+from barnabas_protocol.hot.fetch import chain, encode_aborted, encode_fetch_response
 from barnabas_protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,

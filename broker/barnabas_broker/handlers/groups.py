@@ -31,7 +31,7 @@ from barnabas_broker.steps import Steps, distinct, each
 from barnabas_broker.storage import TopicPartition
 from barnabas_protocol.acls import AclOperation
 from barnabas_protocol.errors import ErrorCode
-from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
+from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse

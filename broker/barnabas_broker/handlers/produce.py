@@ -33,7 +33,7 @@ from barnabas_broker.storage.producer_state import Producers, Verification
 from barnabas_protocol import codec
 from barnabas_protocol.codec import RequestHeader
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.hot import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
+from barnabas_protocol.hot.produce import ProduceHead, ProduceTopic, decode_produce_request, encode_produce_response
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, INTERNAL_TOPICS
 from barnabas_protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -44,7 +44,7 @@ from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.epochs import UNDEFINED
 from barnabas_broker.storage.names import LOG
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
-from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchResponse, PartitionData
 
 log = logger("replication")

@@ -42,7 +42,7 @@ from barnabas_broker.server.refusals import HTTP, Feature, Refusals, feature_of_
 from barnabas_broker.slicer import Slicer
 from barnabas_protocol.errors import DecodeError
 from barnabas_protocol.framing import Framer, FrameTooLarge
-from barnabas_protocol.hot import Unread
+from barnabas_protocol.hot.fetch import Unread
 from barnabas_protocol.wire import Buffer
 
 log = logger("server")

@@ -39,7 +39,7 @@ from barnabas_client.serialization import conversion_of
 from barnabas_client.structs import AnyRecord, TopicPartition
 from barnabas_client.tasks import BackgroundTasks
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 _log: Final = logger("barnabas_client.consumer")

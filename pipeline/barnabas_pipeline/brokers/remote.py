@@ -27,7 +27,7 @@ from barnabas_client.token_files import FileTokenProvider
 from barnabas_pipeline.brokers.settings import Settings
 from barnabas_protocol.backoff import Backoff
 from barnabas_protocol.errors import ErrorCode, KafkaError
-from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -10,36 +10,5 @@ Each message has one way to bytes and one way back:
 Every function here has a twin in the codec, which reads or writes the same message by its schema. Both agree on the
 bytes of all versions that are served here, and refuse the same; the compiled schema is compared with the interpreted
 construct in the same way (tests/protocol). A message belongs here if it carries records, or if a profile shows that its
-schema costs too much.
+schema costs too much. Functions are imported from the modules here: a consumer needs Fetch, and none of the others.
 """
-
-from barnabas_protocol.hot.fetch import (
-    Unread,
-    chain,
-    decode_fetch_response,
-    encode_aborted,
-    encode_fetch_response,
-)
-from barnabas_protocol.hot.offset_commit import decode_offset_commit, encode_offset_commit
-from barnabas_protocol.hot.produce import (
-    LongRequest,
-    ProduceHead,
-    ProduceTopic,
-    decode_produce_request,
-    encode_produce_response,
-)
-
-__all__ = [
-    "LongRequest",
-    "ProduceHead",
-    "ProduceTopic",
-    "Unread",
-    "chain",
-    "decode_fetch_response",
-    "decode_offset_commit",
-    "decode_produce_request",
-    "encode_aborted",
-    "encode_fetch_response",
-    "encode_offset_commit",
-    "encode_produce_response",
-]

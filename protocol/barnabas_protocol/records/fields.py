@@ -24,7 +24,7 @@ _BYTES: Final = [bytes((value,)) for value in range(256)]
 #: The varints of one and two bytes for numbers from 0 on, which are nearly all that records need.
 VARINTS: Final = (
     *_BYTES[0:0x80:2],
-    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),  # calling long_varint for each takes 3 ms
+    *[low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]],  # calling long_varint for each takes 3 ms
 )
 
 

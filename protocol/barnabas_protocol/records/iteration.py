@@ -274,8 +274,8 @@ _FIRST: Final = bytes(range(128, 256, 2))
 _SECOND: Final = bytes(range(128))
 #: The first and the second bytes of all numbers of two, with room for those below 64; the second bytes of three.
 _FIRSTS: Final = _FIRST * 128
-_SECONDS: Final = bytes(number >> 6 for number in range(8192))
-_MIDDLES: Final = bytes(number >> 6 | 0x80 for number in range(8192))
+_SECONDS: Final = b"".join(bytes((second,)) * 64 for second in range(128))
+_MIDDLES: Final = b"".join(bytes((middle,)) * 64 for middle in range(128, 256))
 _NULL: Final = -1
 #: Fewer records than this are read one by one.
 _LEAST_RUN: Final = 8

@@ -8,7 +8,7 @@ import pytest
 from barnabas_broker.broker import BrokerServer
 from barnabas_broker.storage import AbortedTransaction
 from barnabas_protocol.codec import encode_request
-from barnabas_protocol.hot import decode_fetch_response
+from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_protocol.records import build_batch

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot import (
+from barnabas_protocol.hot.fetch import (
     Unread,
     chain,
     decode_fetch_response,

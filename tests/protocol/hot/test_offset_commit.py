@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from barnabas_protocol import codec
 from barnabas_protocol.codec import decode_request_header
 from barnabas_protocol.errors import EncodeError
-from barnabas_protocol.hot import decode_offset_commit, encode_offset_commit
-from barnabas_protocol.hot.offset_commit import _request
+from barnabas_protocol.hot.offset_commit import _request, decode_offset_commit, encode_offset_commit
 from barnabas_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas_protocol import codec
 from barnabas_protocol.errors import DecodeError, EncodeError
-from barnabas_protocol.hot import (
+from barnabas_protocol.hot.produce import (
     LongRequest,
     ProduceHead,
     ProduceTopic,
