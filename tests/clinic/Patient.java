@@ -31,6 +31,7 @@ public final class Patient {
     private final boolean modern;
     private final JsonNode poison;
     private final boolean retries;
+    private final long delayMs;
     private final boolean rewinds;
     private final KafkaConsumer<byte[], byte[]> consumer;
     private long revokingMs = 0;
@@ -41,6 +42,7 @@ public final class Patient {
         modern = settings.get("protocol").asText().equals("consumer");
         rewinds = settings.get("rewinds").asBoolean();
         retries = !settings.get("retries").isNull();
+        delayMs = settings.get("delay_ms").asLong();
         poison = settings.get(retries ? "retries" : "poison");
         Map<String, Object> config = new HashMap<>(Map.of(
             "bootstrap.servers", settings.get("bootstrap").asText(),
@@ -114,7 +116,7 @@ public final class Patient {
             }
             if (met && retries) {
                 met = false;
-                sleep(200);
+                sleep(delayMs);
                 consumer.seek(new TopicPartition(topics.get(0), poison.get(0).asInt()), poison.get(1).asLong());
             } else if (met && others) {
                 Runtime.getRuntime().halt(3);

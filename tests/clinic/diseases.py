@@ -300,6 +300,48 @@ def _never_commits(ward: Ward) -> None:
     )
 
 
+def _delays(ward: Ward) -> None:
+    """The program waits before it works on a record, and reads it again each time."""
+    ward.admit("sick", retries=(0, 5), delay_ms=5_500)
+    ward.settle("sick")
+    ward.produce(10)
+
+
+def _one_worker_hangs(ward: Ward) -> None:
+    """The worker of one partition waits for ever; the program reads on, and commits the other partition."""
+    ward.admit("sick", commits=False)
+    ward.settle("sick")
+    ward.produce(100)
+    ward.order("sick", "commit 0 5")
+    ward.produce_until(
+        "the explanation says so",
+        lambda story: any("its handler, hangs" in each.text for each in story),
+        then=lambda written: ward.order("sick", f"commit 1 {100 + written}"),
+    )
+
+
+def _commits_one_partition(ward: Ward) -> None:
+    """The program commits one of the partitions that it reads."""
+    ward.admit("sick", commits=False)
+    ward.settle("sick")
+    ward.produce_until(
+        "the explanation says so",
+        lambda story: any("some of the partitions" in each.text for each in story),
+        then=lambda written: ward.order("sick", f"commit 0 {written}"),
+    )
+
+
+def _first_records_while_away(ward: Ward) -> None:
+    """The first records of a partition come while the program restarts."""
+    ward.admit("sick", reset="latest", commit_ms=600_000)
+    ward.settle("sick")
+    ward.order("sick", "commit 0 0")
+    ask_until(lambda: ward.offsets() == {0: 0}, "one partition is committed")
+    ward.kill("sick")
+    ward.produce(10)
+    ward.admit("sick", reset="latest", commit_ms=600_000)
+
+
 def _assigned(ward: Ward) -> None:
     """A program reads with assign() and has the group id of others: its commits count when the group has no member."""
     ward.admit("healthy")
@@ -602,6 +644,45 @@ DISEASES: Final = (
         grades={("aiokafka", "classic"): VAGUE},
         never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "poison"),
         poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that waits before it works on a record (a delay queue, healthy)",
+        _delays,
+        alike=True,
+        says=("sick", "-0 has stood at 5 for", "got the same records", "it waits before it works"),
+        remedy=("it needs no change",),
+        never=("crashed", "killed", "polled too slowly", "was restarted", "blocked", "paused", "poison", "went back"),
+        poll_ms=12_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "the worker of one partition hangs, while the program reads on",
+        _one_worker_hangs,
+        alike=True,
+        says=("sick", "-0 has stood at 5 for", "heartbeats go on", "record at offset 5, or its handler, hangs"),
+        remedy=("Give its calls timeouts",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "paused", "poison"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "a program that commits one of the partitions that it reads",
+        _commits_one_partition,
+        alike=True,
+        says=("sick", "has read", "has committed only", "probably commits some of the partitions that it reads"),
+        remedy=("Commit all partitions of a batch",),
+        never=("crashed", "killed", "polled too slowly", "restarted", "blocked", "stands still", "paused", "poison"),
+        poll_ms=6_000,
+        session_ms=SHORT_SESSION_MS,
+    ),
+    Disease(
+        "the first records of a partition come while the program restarts, and it goes on at latest",
+        _first_records_while_away,
+        alike=True,
+        says=("sick", "-1 at 10", "does not read 0 to 9", "has read the partition before", "latest probably applied"),
+        remedy=("auto.offset.reset=earliest", "--to-offset 0"),
+        never=("polled too slowly", "blocked", "seeks to the end", "expired"),
         session_ms=SHORT_SESSION_MS,
     ),
     Disease(

@@ -23,9 +23,9 @@ program then ends without closing the consumer; confluent-kafka and kafka-client
 
 With `poison`, a partition and an offset, it commits after each record by itself. It ends without closing the consumer
 when it has got that record, and one of another partition. With `retries`, a partition and an offset, it commits after
-each record, too, and reads that record again and again. With `commits` false it commits nothing. With `assign`,
-partitions of the ward's topic, it reads these without being a member. With `rewinds` its rebalance listener goes back
-to the beginning.
+each record, too, and reads that record again and again, after `delay_ms`. With `commits` false it commits nothing. With
+`assign`, partitions of the ward's topic, it reads these without being a member. With `rewinds` its rebalance listener
+goes back to the beginning.
 
 `Patient.java` is the same program with the Java client.
 """
@@ -450,10 +450,12 @@ class Poison:
     Args:
         where: the partition and the offset of that one; None if there is none.
         retries: whether it is read again.
+        delay_ms: for how long it waits before that.
     """
 
-    def __init__(self, where: Sequence[int] | None, retries: bool) -> None:
+    def __init__(self, where: Sequence[int] | None, retries: bool, delay_ms: int) -> None:
         self._where = where
+        self._delay_ms = delay_ms
         self._retries = retries
         self._met = self._others = False
 
@@ -472,7 +474,7 @@ class Poison:
         """End the process if it is time, or have the record read again."""
         if self._met and self._retries and self._where is not None:
             self._met = False
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(self._delay_ms / 1000)
             await patient.seek(topic, *self._where)
         elif self._met and self._others:
             os._exit(3)
@@ -508,7 +510,8 @@ async def obey(order: str, patient: Patient, revoking: Revoking, topics: list[st
 async def main(library: str, settings: dict[str, Any], orders: Orders) -> None:
     revoking = Revoking()
     patient = LIBRARIES[library](settings, revoking)
-    poison = Poison(settings["retries"] or settings["poison"], retries=settings["retries"] is not None)
+    delayed = {"retries": settings["retries"] is not None, "delay_ms": settings["delay_ms"]}
+    poison = Poison(settings["retries"] or settings["poison"], **delayed)
     if settings["assign"]:
         await patient.assign(settings["topics"][0], settings["assign"])
     else:

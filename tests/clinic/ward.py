@@ -109,6 +109,7 @@ class Ward:
         topics: Sequence[str] = (),
         poison: tuple[int, int] | None = None,
         retries: tuple[int, int] | None = None,
+        delay_ms: int = 200,
         commits: bool = True,
         assign: Sequence[int] = (),
         rewinds: bool = False,
@@ -127,6 +128,7 @@ class Ward:
             topics: that it reads, the ward's if none are given. A name that begins with ^ is an expression.
             poison: partition and offset of a record at which it ends.
             retries: partition and offset of a record that it reads again and again.
+            delay_ms: for how long it waits before it does so.
             commits: whether it commits.
             rewinds: whether its rebalance listener goes back to the beginning.
             assign: the partitions that it reads without being a member; none if it subscribes.
@@ -140,7 +142,13 @@ class Ward:
         client_id = name if self._own_names else None
         settings = {**self._settings, "client_id": client_id, "instance_id": instance_id}
         settings |= {"retries": retries, "commits": commits, "assign": list(assign), "rewinds": rewinds}
-        settings |= {"poison": poison, "reset": reset, "assignor": assignor, "commit_ms": commit_ms}
+        settings |= {
+            "delay_ms": delay_ms,
+            "poison": poison,
+            "reset": reset,
+            "assignor": assignor,
+            "commit_ms": commit_ms,
+        }
         if session_ms is not None:
             settings["session_ms"] = session_ms
         if protocol is not None:
@@ -218,10 +226,19 @@ class Ward:
             for number in range(2 * records):
                 producer.send(self.topic, b"record", partition=number % 2)
 
-    def produce_until(self, what: str, check: Callable[[GroupStory], bool]) -> None:
-        """Write records, one after the other, until what is said about the group is as expected."""
-        for _ in range(LIMIT):
+    def produce_until(
+        self, what: str, check: Callable[[GroupStory], bool], then: Callable[[int], None] = lambda written: None
+    ) -> None:
+        """Write records, one after the other, until what is said about the group is as expected.
+
+        Args:
+            what: is expected.
+            check: whether it is so.
+            then: called with the number of records that were written to each partition, after each.
+        """
+        for written in range(1, LIMIT + 1):
             self.produce(1)
+            then(written)
             with suppress(TimeoutError):
                 asyncio.run(asyncio.wait_for(self._follow(check), 1))
                 return
@@ -240,10 +257,15 @@ class Ward:
                 return
         raise AssertionError(f"not within {partitions} partitions: {what}\n{self.transcript()}")
 
+    def offsets(self) -> dict[int, int]:
+        """The committed offsets of the group by partition."""
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            found = admin.list_consumer_group_offsets(self.group)
+        return {tp.partition: one.offset for tp, one in found.items() if one.offset is not None}
+
     def committed(self) -> int:
         """The sum of the committed offsets of the group."""
-        with Admin(bootstrap_servers=self.bootstrap) as admin:
-            return sum(one.offset or 0 for one in admin.list_consumer_group_offsets(self.group).values())
+        return sum(self.offsets().values())
 
     def commit_for(self, milliseconds: int) -> None:
         """Commit offsets of both partitions that expire after that time, as clients before Kafka 2.1 could."""
