@@ -15,7 +15,7 @@ unless an earlier time is given; where that may not be read, only the present is
 
 import time
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from typing import Unpack
@@ -24,10 +24,11 @@ from barnabas_broker.http.report import report
 from barnabas_client.admin.admin import Admin
 from barnabas_client.config import ClientSettings
 from barnabas_client.consumer.consumer import Consumer
+from barnabas_client.history.present import examined
 from barnabas_client.history.sources import History, Newest, find_history
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
-from barnabas_explain.doctor import SINCE_MS, Diagnosis, examine_past
+from barnabas_explain.doctor import SINCE_MS, Diagnosis, examine_past, with_now
 from barnabas_explain.explain import Explanation, explain
 from barnabas_explain.records import decode_event
 from barnabas_explain.words import moment
@@ -41,9 +42,10 @@ class GroupStory:
 
     Attributes:
         group: its id.
-        explanations: what happened and why, oldest first.
+        explanations: what happened and why, oldest first; of :func:`explain_group` then how the group is now.
         events: the events that they are made of, oldest first.
-        findings: what was wrong with it in the last hour, or since the time that was asked for, worst first.
+        findings: what was wrong with it in the last hour, or since the time that was asked for, worst first; of
+            :func:`explain_group` also what is wrong with it now, as `barnabas groups doctor` says.
         note: where the events come from, if they were not recorded by the brokers; None if they were.
         dropped: older events that were left out, because there are too many.
         read_ms: when they were read, in ms since 1970.
@@ -97,11 +99,16 @@ async def explain_group(
         KafkaError: the events cannot be read.
         TypeError, ValueError: a setting is invalid; the message names it and what would be right.
     """
+    connect = partial(Consumer, **settings)
     async with Admin(**settings) as admin:
-        history = await find_history(partial(Consumer, **settings), admin, group_id, since_ms)
+        history = await find_history(connect, admin, group_id, since_ms)
         newest = await _read(history)
         newest.add(history.finish())
-    return _story(group_id, history, newest, since_ms, generation)
+        past = _decoded(newest)
+        findings = await examined(admin, connect, group_id, past, since_ms)
+    story = _story(group_id, history, newest, past, since_ms, generation)
+    explanations = story.explanations if generation is not None else with_now(story, findings, story.read_ms)
+    return replace(story, findings=findings, explanations=explanations)
 
 
 async def follow_group(
@@ -109,16 +116,18 @@ async def follow_group(
 ) -> AsyncGenerator[GroupStory, None]:
     """Yield the story of a group until now, and again after each new event, without end.
 
+    It is that of its events: how the group is otherwise, such as without members, is not looked up each time.
+
     Arguments and errors are those of :func:`explain_group`.
     """
     async with Admin(**settings) as admin:
         history = await find_history(partial(Consumer, **settings), admin, group_id, since_ms)
         newest = await _read(history)
-        yield _story(group_id, history, newest, since_ms, None)
+        yield _story(group_id, history, newest, _decoded(newest), since_ms, None)
         async for found in history.follow():
             if found:
                 newest.add(found)
-                yield _story(group_id, history, newest, since_ms, None)
+                yield _story(group_id, history, newest, _decoded(newest), since_ms, None)
 
 
 async def _read(history: History) -> Newest:
@@ -128,8 +137,19 @@ async def _read(history: History) -> Newest:
     return newest
 
 
-def _story(group: str, history: History, newest: Newest, since_ms: int | None, generation: int | None) -> GroupStory:
-    events = [event for event in map(decode_event, newest.values()) if event is not None]
+def _decoded(newest: Newest) -> list[GroupEvent]:
+    return [event for event in map(decode_event, newest.values()) if event is not None]
+
+
+def _story(
+    group: str,
+    history: History,
+    newest: Newest,
+    events: list[GroupEvent],
+    since_ms: int | None,
+    generation: int | None,
+) -> GroupStory:
+    """The story of a group by its events."""
     now = time.time_ns() // 1_000_000
     return GroupStory(
         group,

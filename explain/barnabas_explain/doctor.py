@@ -223,6 +223,7 @@ class Diagnosis:
         remedy: what to do; None if that is not known.
         time: when it happened last, in ms since 1970; None if it is so now.
         causes: the kinds of findings that are its causes, and that are no diagnoses of their own.
+        event: the event whose sentence it is, as it is now; None if there is none.
     """
 
     group: str
@@ -234,11 +235,18 @@ class Diagnosis:
     remedy: str | None = None
     time: int | None = None
     causes: frozenset[str] = frozenset()
+    event: GroupEvent | None = None
 
     @property
     def kinds(self) -> frozenset[str]:
         """Its kind, and those of its causes."""
         return self.causes | {self.kind}
+
+    def is_told_by(self, explanation: Explanation) -> bool:
+        """Whether an explanation says the same, or did so at an earlier time."""
+        if self.text == explanation.text or self.event is None:
+            return self.text == explanation.text
+        return _subject(self.event) in map(_subject, explanation.events[:1])
 
     def says(self, text: str) -> bool:
         """Whether one of its sentences has this one."""
@@ -382,6 +390,32 @@ def _of_now(diagnosis: Diagnosis, now_ms: int) -> Diagnosis:
         return diagnosis
     over = f"It has not happened again since {words.clock(now_ms - ago)}, {ms(ago)} ago."
     return replace(diagnosis, severity=ODD, evidence=(*diagnosis.evidence, over))
+
+
+def _subject(event: GroupEvent) -> tuple[object, ...]:
+    """Key of what an event is about: reports of it have the same."""
+    return event.type, getattr(event, "member", None), getattr(event, "positions", None)
+
+
+def with_now(explanations: Iterable[Explanation], diagnoses: Iterable[Diagnosis], now_ms: int) -> list[Explanation]:
+    """Explanations, and after them those of how the group is now. If events tell of that, their explanation gets the
+    words that fit now, so that nothing is said twice.
+
+    Args:
+        explanations: of the events of a group.
+        diagnoses: of the same group.
+        now_ms: the time, in ms since 1970.
+    """
+    told = list(explanations)
+    for each in diagnoses:
+        if each.kind in OF_EVENTS:
+            continue
+        known = next((one for one in reversed(told) if each.is_told_by(one)), None)
+        if known is None:
+            told.append(Explanation(now_ms, -1, each.text, each.remedy, list(each.evidence)))
+        else:
+            known.text, known.remedy = each.text, each.remedy
+    return told
 
 
 def too_early(present: Present, events: Iterable[GroupEvent], now_ms: int, patience_ms: int) -> int | None:
@@ -869,7 +903,9 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
                     kind, severity, sure = _stuck(is_proven=not event.may_wait)
                 elif event.other_group is not None:
                     severity, sure = SICK, PROBABLE
-                diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
+                diagnoses.append(
+                    Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event)
+                )
             continue
         stuck = _standing(present, event)
         if not stuck:
@@ -880,7 +916,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
         elif event.is_intruder or event.hangs:
             severity, sure = SICK, PROBABLE
-        diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time))
+        diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event))
     return diagnoses
 
 
@@ -929,7 +965,7 @@ def _of_lag(
         remedy = f"Mend first what else is wrong with the group, which takes time from its members. Then: {remedy}"
     evidence = (f"The lag is {lag:,} now.",)
     sure = PROBABLE if event.throttled else CERTAIN
-    return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time)]
+    return [Diagnosis(present.group, LAG_GROWS, SICK, text, sure, evidence, remedy, event.time, event=event)]
 
 
 def _as_now(event: LagGrows, present: Present, now_ms: int) -> LagGrows:

@@ -47,6 +47,18 @@ async def test_a_group_is_explained(own_broker: BrokerServer) -> None:
     await wire.close()
 
 
+async def test_a_story_ends_with_how_the_group_is_now(own_broker: BrokerServer) -> None:
+    """It is what `barnabas groups doctor` finds."""
+    wire = await Wire.connect(own_broker.port)
+    await make_topic(wire, "t")
+    await joined(wire, "billing")
+    story = await explain_group("billing", bootstrap_servers=f"127.0.0.1:{own_broker.port}")
+    (finding,) = story.findings
+    assert (finding.kind, finding.text) == ("empty_topic", story.explanations[-1].text)
+    assert finding.text == "worker-1 (127.0.0.1) subscribes to t, which has no record."
+    await wire.close()
+
+
 async def test_a_notebook_draws_the_chart(own_broker: BrokerServer) -> None:
     wire = await Wire.connect(own_broker.port)
     await make_topic(wire, "t")

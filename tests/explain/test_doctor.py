@@ -29,7 +29,17 @@ from barnabas_explain.catalog import (
     SessionRefused,
     SubscriptionChanged,
 )
-from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, Reader, examine, examine_missing, too_early
+from barnabas_explain.doctor import (
+    OF_EVENTS,
+    OF_NOW,
+    Diagnosis,
+    Present,
+    Reader,
+    examine,
+    examine_missing,
+    too_early,
+    with_now,
+)
 from barnabas_explain.explain import explain
 from barnabas_explain.members import Member
 from barnabas_explain.records import EventRecord
@@ -334,6 +344,18 @@ def test_what_happened_often_is_told_once_with_its_worst_case() -> None:
     (found,) = told(HEALTHY, *slow_polls(2))
     assert found.evidence == ("This happened twice, this was the worst time.",)
     assert "5 s later: 20 s passed" in found.text
+
+
+def test_what_events_tell_is_not_told_again_as_it_is_now() -> None:
+    """A member has joined since the lag began to grow."""
+    now = present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), lags={("t", 0): 3_500, ("t", 1): 3_600})
+    records = [grows(members=1, idle=0, owned=2)]
+    diagnoses = told(now, *records)
+    (said,) = with_now(explain(read(records)), diagnoses, NOW)
+    assert "There is a member for each partition" in (said.remedy or "")
+    assert (said.text, said.remedy) == (diagnoses[0].text, diagnoses[0].remedy)
+    alone = with_now([], diagnoses, NOW)
+    assert [(each.text, each.time) for each in alone] == [(diagnoses[0].text, NOW)]
 
 
 def test_a_storm_and_its_cause_are_one_finding() -> None:

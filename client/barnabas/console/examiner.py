@@ -10,7 +10,8 @@ from typing import Final
 from barnabas.console.histories import Histories
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription
-from barnabas_client.cli.doctor import observed, recorded
+from barnabas_client.cli import clients
+from barnabas_client.history.present import observed, recorded
 from barnabas_explain.doctor import SINCE_MS, Diagnosis, Present, examine
 from barnabas_explain.records import decode_event
 from barnabas_protocol.errors import KafkaError
@@ -78,8 +79,8 @@ class Examiner:
         since = now - SINCE_MS
         values = self._histories.values(group.group_id)
         if values is None:
-            values = await recorded(self._admin, group.group_id, self._arguments, since)
-        known = await observed(self._admin, group, self._arguments)
+            values = await recorded(self._admin, group.group_id, clients.connect(self._arguments), since)
+        known = await observed(self._admin, group, clients.connect(self._arguments))
         return await asyncio.to_thread(_examined, known, values, now, since)
 
 

@@ -13,8 +13,8 @@ from barnabas_client.cli.command import checked
 from barnabas_client.cli.failures import DONE, CommandError, UsageError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.view import look
 from barnabas_client.history.sources import DAY_MS, SOURCES, History, Newest, PolledHistory, find_history
+from barnabas_client.history.view import look
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.chart import chart
 from barnabas_explain.doctor import examine_past

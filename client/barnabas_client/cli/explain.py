@@ -4,23 +4,25 @@ import json
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.cli import clients, values
 from barnabas_client.cli.command import Command, add_since, checked
-from barnabas_client.cli.doctor import like, note_meant, observed, successors
+from barnabas_client.cli.doctor import note_if_empty
 from barnabas_client.cli.events import lines
 from barnabas_client.cli.failures import DONE, CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.view import look
 from barnabas_client.history.located import transaction_events
+from barnabas_client.history.present import examined
 from barnabas_client.history.sources import SOURCES, History, Newest, PolledHistory, RecordedHistory, find_history
+from barnabas_client.history.view import look
 from barnabas_explain import transactions, words
-from barnabas_explain.doctor import OF_NOW, SINCE_MS, examine
-from barnabas_explain.explain import ExplanationData, explain_values
-from barnabas_explain.group_ids import sign, together, with_together
+from barnabas_explain.doctor import with_now
+from barnabas_explain.explain import Explanation, ExplanationData, explain_values
+from barnabas_explain.explain import explain as explain_events
 from barnabas_explain.members import by_topic
 from barnabas_explain.records import decode_event
 from barnabas_protocol.counts import counted
@@ -51,12 +53,19 @@ async def explain(arguments: Namespace, output: Output) -> int:
             events.add(history.finish())
         if events.dropped:
             output.note(f"{events.dropped:,} older events are left out. To do: name a later time with --since")
-        explanations = explain_values(events.values(), since=since, generation=arguments.generation)
+        past = [event for event in map(decode_event, events.values()) if event is not None]
+        story = explain_events(past, since=since, generation=arguments.generation)
+        of_transactions: list[ExplanationData] = []
         if arguments.generation is None:
             if isinstance(history, RecordedHistory):
-                explanations += await _transactions(arguments, admin, since)
-                explanations.sort(key=lambda one: int(one["time"]))
-            explanations += await _now(admin, arguments, events, since, explanations, output)
+                of_transactions = await _transactions(arguments, admin, since)
+            newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in of_transactions}
+            slow = {producer_id for producer_id, kind in newest.items() if kind == transactions.SLOW}
+            with suppress(KafkaError):  # The past is known without it.
+                await note_if_empty(admin, group, output)
+            now = time.time_ns() // 1_000_000
+            story = with_now(story, await examined(admin, clients.connect(arguments), group, past, since, slow), now)
+        explanations = sorted([*(one.as_data() for one in story), *of_transactions], key=lambda one: int(one["time"]))
         if follow:
             await _follow(history, events, arguments, explanations, since, output)
             return DONE
@@ -106,46 +115,6 @@ async def _transactions(arguments: Namespace, admin: Admin, since: int | None) -
     return transactions.explain_values(values, since=since, partitions=partitions)
 
 
-async def _now(
-    admin: Admin,
-    arguments: Namespace,
-    events: Newest,
-    since: int | None,
-    told: Iterable[ExplanationData],
-    output: Output,
-) -> list[ExplanationData]:
-    """Explain how the group is now, as ``groups doctor`` does. What its events tell is not said again: that explanation
-    gets the remedy that fits the group as it is."""
-    newest = {one["data"][0].get("producer_id"): one["data"][0]["type"] for one in told if one["data"]}
-    slow = {producer_id for producer_id, kind in newest.items() if kind == transactions.SLOW}
-    try:
-        (described,) = await admin.describe_consumer_groups([arguments.group], raise_errors=False)
-        if not described.members:
-            await note_meant(admin, arguments.group, output)
-        if described.error is not None:
-            return []
-        known = await observed(admin, described, arguments, slow)
-        past = [event for event in map(decode_event, events.values()) if event is not None]
-        own = [each for each in [sign(known, past)] if each is not None]
-        signs = [*own, *(await like(admin, arguments.group) if known.readers else ())]
-        signs += await successors(admin, arguments, own)
-    except KafkaError:
-        return []  # The past is known without it.
-    now = time.time_ns() // 1_000_000
-    texts = {one["text"]: one for one in told}
-    diagnoses = examine(known, past, now, now - SINCE_MS if since is None else since)
-    of_now = [each for each in diagnoses if each.kind in OF_NOW]
-    if (of_several := together(signs).get(arguments.group)) is not None:
-        of_now = [*with_together(of_now, {arguments.group: of_several}), of_several]
-    found: list[ExplanationData] = []
-    for each in of_now:
-        if each.text in texts:
-            texts[each.text]["remedy"] = each.remedy
-        else:
-            found.append(_told_now(each.text, each.remedy, each.evidence))
-    return found
-
-
 async def _without_events(admin: Admin, group: str) -> list[ExplanationData]:
     """Explain a group that only has committed offsets: nothing has happened to it that would be recorded."""
     try:
@@ -161,13 +130,7 @@ async def _without_events(admin: Admin, group: str) -> list[ExplanationData]:
     text += f" {words.count(len(committed), 'committed offset')} ({where}) of a client that probably reads with"
     text += " assign(), and commits."
     remedy = "Nothing, if it should read so: without members there are no rebalances to explain."
-    return [_told_now(text, remedy)]
-
-
-def _told_now(text: str, remedy: str | None, details: Iterable[str] = ()) -> ExplanationData:
-    """An explanation of how a group is now, which no event tells of."""
-    now = time.time_ns() // 1_000_000
-    return {"time": now, "generation": -1, "text": text, "remedy": remedy, "details": list(details), "data": []}
+    return [Explanation(time.time_ns() // 1_000_000, -1, text, remedy).as_data()]
 
 
 async def _follow(

@@ -18,16 +18,9 @@ from barnabas_client.cli.failures import DONE, FAILED, UsageError
 from barnabas_client.cli.output import STATES, Column, Output, Style
 from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
-from barnabas_client.cli.view import (
-    GroupView,
-    Row,
-    coordinator,
-    coordinator_as_data,
-    look,
-    members_as_data,
-    waiting,
-)
+from barnabas_client.cli.view import coordinator, coordinator_as_data, members_as_data
 from barnabas_client.history.located import Revoking, revoking_members
+from barnabas_client.history.view import GroupView, Row, look, waiting
 from barnabas_client.structs import TopicPartition
 from barnabas_protocol.errors import KafkaError
 

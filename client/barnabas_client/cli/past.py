@@ -12,8 +12,8 @@ from barnabas_client.cli import clients
 from barnabas_client.cli.failures import CommandError
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.progress import bar
-from barnabas_client.cli.view import GroupView, Row
 from barnabas_client.history.sources import RebuiltHistory, locate_offsets, topic_names
+from barnabas_client.history.view import GroupView, Row
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.rebuild.values import RebuiltEvents
 from barnabas_explain.words import moment

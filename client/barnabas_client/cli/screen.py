@@ -9,7 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 from barnabas_client.cli import events
 from barnabas_client.cli.output import STATES, Column, Output, Style
-from barnabas_client.cli.view import GroupView, Row, coordinator
+from barnabas_client.cli.view import coordinator
+from barnabas_client.history.view import GroupView, Row
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.explain import ExplanationData
 from barnabas_explain.waits import Waiting

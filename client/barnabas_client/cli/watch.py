@@ -18,17 +18,18 @@ from barnabas_client.admin.types import GroupDescription
 from barnabas_client.cli import clients, live
 from barnabas_client.cli.advice import for_command_line
 from barnabas_client.cli.command import Command
-from barnabas_client.cli.doctor import present, print_diagnosis
+from barnabas_client.cli.doctor import print_diagnosis
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.groups import as_data
 from barnabas_client.cli.live import Lines
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.screen import Measured, Rates, draw, draw_groups
-from barnabas_client.cli.view import GroupView, look, waiting
 from barnabas_client.consumer.consumer import Consumer
 from barnabas_client.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from barnabas_client.history.located import EventRange, locate
+from barnabas_client.history.present import present
 from barnabas_client.history.sources import locate_offsets, topic_names
+from barnabas_client.history.view import GroupView, look, waiting
 from barnabas_client.structs import ConsumerRecord, TopicPartition
 from barnabas_explain.doctor import OF_EVENTS, OF_NOW, Diagnosis, Present, examine
 from barnabas_explain.explain import ExplanationData, explain_values

@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas_client.cli.failures import DONE, FAILED
 from barnabas_client.cli.output import Column, Output
-from barnabas_client.cli.view import look, waiting
+from barnabas_client.history.view import look, waiting
 from barnabas_explain.waits import Waiting
 from barnabas_pipeline.brokers.remote import Remote, remote_for
 from barnabas_pipeline.brokers.settings import Settings

@@ -10,7 +10,7 @@ from barnabas_client.cli.events import lines
 from barnabas_client.cli.groups import _print_members, offset_cells
 from barnabas_client.cli.output import Column, Output
 from barnabas_client.cli.screen import Measured, draw, draw_groups
-from barnabas_client.cli.view import GroupView, Row
+from barnabas_client.history.view import GroupView, Row
 from barnabas_client.structs import TopicPartition
 
 BAD = "x\x1b[2J\x9bm\u202e\r\nforged"

@@ -8,7 +8,7 @@ import pytest
 from barnabas_client.admin.types import GroupDescription, MemberDescription
 from barnabas_client.cli.output import Output
 from barnabas_client.cli.screen import _COLUMNS, Measured, Rate, Rates, draw, draw_groups
-from barnabas_client.cli.view import GroupView, Row
+from barnabas_client.history.view import GroupView, Row
 from barnabas_client.network.metadata import Node
 from barnabas_client.structs import TopicPartition
 from barnabas_explain.explain import ExplanationData
