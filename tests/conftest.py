@@ -1,7 +1,6 @@
 """What all tests share: settings of hypothesis, signals of programs, one Apache Kafka."""
 
 import gc
-import itertools
 import logging
 import math
 import os
@@ -36,13 +35,6 @@ NO_RETENTION: Final = {"log.initial.task.delay.ms": 86_400_000}
 #: Seconds. Kafka creates `__consumer_offsets`, with 50 partitions, at the first request for a group's coordinator.
 FIRST_GROUP: Final = 60
 
-
-#: After so many tests of a worker, all objects are examined for garbage.
-ALL_OBJECTS: Final = 200
-
-#: Numbers the tests of this process.
-TESTS: Final = itertools.count(1)
-
 #: When the timeout of a test expires, on the monotonic clock.
 EXPIRES: Final = pytest.StashKey[float]()
 
@@ -73,15 +65,12 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let collections during a test, of which many tests make one, examine only what this test has made.
 
-    The objects of a worker that has run thousands of tests take half a second. Cycles among them are found later.
+    The objects of a worker that has run thousands of tests take half a second, and are pages that it shares with the
+    other workers until then. Cycles that the last test has left take a millisecond.
     """
     if NUMBER in item.config.stash and not item.nodeid.startswith(SPARK):
         _give_way()
-    if next(TESTS) % ALL_OBJECTS == 0:
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        gc.collect()  # CPython puts off collections of the oldest objects by how many the last one has left
+    gc.collect()
     gc.freeze()
 
 
