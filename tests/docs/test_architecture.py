@@ -1,9 +1,9 @@
 """The page docs/architecture.md names modules and functions that exist."""
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,46 +20,48 @@ SOURCES = [
 PACKAGES = {"client/...": SOURCES[1], "protocol/...": SOURCES[2], "explain/...": SOURCES[3]}
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
-    """The sources, parsed."""
-    return {path: ast.parse(path.read_text("utf-8")) for source in SOURCES for path in source.rglob("*.py")}
+#: A class or a function, and how far it is indented.
+DEFINITION = re.compile(r"^( *)(?:async )?(class|def) (\w+)", re.MULTILINE)
+
+
+class Definition(NamedTuple):
+    """A class, or a function with the class in whose body it is."""
+
+    path: Path
+    kind: str
+    owner: str | None
+    name: str
 
 
 @cache
-def parameters() -> set[str]:
-    """The names of all parameters and of all fields."""
-    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
-    fields = {each.target.id for each in nodes if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
-    return fields | {node.arg for node in nodes if isinstance(node, ast.arg)}
+def sources() -> dict[Path, str]:
+    return {path: path.read_text("utf-8") for source in SOURCES for path in source.rglob("*.py")}
+
+
+@cache
+def definitions() -> list[Definition]:
+    """All of them, found by their indentation: parsing the sources takes ten times as long."""
+    found: list[Definition] = []
+    for path, text in sources().items():
+        around: list[tuple[int, Definition]] = []
+        for indented, kind, name in DEFINITION.findall(text):
+            while around and around[-1][0] >= len(indented):
+                around.pop()
+            owner = around[-1][1].name if around and around[-1][1].kind == "class" else None
+            found.append(Definition(path, kind, owner, name))
+            around.append((len(indented), found[-1]))
+    return found
 
 
 @cache
 def files() -> dict[str, set[Path]]:
     """The files that define each function, and each method with its class."""
     found: dict[str, set[Path]] = {}
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, set()).add(path)
-            elif isinstance(node, ast.ClassDef):
-                for each in node.body:
-                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                        found.setdefault(f"{node.name}.{each.name}", set()).add(path)
-    return found
-
-
-@cache
-def members() -> dict[str, set[str]]:
-    """The methods of every class, by its name; those of functions are empty."""
-    found: dict[str, set[str]] = {}
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                names = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
-                found.setdefault(node.name, set()).update(names)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, set())
+    for each in definitions():
+        if each.kind == "def":
+            found.setdefault(each.name, set()).add(each.path)
+            if each.owner is not None:
+                found.setdefault(f"{each.owner}.{each.name}", set()).add(each.path)
     return found
 
 
@@ -69,14 +71,13 @@ def in_backticks(pattern: str) -> list[str]:
 
 @in_lots("name", in_backticks(r"[A-Z]\w+\.\w+"))
 def test_a_method_exists(name: str) -> None:
-    owner, _, method = name.partition(".")
-    assert method in members()[owner]
+    assert name in files()
 
 
 @pytest.mark.parametrize("name", in_backticks(r"_?[a-z]+(?:_[a-z]+)+"))
 def test_a_function_or_parameter_exists(name: str) -> None:
-    everything = {method for methods in members().values() for method in methods} | members().keys()
-    assert name in everything or name in parameters()
+    parameter = re.compile(rf"\b{name}: ")
+    assert name in files() or any(map(parameter.search, sources().values()))
 
 
 @pytest.mark.parametrize(
