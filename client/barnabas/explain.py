@@ -105,7 +105,7 @@ async def explain_group(
         newest = await _read(history)
         newest.add(history.finish())
         past = _decoded(newest)
-        findings = await examined(admin, connect, group_id, past, since_ms)
+        findings = (await examined(admin, connect, group_id, past, since_ms)).diagnoses
     story = _story(group_id, history, newest, past, since_ms, generation)
     explanations = story.explanations if generation is not None else with_now(story, findings, story.read_ms)
     return replace(story, findings=findings, explanations=explanations)

@@ -4,7 +4,7 @@ Its past is in its events, where :mod:`~barnabas_explain.findings` are made of; 
 inferred says "probably", and from what.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from shlex import quote
@@ -306,6 +306,7 @@ class Present:
         assignor: the name of its assignor; "" if that is not known.
         has_epochs: whether it has the consumer protocol.
         waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
+        markers: partitions whose lag is markers at the end of transactions, as far as that was looked up.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
     """
@@ -322,6 +323,7 @@ class Present:
     alike: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[words.Told] = ()
+    markers: frozenset[Partition] = frozenset()
     assignor: str = ""
     has_epochs: bool = False
 
@@ -390,6 +392,13 @@ def _of_now(diagnosis: Diagnosis, now_ms: int) -> Diagnosis:
         return diagnosis
     over = f"It has not happened again since {words.clock(now_ms - ago)}, {ms(ago)} ago."
     return replace(diagnosis, severity=ODD, evidence=(*diagnosis.evidence, over))
+
+
+def of_markers(places: Collection[Partition]) -> str:
+    """A sentence about partitions whose lag is markers at the end of transactions."""
+    what = "the marker at the end of a transaction" if len(places) == 1 else "markers at the end of transactions"
+    text = f"The lag of {words.partitions(by_topic(places))} is {what}, which consumers do not get: no record waits"
+    return f"{text} there. It stays until the next record is consumed."
 
 
 def _subject(event: GroupEvent) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from barnabas_explain.doctor import (
     Present,
     examine,
     examine_missing,
+    of_markers,
     too_early,
 )
 from barnabas_explain.group_ids import Sign, Spelling, meant, sign, together, with_together
@@ -75,12 +76,16 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                         raise group.error
                     diagnoses += found
                     continue
-                found, of_group, joined = await _examined(admin, group, arguments, now, since, patience_ms)
+                past = await events(admin, group.group_id, clients.connect(arguments), since)
+                known = await observed(admin, group, clients.connect(arguments))
+                found, joined = examine(known, past, now, since), too_early(known, past, now, patience_ms)
                 diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)
-                if of_group is not None:
+                if (of_group := sign(known, past)) is not None:
                     signs.append(of_group)
+                if given and known.markers:
+                    output.note(of_markers(known.markers))
                 if given and not group.members:
                     await note_meant(admin, group.group_id, output)
             except KafkaError as error:
@@ -127,14 +132,6 @@ async def _patience(admin: Admin) -> int:
             entry = found.entries.get(_PATIENCE)
             return PATIENCE_MS if entry is None or entry.value is None else int(entry.value)
     return PATIENCE_MS
-
-
-async def _examined(
-    admin: Admin, group: GroupDescription, arguments: Namespace, now: int, since: int, patience_ms: int
-) -> tuple[list[Diagnosis], Sign | None, int | None]:
-    past = await events(admin, group.group_id, clients.connect(arguments), since)
-    known = await observed(admin, group, clients.connect(arguments))
-    return examine(known, past, now, since), sign(known, past), too_early(known, past, now, patience_ms)
 
 
 def _note_early(joined: Sequence[int], patience_ms: int) -> str:

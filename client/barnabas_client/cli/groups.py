@@ -20,8 +20,10 @@ from barnabas_client.cli.past import look_back
 from barnabas_client.cli.values import TopicSpec, shown_age, shown_partitions
 from barnabas_client.cli.view import coordinator, coordinator_as_data, members_as_data
 from barnabas_client.history.located import Revoking, revoking_members
+from barnabas_client.history.present import MOST_OF_MARKERS, with_records
 from barnabas_client.history.view import GroupView, Row, look, waiting
 from barnabas_client.structs import TopicPartition
+from barnabas_explain.doctor import of_markers
 from barnabas_protocol.errors import KafkaError
 
 OFFSET_COLUMNS: Final = (
@@ -166,6 +168,10 @@ async def _describe(admin: Admin, group: GroupDescription, arguments: Namespace,
             output.note(f"Consumer group '{group.group_id}' has no active members.")
         for one in waits:
             output.note(one.text)
+        if whole and 0 < max((row.lag or 0 for row in view.rows), default=0) <= MOST_OF_MARKERS:
+            _, markers = await with_records(clients.connect(arguments), view.rows)
+            if markers:
+                output.note(of_markers(markers))
     return {**as_data(view), "waits_for_transactions": [one.as_data() for one in waits]}
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, OffsetSpec
@@ -16,7 +16,7 @@ from barnabas_client.structs import TopicPartition
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.doctor import MOST_MARKERS, SINCE_MS, Diagnosis, Present, Reader, examine, examine_past
 from barnabas_explain.group_ids import Left, OneLife, Sign, meant, sign, spelling, together, with_together
-from barnabas_explain.members import Member
+from barnabas_explain.members import Member, Partition
 from barnabas_explain.records import decode_event
 from barnabas_explain.waits import Waiting, long_waits
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -25,8 +25,22 @@ from barnabas_protocol.subscriptions import CONSUMER, read_topics
 #: Polls of a consumer that looks whether there are records, and the ms of each.
 _MOST_POLLS: Final = 5
 _POLL_MS: Final = 200
+#: The largest lag of members that may be a marker.
+MOST_OF_MARKERS: Final = 1
 #: Groups among which that of a program with another group.id is looked for.
 _MOST_DESCRIBED: Final = 1_000
+
+
+class Examination(NamedTuple):
+    """A group as it is now.
+
+    Attributes:
+        diagnoses: what is wrong with it, worst first.
+        markers: the partitions whose lag is markers at the end of transactions.
+    """
+
+    diagnoses: list[Diagnosis]
+    markers: frozenset[Partition] = frozenset()
 
 
 async def examined(
@@ -36,7 +50,7 @@ async def examined(
     past: Collection[GroupEvent],
     since_ms: int | None,
     told: Collection[int | None] = (),
-) -> list[Diagnosis]:
+) -> Examination:
     """Find out what is wrong with a group now, and was lately; from its events alone if it cannot be described.
 
     Args:
@@ -52,16 +66,18 @@ async def examined(
     try:
         (described,) = await admin.describe_consumer_groups([group], raise_errors=False)
         if described.error is not None:
-            return examine_past(group, past, now, since)
+            return Examination(examine_past(group, past, now, since))
         known = await observed(admin, described, connect, told)
         own = [each for each in [sign(known, past)] if each is not None]
         signs = [*own, *(await like(admin, group) if known.readers else ())]
         signs += await successors(admin, connect, own)
     except KafkaError:
-        return examine_past(group, past, now, since)
+        return Examination(examine_past(group, past, now, since))
     diagnoses = examine(known, past, now, since)
     of_several = together(signs).get(group)
-    return diagnoses if of_several is None else [*with_together(diagnoses, {group: of_several}), of_several]
+    if of_several is not None:
+        diagnoses = [*with_together(diagnoses, {group: of_several}), of_several]
+    return Examination(diagnoses, known.markers)
 
 
 async def observed(
@@ -81,8 +97,9 @@ async def observed(
     view = await look(admin, group)
     waits = [each for each in await waiting(admin, view.rows) if each.producer_id not in told]
     known = await present(admin, view, waits)
-    if not known.readers and known.lags:
-        known = replace(known, lags=await _with_records(connect, view.rows))
+    if not known.readers or MOST_OF_MARKERS >= max(known.lags.values(), default=0) > 0:
+        lags, markers = await with_records(connect, view.rows)
+        known = replace(known, lags=lags, markers=markers)
     return known
 
 
@@ -147,8 +164,10 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
     )
 
 
-async def _with_records(connect: Connect, rows: Iterable[Row]) -> dict[tuple[str, int], int]:
-    """The lags of partitions in which a consumer gets records: markers at the end of transactions are none."""
+async def with_records(connect: Connect, rows: Iterable[Row]) -> tuple[dict[Partition, int], frozenset[Partition]]:
+    """The lags of partitions in which a consumer gets records, and the partitions in which it gets none: their lags are
+    markers at the end of transactions."""
+    markers: set[Partition] = set()
     lags = {row.partition: row.lag for row in rows if row.partition is not None and row.lag}
     committed = {row.partition: row.committed for row in rows if row.partition in lags and row.committed is not None}
     if lags and max(lags.values()) <= MOST_MARKERS:
@@ -164,12 +183,13 @@ async def _with_records(connect: Connect, rows: Iterable[Row]) -> dict[tuple[str
                     for tp, offset in list(unknown.items()):
                         if tp not in got and await read.position(tp) >= offset + lags[tp]:
                             del lags[tp]
+                            markers.add((tp.topic, tp.partition))
                         elif tp not in got:
                             continue
                         del unknown[tp]
                     if not unknown:
                         break
-    return {(tp.topic, tp.partition): lag for tp, lag in lags.items()}
+    return {(tp.topic, tp.partition): lag for tp, lag in lags.items()}, frozenset(markers)
 
 
 async def _alike(admin: Admin, topics: Iterable[str], known: Container[str]) -> dict[str, str]:

@@ -181,6 +181,12 @@ async def test_markers_at_the_end_of_transactions_are_no_records_to_read(cli: Cl
             for tp in end:
                 await writer.send(tp.topic, b"x", partition=tp.partition)
         await consumer.commit(end)
+        marked = "markers at the end of transactions, which consumers do not get: no record waits there."
+        healthy = await cli("groups", "doctor", "all")
+        assert (healthy.out, marked in healthy.err) == ("Nothing is wrong with 1 group.\n", True)
+        assert marked in (await cli("groups", "explain", "all")).err
+        assert marked in (await cli("groups", "describe", "all")).err
+        assert marked not in (await cli("groups", "describe", "all", "--members")).err
     assert (await cli("groups", "doctor", "all")).out == "Nothing is wrong with 1 group.\n"
     (earlier, *_) = end
     await cli("groups", "reset-offsets", "all", "-t", f"t:{earlier.partition}", "--to-offset", "1", "--execute")
