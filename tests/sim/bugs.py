@@ -6,6 +6,7 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.coordinators.writer import Waiter, Writer
 from barnabas_broker.groups.classic.appends import PendingAssignment
 from barnabas_broker.groups.classic.group import ClassicGroup
@@ -96,6 +97,29 @@ def an_empty_group_is_not_recorded_again() -> AbstractContextManager[Any]:
         return effects
 
     return patch.object(ClassicGroup, "persisted", wrong)
+
+
+def a_leader_that_returns_loads_nothing() -> AbstractContextManager[Any]:
+    """What another broker has appended meanwhile is not read: a new leader epoch is taken for the old one."""
+    right = CoordinatorPartitions.reconcile
+
+    @wraps(right)
+    def wrong(self: CoordinatorPartitions) -> None:
+        led = self._leaderships.led(self._topic)
+        self._loads = {index: (led.get(index, epoch), load) for index, (epoch, load) in self._loads.items()}
+        right(self)
+
+    return patch.object(CoordinatorPartitions, "reconcile", wrong)
+
+
+def former_leaders_go_on() -> AbstractContextManager[Any]:
+    """A broker that does not lead a partition any more coordinates its groups."""
+
+    def wrong(self: CoordinatorPartitions, index: int) -> None:
+        _, load = self._loads.pop(index)
+        load.cancel()
+
+    return patch.object(CoordinatorPartitions, "_unload", wrong)
 
 
 def commits_after_a_replay_are_older_than_it() -> AbstractContextManager[Any]:
@@ -275,5 +299,7 @@ BUGS: Final = OF_TRANSACTIONS | named(
     appends_are_reported_before_they_are_synced,
     a_failed_fsync_is_taken_for_a_good_one,
     a_replay_begins_in_the_middle,
+    a_leader_that_returns_loads_nothing,
+    former_leaders_go_on,
     leaders_that_return_watch_no_topics,
 )

@@ -109,7 +109,7 @@ class ConsumerGroupScenario(MixedScenario):
 
     def _machine_of(self, group: str) -> ConsumerGroup | None:
         leader = self._log_of(group).leader
-        hosted = None if leader is None or not leader.alive else leader.groups.groups.get(group)
+        hosted = None if leader is None or not leader.alive else leader.node.groups.groups.get(group)
         return hosted.group if hosted is not None and isinstance(hosted.group, ConsumerGroup) else None
 
     def _stable(self, group: str) -> bool:

@@ -202,7 +202,7 @@ class MixedScenario(Scenario):
     def _check_owners(self, group: str) -> None:
         """Two members that the coordinator knows, each in its epoch, do not hold the same partition."""
         leader = self._log_of(group).leader
-        hosted = None if leader is None or not leader.alive else leader.groups.groups.get(group)
+        hosted = None if leader is None or not leader.alive else leader.node.groups.groups.get(group)
         if hosted is None:
             return
         owners: dict[int, Member] = {}
@@ -227,7 +227,7 @@ class MixedScenario(Scenario):
         log = self._log_of(group)
         if not log.works or log.leader is None or not alive:
             return super()._stable(group)
-        hosted = log.leader.groups.groups.get(group)
+        hosted = log.leader.node.groups.groups.get(group)
         if hosted is None or not isinstance(hosted.group, ConsumerGroup):
             return super()._stable(group)
         held = sorted(partition for consumer in alive for partition in consumer.held)

@@ -3,7 +3,9 @@
 from random import Random
 from typing import Any, Final
 
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.records import iter_batches
+from tests.sim.brokers import Elections, Role
 from tests.sim.cluster import GROUPS, Node
 from tests.sim.invariants import DEFERRED_SECONDS, NOTHING, Invariants
 from tests.sim.members import TOPIC, Consumer
@@ -18,7 +20,7 @@ MOMENTS: Final = (
     "heartbeat asks to rejoin",
     "join received",
     "join phase over",
-    "landed",
+    f"landed in {OFFSETS_TOPIC}",
     "sync answered",
 )
 #: Moments of transactional commits and of markers.
@@ -42,7 +44,12 @@ class Scenario:
     Args:
         seed: of all random choices.
         transactional: whether the members of every group commit in transactions, in every run.
+
+    Attributes:
+        contents: those of the logs at the end.
     """
+
+    contents: list[bytes]
 
     def __init__(self, seed: int, *, transactional: bool = False) -> None:
         world = self.world = World(seed)
@@ -57,11 +64,15 @@ class Scenario:
         self.invariants = {group: self._rules() for group in self.groups}
         self.transactions = Transactions(world)
         self.transactions.send = self._send_marker
-        self.logs: list[CoordinatorPartition[Node]] = [
+        self.logs: list[CoordinatorPartition[Role]] = [
             CoordinatorPartition(world, index, synced) for index in range(PARTITIONS)
         ]
-        self.nodes = [Node(world, self.logs, number, self.invariants, self.transactions) for number in (1, 2)]
-        self._homes: dict[str, CoordinatorPartition[Node]] = {}
+        self._elections: Elections[Node] = Elections(world)
+        self.nodes = self._elections.nodes = [
+            Node(world, number, self._elections.changes, self.logs, self.invariants, self.transactions)
+            for number in (1, 2)
+        ]
+        self._homes: dict[str, CoordinatorPartition[Role]] = {}
         self.partitions = chance.randint(1, 6)
         self.consumers: dict[str, Consumer] = {}
         self._lives = 0
@@ -73,7 +84,6 @@ class Scenario:
             log.failed = self._disk_failed
         for node in self.nodes:
             node.died = self._node_died
-            node.start()
         world.check = self._check
 
     def _rules(self) -> Invariants:
@@ -87,10 +97,16 @@ class Scenario:
             Violation: an invariant does not hold.
         """
         with SimulatedLoop(self.world).running():
-            self._run()
+            try:
+                self._run()
+                self.contents = [log.contents() for log in self.logs]
+            finally:
+                self._end()
 
     def _run(self) -> None:
         world, chance = self.world, self.world.chance
+        for node in self.nodes:
+            node.start()
         for log in self.logs:
             self._elect(log)
         for number in range(chance.randint(max(1, len(self.groups) - 1), 5)):
@@ -133,6 +149,17 @@ class Scenario:
             world.fail("a transaction has not ended")
         self._check_memory()
         self._check_logs()
+
+    def _end(self) -> None:
+        """End all that goes on, so that nothing is left of the run."""
+        world = self.world
+        world.check, world.faults, world.violation = lambda: None, False, None
+        for consumer in self.consumers.values():
+            consumer.kill()
+        for node in self.nodes:
+            node.died = lambda node: None
+            node.kill(power=False)
+        world.run(world.now)
 
     # Faults
 
@@ -194,9 +221,9 @@ class Scenario:
         """A marker arrives at the broker that leads its partition, or believes to."""
         leader = self.logs[marker.partition].leader
         if self.world.happens(0.05):
-            leader = self.world.chance.choice(self.nodes)
+            leader = self.world.chance.choice(self.nodes).offsets
         if leader is not None and leader.alive:
-            leader.write_marker(marker, done)
+            leader.node.write_marker(marker, done)
 
     def _restart_after(self, seconds: float, old: Consumer) -> None:
         self._to_come += 1
@@ -218,14 +245,14 @@ class Scenario:
         for consumer in self.consumers.values():
             world.after(world.between(0.0, 0.3), consumer.network_lost, node)
         for log in self.logs:
-            if log.leader is node:
+            if log.leader is not None and log.leader.node is node:
                 self._elect_after(world.between(0.1, 3.0), log)
         world.after(world.between(0.5, 8.0), self._revive, node)
 
-    def _disk_failed(self, log: CoordinatorPartition[Node]) -> None:
+    def _disk_failed(self, log: CoordinatorPartition[Role]) -> None:
         self._elect_after(self.world.between(0.1, 3.0), log)
 
-    def _elect_after(self, seconds: float, log: CoordinatorPartition[Node]) -> None:
+    def _elect_after(self, seconds: float, log: CoordinatorPartition[Role]) -> None:
         self._settles(self.world.now + seconds)
         self.world.after(seconds, self._elect, log)
 
@@ -237,23 +264,12 @@ class Scenario:
         if not node.alive:
             node.start()
             for log in self.logs:
-                if log.leader is None or not log.leader.alive or log.leader is node:
+                if log.leader is None or not log.leader.alive:
                     self._elect(log)
 
-    def _elect(self, log: CoordinatorPartition[Node]) -> None:
+    def _elect(self, log: CoordinatorPartition[Role]) -> None:
         """Elect another leader for the partition, if there is one; the old leader learns of it later."""
-        alive = [node for node in self.nodes if node.alive]
-        if not alive:
-            return
-        before, world = log.leader, self.world
-        leader = world.chance.choice([node for node in alive if node is not before] or alive)
-        log.elect(leader)
-        world.note("node %d is elected for partition %d, epoch %d", leader.node_id, log.index, log.epoch)
-        world.after(world.between(0.0, 0.5), leader.lead, log, log.epoch)
-        if before is not None and before is not leader:
-            resigned_after = world.between(0.0, 3.0)
-            self._settles(world.now + resigned_after)
-            world.after(resigned_after, before.resign, log.index, log.epoch)
+        self._settles(self._elections.elect(log))
 
     # Checks
 
@@ -296,9 +312,9 @@ class Scenario:
         log = self._log_of(group)
         if not log.works or log.leader is None or not all(consumer.stable for consumer in alive):
             return False
-        hosted = log.leader.groups.groups.get(group)
+        hosted = log.leader.node.groups.groups.get(group)
         if not alive:
-            return log.index in log.leader.groups.loaded and (hosted is None or not len(hosted.group.members))
+            return log.index in log.leader.node.groups.loaded and (hosted is None or not len(hosted.group.members))
         if len({consumer.generation for consumer in alive}) != 1:
             return False
         owned = self.partitions
@@ -312,7 +328,7 @@ class Scenario:
             return False
         return hosted is not None and hosted.group.state.value == "Stable" and len(hosted.group.members) == len(alive)
 
-    def _log_of(self, group: str) -> CoordinatorPartition[Node]:
+    def _log_of(self, group: str) -> CoordinatorPartition[Role]:
         if group not in self._homes:
             self._homes[group] = self.logs[self.nodes[0].groups.partition_for(group)]
         return self._homes[group]
@@ -332,7 +348,7 @@ class Scenario:
             if leader is None or not log.works or not log.settled:
                 continue
             batches = [bytes(batch) for _, batch in iter_batches(log.contents())]
-            for difference in leader.differences(log.index, batches):
+            for difference in leader.node.differences(log.index, batches):
                 self.world.fail(difference)
 
     def _check_logs(self) -> None:
@@ -346,7 +362,7 @@ class Scenario:
             assert leader is not None
             if not self._loaded():
                 world.fail("the partitions of __consumer_offsets are not loaded 10 s after their leaders were elected")
-            hosted = leader.groups.groups.get(group)
+            hosted = leader.node.groups.groups.get(group)
             offsets = {} if hosted is None else hosted.offsets.topics.get(TOPIC, {})
             if group in self.transactional:
                 found = {partition: each.offset for partition, each in offsets.items()}
@@ -358,7 +374,7 @@ class Scenario:
                 invariants.found(partition, offset, invariants.last.get(partition, NOTHING))
 
     def _loaded(self) -> bool:
-        return all(log.works and log.leader and log.index in log.leader.groups.loaded for log in self.logs)
+        return all(log.works and log.leader and log.index in log.leader.node.groups.loaded for log in self.logs)
 
 
 def run_seed(seed: int, *, transactional: bool = False) -> Scenario:

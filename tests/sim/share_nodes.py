@@ -1,18 +1,14 @@
 """Brokers with the real coordinators of share groups, and with the share partitions whose logs they lead."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from barnabas_broker.clock import Clock, Handle
-from barnabas_broker.cluster.image import Event, GroupConfigured, Image, PartitionChanged, PartitionInfo, TopicCreated
-from barnabas_broker.cluster.metadata import ClusterMetadata
-from barnabas_broker.cluster.store import EventBatch
+from barnabas_broker.cluster.image import GroupConfigured, Image, PartitionChanged, TopicCreated
 from barnabas_broker.config import BROKER_KEYS, Config
 from barnabas_broker.coordination import _ShareTopic
-from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.coordinator.replay import Replay
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
@@ -36,7 +32,6 @@ from barnabas_broker.shares.ports import ShareState
 from barnabas_broker.shares.records import ShareKey, ShareReplay
 from barnabas_broker.shares.service import ShareCoordinator
 from barnabas_broker.slicer import Account
-from barnabas_broker.steps import Steps, finish
 from barnabas_explain.catalog import GroupEvent
 from barnabas_explain.members import Member
 from barnabas_protocol.codec import encode_response
@@ -44,7 +39,7 @@ from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from barnabas_protocol.schema import Request, Response
-from tests.sim.cluster import Port
+from tests.sim.brokers import AtOnce, Port, Role, SimulatedBroker, led_by, without_leaders
 from tests.sim.share_data import TOPIC, TOPIC_ID, DataLog, DataReplica
 from tests.sim.share_rules import ShareRules
 from tests.sim.storage import PARTITIONS, CoordinatorPartition
@@ -53,8 +48,6 @@ from tests.sim.world import World
 T = TypeVar("T")
 
 GROUP: Final = "workers"
-#: The time of day at the beginning, in ms.
-_EPOCH_MS: Final = 1_000_000_000
 _CALLER: Final = Caller("worker", "/127.0.0.1")
 #: Errors of the persister after which what was written may be in the log.
 _IN_DOUBT: Final = (
@@ -93,93 +86,6 @@ def config_of(limit: int, lock_ms: int) -> Config:
             "group.share.heartbeat.interval.ms": "2000",
         },
     )
-
-
-class Role:
-    """A broker in one of its lives, as a possible leader of the partitions of a coordinator's topic.
-
-    Implements :class:`.Leaderships`.
-
-    Attributes:
-        life: the number of its restarts.
-        partitions: of the topic.
-        epochs: the leader epochs of the partitions that it believes to lead.
-    """
-
-    def __init__(self, node: "ShareNode", topic: str, partitions: "Sequence[CoordinatorPartition[Role]]") -> None:
-        self.node = node
-        self.topic = topic
-        self.life = node.life
-        self.partitions = partitions
-        self.epochs: dict[int, int] = {}
-
-    @property
-    def alive(self) -> bool:
-        return self.node.alive and self.node.life == self.life
-
-    def kill(self, *, power: bool) -> None:
-        if self.alive:
-            self.node.kill(power=power)
-
-    def moment(self, name: str) -> None:
-        if self.alive:
-            self.node.moment(f"{name} in {self.topic}")
-
-    def leads(self, index: int) -> bool:
-        """Whether it really leads a partition."""
-        partition = self.partitions[index]
-        return self.alive and partition.leader is self and self.epochs.get(index) == partition.epoch
-
-    def lead(self, index: int, epoch: int) -> None:
-        """Learn that it leads a partition, and open its log if that is still true."""
-        self.epochs[index] = epoch
-        if self.leads(index) and self.partitions[index].open():
-            self.node.world.note("node %d opens %s-%d, epoch %d", self.node.node_id, self.topic, index, epoch)
-
-    def resign(self, index: int) -> None:
-        """Learn that another broker leads a partition."""
-        self.epochs.pop(index, None)
-
-    def led(self, topic: str) -> Mapping[int, int]:
-        return self.epochs
-
-    def creating(self, topic: str) -> bool:
-        return False
-
-
-class NodeClock(Clock):
-    """The clocks of a broker in one of its lives, which may jump. No scheduled call is made when it is dead."""
-
-    def __init__(self, node: "ShareNode") -> None:
-        super().__init__()
-        self._node = node
-        self._life = node.life
-
-    def now(self) -> float:
-        return self._node.world.now + self._node.ahead
-
-    def wall_ms(self) -> int:
-        return _EPOCH_MS + int((self._node.world.now + self._node.wall_ahead) * 1000)
-
-    def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        return self.call_later(0.0, callback, *args)
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Handle:
-        return self._node.world.after(delay, self._call, callback, args)
-
-    def _call(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if self._node.alive and self._node.life == self._life:
-            callback(*args)
-
-
-class AtOnce:
-    """Gives turns to what takes long: at once, so that the time of this machine has no effect."""
-
-    def run(self, steps: Steps[T], client: object) -> T:
-        return finish(steps)
-
-    async def enqueue(self, steps: Steps[T], client: object) -> T:
-        return finish(steps)
 
 
 class Connection:
@@ -281,7 +187,7 @@ class DeadLetters:
         """Nothing waits."""
 
 
-class ShareNode:
+class ShareNode(SimulatedBroker):
     """A broker.
 
     Args:
@@ -292,17 +198,11 @@ class ShareNode:
         state: the partitions of ``__share_group_state``.
         offsets: those of ``__consumer_offsets``.
         data: the logs of the topic.
-        changes: all changes of leaders, in their order; see :func:`topics`.
+        changes: all elections, in their order.
         rules: hear of what is delivered.
 
     Attributes:
         cluster: all brokers.
-        alive: whether its process runs.
-        life: the number of its restarts.
-        ahead: seconds by which its monotonic clock is ahead of the world's.
-        wall_ahead: and its time of day.
-        plan: the moments at which it will die, and at which of their occurrences.
-        died: called when it is dead.
         gone: when the last session of each member has ended.
     """
 
@@ -318,36 +218,20 @@ class ShareNode:
         changes: Sequence[PartitionChanged],
         rules: ShareRules,
     ) -> None:
-        self.world = world
-        self.node_id = node_id
+        super().__init__(world, node_id, topics(len(data)).apply(GroupConfigured(GROUP, group_config)), changes)
         self.rules = rules
         self.cluster: Sequence[ShareNode] = ()
-        self.alive = False
-        self.life = 0
-        self.ahead = self.wall_ahead = 0.0
-        self.plan: dict[str, int] = {}
-        self.died: Callable[[ShareNode], None] = lambda node: None
         self.gone: dict[str, float] = {}
         self._config = config
         self._state, self._offsets, self._data = state, offsets, data
-        self._changes = changes
-        self._first_image = topics(len(data)).apply(GroupConfigured(GROUP, group_config))
-        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def start(self) -> None:
-        """Start; only the logs of coordinators are left of an earlier life."""
-        self.world.note("node %d starts", self.node_id)
-        self.alive = True
+        super().start()
         self.gone = {}
-        self.state = Role(self, SHARE_GROUPS_TOPIC, self._state)
-        self.offsets = Role(self, OFFSETS_TOPIC, self._offsets)
+        self.state = self.role(SHARE_GROUPS_TOPIC, self._state)
+        self.offsets = self.role(OFFSETS_TOPIC, self._offsets)
         self.replicas = [DataReplica(log) for log in self._data]
-        unused: Any = None
-        # It knows what was elected before, and leads nothing of it: an earlier life did.
-        image = self._first_image.apply_all(self._changes)
-        metadata = self._metadata = ClusterMetadata(image, unused, len(self._changes))
-        self._learns_at = self.world.now
-        clock = self.clock = NodeClock(self)
+        metadata, clock = self.following.metadata, self.clock
         self.shares = ShareCoordinator(
             self._config,
             Port(self.state),
@@ -357,6 +241,7 @@ class ShareNode:
             wall_ms=clock.wall_ms,
             scheduler=clock,
         )
+        unused: Any = None
         topic = _ShareTopic(self._config, metadata, unused)
         self.persister = SharePersister(self.node_id, self.shares, topic, Peers(self), 3.0)
         self.groups = GroupCoordinator(
@@ -382,88 +267,25 @@ class ShareNode:
             clock,
             self._event,
         )
-        self._coordinated = (
-            CoordinatorPartitions(OFFSETS_TOPIC, self.groups, self.offsets, metadata.may_serve),
-            CoordinatorPartitions(SHARE_GROUPS_TOPIC, self.shares.runtime, self.state, metadata.may_serve),
-        )
-        for listener in (self._lead, self.queues.image_changed, self._coordinate):
+        self.coordinate(OFFSETS_TOPIC, self.groups)
+        self.coordinate(SHARE_GROUPS_TOPIC, self.shares.runtime)
+        for listener in (self.queues.image_changed, self._leaders_changed, self.reconcile):
             metadata.subscribe(listener)
 
-    def kill(self, *, power: bool) -> None:
-        """Die at once, at any point; `power`: with the whole machine."""
-        if not self.alive:
-            return
-        self.world.note("node %d dies%s", self.node_id, " with its machine" if power else "")
-        self.alive = False
-        self.life += 1
-        for role in (self.state, self.offsets):
-            for partition in role.partitions:
-                partition.broker_died(role, power)
+    def _ended(self) -> None:
         for replica in self.replicas:
             replica.resign()
-        for task in list(self._tasks):
-            task.cancel()
-        for partitions in self._coordinated:
-            partitions.close()
         for closing in (self.queues.close(), self.groups.close(), self.shares.close()):
             asyncio.get_running_loop().create_task(closing)
-        self.died(self)
-
-    def moment(self, name: str) -> None:
-        """A moment at which the broker may die; if it does, then in an iteration of its own, as processes do."""
-        if name in self.plan and self.world.faults:
-            self.plan[name] -= 1
-            if self.plan[name] <= 0:
-                del self.plan[name]
-                self.world.after(0.0, lambda: self.kill(power=self.world.chance.random() < 0.4))
-
-    def delay(self) -> float:
-        """Seconds that a message takes."""
-        world = self.world
-        return world.between(0.2, 3.0) if world.happens(0.03) else world.between(0.0005, 0.01)
-
-    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run something until it ends, or the broker dies."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda task: self._tasks.pop(task, None))
-        return task
 
     # Leaders
 
-    def follow(self, seconds: float) -> None:
-        """Learn of the last change in some time, and not before the changes before it."""
-        self._learns_at = max(self._learns_at, self.world.now + seconds)
-        self.world.at(self._learns_at, self._learn, self.life, len(self._changes))
+    def _lead_data(self, index: int, epoch: int | None) -> None:
+        replica = self.replicas[index]
+        replica.lead(epoch) if epoch is not None else replica.resign()
 
-    def catch_up(self, topic: str, index: int) -> None:
-        """Learn at once of all changes of a partition."""
-        known = (n for n, each in enumerate(self._changes, 1) if (each.name, each.index) == (topic, index))
-        self._learn(self.life, max(known, default=0))
-
-    def _learn(self, life: int, count: int) -> None:
-        """Learn of the first `count` changes."""
-        for sequence in range(self._metadata.sequence, count):
-            if self.alive and self.life == life:
-                self._metadata._apply(EventBatch(sequence + 1, [self._changes[sequence]]))
-
-    def _lead(self, _: Image, events: Sequence[Event]) -> None:
-        """Lead what it has to lead, and nothing else."""
-        for event in events:
-            assert isinstance(event, PartitionChanged)
-            leads, epoch = event.partition.leader == self.node_id, event.partition.leader_epoch
-            if event.name == TOPIC:
-                replica = self.replicas[event.index]
-                replica.lead(epoch) if leads else replica.resign()
-            else:
-                role = self.state if event.name == SHARE_GROUPS_TOPIC else self.offsets
-                role.lead(event.index, epoch) if leads else role.resign(event.index)
-
-    def _coordinate(self, *_: object) -> None:
-        """Coordinate what it leads, and nothing else."""
+    def _leaders_changed(self, *_: object) -> None:
         self.persister.leaders_changed()
-        for partitions in self._coordinated:
-            partitions.reconcile()
 
     def _find(self, topic: str, partition: int) -> DataReplica:
         replica = self.replicas[partition]
@@ -475,7 +297,7 @@ class ShareNode:
 
     async def state_request(self, request: Request) -> Response:
         """Handle a request of another broker about the state of share partitions."""
-        services = SimpleNamespace(cluster=self._metadata, shares=self.shares, slicer=AtOnce())
+        services = SimpleNamespace(cluster=self.following.metadata, shares=self.shares, slicer=AtOnce())
         context: Any = SimpleNamespace(services=services, allows_on_cluster=lambda operation: True, peer=None)
         context.sliced = lambda steps: services.slicer.enqueue(steps, None)
         route = next(each for each in state_handlers.ROUTES if each.key == request.API_KEY)
@@ -588,17 +410,8 @@ def topics(partitions: int) -> Image:
     Args:
         partitions: of the topic whose records are processed.
     """
-    state, offsets = (
-        TopicCreated(name, topic_id, (led_by(-1, 0),) * PARTITIONS, {})
-        for name, topic_id in ((SHARE_GROUPS_TOPIC, b"s" * 16), (OFFSETS_TOPIC, b"o" * 16))
-    )
-    data = TopicCreated(TOPIC, TOPIC_ID, (led_by(-1, 0),) * partitions, {})
-    return Image(cluster_id="sim", controller_id=1).apply_all((state, offsets, data))
-
-
-def led_by(leader: int, epoch: int) -> PartitionInfo:
-    """A partition with a leader."""
-    return PartitionInfo(leader=leader, leader_epoch=epoch, replicas=(1, 2), isr=(1, 2))
+    coordinators = without_leaders({SHARE_GROUPS_TOPIC: PARTITIONS, OFFSETS_TOPIC: PARTITIONS})
+    return coordinators.apply(TopicCreated(TOPIC, TOPIC_ID, (led_by(-1, 0),) * partitions, {}))
 
 
 def place(index: int) -> Place:

@@ -17,7 +17,6 @@ from itertools import count
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from barnabas_broker.cluster.image import PartitionChanged
 from barnabas_broker.groups.share.group import LEAVE_EPOCH
 from barnabas_broker.groups.share.partition import Acknowledged, Acknowledgement
 from barnabas_broker.share_partitions.hosted import Delivery, LedSharePartition
@@ -26,8 +25,9 @@ from barnabas_broker.shares.records import ShareKey
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC
 from barnabas_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.sim.brokers import Elections, Role
 from tests.sim.share_data import TOPIC, DataLog
-from tests.sim.share_nodes import GROUP, Connection, Role, ShareNode, config_of, led_by, place, states_of
+from tests.sim.share_nodes import GROUP, Connection, ShareNode, config_of, place, states_of
 from tests.sim.share_rules import ShareRules
 from tests.sim.storage import PARTITIONS, CoordinatorPartition, SimulatedLoop
 from tests.sim.world import World
@@ -309,13 +309,23 @@ class ShareScenario:
         configs = {"share.auto.offset.reset": "earliest"}
         if self.committed:
             configs["share.isolation.level"] = "read_committed"
-        #: All changes of leaders.
-        self._changes: list[PartitionChanged] = []
+        self._elections: Elections[ShareNode] = Elections(world)
         config = config_of(limit, int(self.lock_seconds * 1000))
         self.nodes = [
-            ShareNode(world, number, config, configs, self.state, self.offsets, self.data, self._changes, self.rules)
+            ShareNode(
+                world,
+                number,
+                config,
+                configs,
+                self.state,
+                self.offsets,
+                self.data,
+                self._elections.changes,
+                self.rules,
+            )
             for number in (1, 2)
         ]
+        self._elections.nodes = self.nodes
         self.members: list[Member] = []
         self._names = count()
         self._check_at = 0.0
@@ -497,41 +507,15 @@ class ShareScenario:
 
     def _elect(self, partition: "CoordinatorPartition[Role]") -> None:
         """Elect another leader of a coordinator's partition; the old one learns of it later."""
-        topic = SHARE_GROUPS_TOPIC if partition in self.state else OFFSETS_TOPIC
-        before = None if partition.leader is None else partition.leader.node
-        node = self._candidate(before, topic, partition.index)
-        if node is not None:
-            partition.elect(node.state if partition in self.state else node.offsets)
-            self._elected(node, topic, partition.index, partition.epoch, before)
+        self._elections.elect(partition)
 
     def _elect_data(self, index: int) -> None:
         """Elect another leader of a partition of the topic; the old one learns of it later."""
         before, _, epoch = self._data_leaders[index]
-        node = self._candidate(before, TOPIC, index)
+        node = self._elections.candidate(before, TOPIC, index)
         if node is not None:
             self._data_leaders[index] = node, node.life, epoch + 1
-            self._elected(node, TOPIC, index, epoch + 1, before)
-
-    def _candidate(self, before: ShareNode | None, topic: str, index: int) -> ShareNode | None:
-        """A broker that may lead a partition next: not the leader before, if there is another one.
-
-        It knows of the leader before: a replica is in sync only if it has followed that one.
-        """
-        alive = [node for node in self.nodes if node.alive]
-        if not alive:
-            return None
-        node = self.world.chance.choice([each for each in alive if each is not before] or alive)
-        node.catch_up(topic, index)
-        return node if node.alive else self._candidate(before, topic, index)
-
-    def _elected(self, node: ShareNode, topic: str, index: int, epoch: int, before: ShareNode | None) -> None:
-        """All brokers learn of an election, sooner or later."""
-        world = self.world
-        world.note("node %d is elected for %s-%d, epoch %d", node.node_id, topic, index, epoch)
-        self._changes.append(PartitionChanged(topic, index, led_by(node.node_id, epoch)))
-        for each in self.nodes:
-            if each.alive:
-                each.follow(world.between(0.0, 3.0 if each is before and each is not node else 0.5))
+            self._elections.elected(node, TOPIC, index, epoch + 1, before)
 
     # Checks
 

@@ -48,11 +48,7 @@ _CHUNK: Final = 20
 
 
 class Leader(Protocol):
-    """A broker that may lead partitions of a topic."""
-
-    @property
-    def life(self) -> int:
-        """The number of its restarts."""
+    """A broker in one of its lives that may lead partitions of a topic."""
 
     @property
     def alive(self) -> bool:
@@ -160,11 +156,10 @@ class _Background:
 class _Append(Generic[L]):
     """An append without a result."""
 
-    __slots__ = ("done", "epoch", "life", "node", "outcome", "write")
+    __slots__ = ("done", "epoch", "node", "outcome", "write")
 
     def __init__(self, node: L, epoch: int, write: Write, done: Done) -> None:
         self.node = node
-        self.life = node.life
         self.epoch = epoch
         self.write = write
         self.done = done
@@ -186,6 +181,7 @@ class CoordinatorPartition(Generic[L]):
         policy: its ``cleanup.policy``.
 
     Attributes:
+        topic: see above.
         leader: the broker that really leads it.
         epoch: the leader epoch; appends with an older one are refused.
         failed: called when its disk has failed, or the files could not be opened.
@@ -196,7 +192,7 @@ class CoordinatorPartition(Generic[L]):
     ) -> None:
         self.world = world
         self.index = index
-        self._topic = topic
+        self.topic = topic
         self.synced = synced
         self.leader: L | None = None
         self.epoch = 0
@@ -262,13 +258,13 @@ class CoordinatorPartition(Generic[L]):
             world.note("partition %d cannot be opened: %s", self.index, error)
             self._fails()
             return False
-        if not replicas.holds(self._topic, self.index):
+        if not replicas.holds(self.topic, self.index):
             # The disk is full. The broker would try it again, but then it does not lead any more.
             replicas.wake_fetches()
             self._fails()
             return False
         self._directory, self._replicas_open = directory, replicas
-        self._log = CoordinatorTopicLog(self._topic, replicas, self._now_ms)
+        self._log = CoordinatorTopicLog(self.topic, replicas, self._now_ms)
         world.after(world.between(1.0, _MAINTENANCE), self.carefully, self._maintain, directory)
         return True
 
@@ -279,7 +275,7 @@ class CoordinatorPartition(Generic[L]):
         partitions = tuple(here if index == self.index else elsewhere for index in range(PARTITIONS))
         for event in (
             BrokerRegistered(_OWNER, {"PLAINTEXT": ("node", 9092)}),
-            TopicCreated(self._topic, _TOPIC_ID, partitions, self._configs),
+            TopicCreated(self.topic, _TOPIC_ID, partitions, self._configs),
         ):
             image = image.apply(event)
         replicas = ReplicaManager(directory, _CONFIG, _OWNER, self._now_ms, now=lambda: self.world.now)
@@ -401,7 +397,7 @@ class CoordinatorPartition(Generic[L]):
 
     def _report(self, entry: _Append[L]) -> None:
         self._reporting -= 1
-        if entry.node.life == entry.life and entry.outcome is not None:
+        if entry.node.alive and entry.outcome is not None:
             entry.done(entry.outcome)
 
     def batch(self, data: bytearray, verification: Any) -> Write:
@@ -414,7 +410,7 @@ class CoordinatorPartition(Generic[L]):
         def write(done: Done) -> None:
             assert self._replicas_open is not None
             try:
-                replica = self._replicas_open.find(self._topic, self.index)
+                replica = self._replicas_open.find(self.topic, self.index)
                 info = replica.append_marker(
                     producer_id,
                     producer_epoch,
@@ -442,7 +438,7 @@ class CoordinatorPartition(Generic[L]):
         """
         if self._replicas_open is None or self._log is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        replica = self._replicas_open.find(self._topic, self.index)
+        replica = self._replicas_open.find(self.topic, self.index)
         self._replicas_open.delete_records(replica, min(offset, replica.log.high_watermark))
 
     @property

@@ -21,16 +21,12 @@ STARTS = [
 BUG_SEEDS = 500
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
-    "a-member-that-leaves-bumps-no-epoch": 5,
-    "a-topic-that-grows-bumps-no-epoch": 28,
-    "failed-appends-are-not-repeated": 80,
-    "full-heartbeats-get-no-assignment": 16,
+    "a-topic-that-grows-bumps-no-epoch": 19,
+    "failed-appends-are-not-repeated": 2,
+    "full-heartbeats-get-no-assignment": 1,
+    "heartbeats-are-answered-before-they-are-in-the-log": 27,
     "partitions-are-given-away-before-they-are-revoked": 1,
-    "removed-members-keep-their-partitions": 1,
-    "replayed-members-do-not-expire": 12,
-    "sessions-do-not-expire": 5,
-    "what-a-regex-matches-bumps-no-epoch": 3,
-    "what-is-being-revoked-is-free-after-a-failover": 15,
+    "what-is-being-revoked-is-free-after-a-failover": 7,
 }
 
 
@@ -42,11 +38,6 @@ def run_seeds(first: int, count: int) -> None:
 @pytest.mark.parametrize("start", STARTS)
 def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
-
-
-@pytest.mark.parametrize("seed", [1272, 2593, 400212, 500163, 500291])
-def test_seeds_that_have_found_bugs(seed: int) -> None:
-    run_consumer_group_seed(seed)
 
 
 @each_planted_bug(BUGS)

@@ -21,14 +21,14 @@ STARTS = [
 BUG_SEEDS = 500
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
-    "a-downgrade-does-not-rebalance": 32,
-    "a-member-that-leaves-bumps-no-epoch": 1,
-    "an-upgrade-answers-no-deferred-requests": 94,
-    "an-upgrade-forgets-what-members-own": 13,
-    "heartbeats-do-not-ask-to-rejoin": 1,
-    "partitions-are-given-away-before-they-are-revoked": 5,
-    "removed-members-keep-their-partitions": 1,
-    "sessions-of-classic-members-do-not-expire": 1,
+    "a-downgrade-does-not-rebalance": 41,
+    "a-member-that-leaves-bumps-no-epoch": 4,
+    "an-upgrade-answers-no-deferred-requests": 11,
+    "an-upgrade-forgets-what-members-own": 1,
+    "heartbeats-do-not-ask-to-rejoin": 7,
+    "partitions-are-given-away-before-they-are-revoked": 4,
+    "removed-members-keep-their-partitions": 8,
+    "sessions-of-classic-members-do-not-expire": 13,
 }
 
 
@@ -40,11 +40,6 @@ def run_seeds(first: int, count: int) -> None:
 @pytest.mark.parametrize("start", STARTS)
 def test_no_seed_violates_an_invariant(start: int) -> None:
     run_seeds(start, STEP)
-
-
-@pytest.mark.parametrize("seed", [79, 96, 97, 139, 190, 250, 432, 1107, 4950])
-def test_seeds_that_have_found_bugs(seed: int) -> None:
-    run_mixed_seed(seed)
 
 
 @each_planted_bug(BUGS)

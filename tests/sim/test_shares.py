@@ -22,10 +22,12 @@ BUG_SEEDS = 200
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
     "a-replay-forgets-a-group-before-its-epoch": 30,
+    "counts-grow-with-failed-writes": 2,
     "former-leaders-may-write": 1,
-    "gaps-stay-available": 5,
-    "members-that-are-gone-get-back-what-could-not-be-written": 26,
+    "gaps-stay-available": 2,
+    "members-that-are-gone-get-back-what-could-not-be-written": 89,
     "members-that-are-gone-keep-their-records": 13,
+    "new-leaders-read-no-delivery-counts": 2,
     "the-window-passes-what-is-being-released": 1,
 }
 

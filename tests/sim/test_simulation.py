@@ -23,19 +23,23 @@ STARTS = [
 BUG_SEEDS = 2000
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
-    "a-failed-fsync-is-taken-for-a-good-one": 1676,
+    "a-failed-fsync-is-taken-for-a-good-one": 4,
+    "a-leader-that-returns-loads-nothing": 33,
     "a-marker-during-a-replay-is-ignored": 1114,
+    "a-marker-ends-the-transactions-of-all-producers": 1,
     "a-marker-from-before-a-load-ends-the-next-transaction": 1178,
     "an-empty-group-is-not-recorded-again": 403,
-    "appends-are-reported-before-they-are-synced": 203,
+    "appends-are-reported-before-they-are-synced": 1,
     "commits-of-any-generation-are-accepted": 1561,
-    "deferred-requests-are-forgotten-when-the-coordinator-moves": 2,
+    "deferred-requests-are-forgotten-when-the-coordinator-moves": 1,
+    "former-leaders-go-on": 6,
     "generation-is-not-bumped": 1,
-    "leaders-that-return-watch-no-topics": 299,
-    "members-are-not-checked-in-transactions": 15,
-    "replaced-static-members-are-not-fenced": 105,
-    "stable-offsets-are-not-waited-for": 4,
-    "sync-is-answered-before-it-is-persisted": 23,
+    "leaders-that-return-watch-no-topics": 73,
+    "members-are-not-checked-in-transactions": 7,
+    "replaced-static-members-are-not-fenced": 5,
+    "silent-members-are-kept": 2,
+    "stable-offsets-are-not-waited-for": 7,
+    "sync-is-answered-before-it-is-persisted": 1,
 }
 
 
@@ -55,19 +59,11 @@ def test_every_planted_bug_is_found(bug: str) -> None:
     find_planted_bug(bug, BUGS[bug], run, Violation, WITNESSES.get(bug, 0), BUG_SEEDS)
 
 
-def test_a_record_whose_append_takes_long_is_in_memory_too() -> None:
-    run_seed(253)
-
-
-def test_an_election_that_was_planned_before_the_last_fault_is_no_violation() -> None:
-    run_seed(1183)
-
-
 def test_a_seed_replays() -> None:
     first, again = run_seed(7), run_seed(7)
     assert (first.world.steps, first.world.now) == (again.world.steps, again.world.now)
-    assert [log.contents() for log in first.logs] == [log.contents() for log in again.logs]
-    assert any(log.contents() for log in first.logs)
+    assert first.contents == again.contents
+    assert any(first.contents)
 
 
 def test_a_violation_has_a_trace() -> None:

@@ -8,11 +8,13 @@ partitions in the same way, which is the one in the answer to its client.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import count
 from typing import Any, Final
 
+from barnabas_broker.cluster.image import Event, Image, PartitionChanged
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producer_state import ProducerState
 from barnabas_broker.transactions.records import TransactionReplay
@@ -33,13 +35,17 @@ from barnabas_protocol.records import build_batch, decode_records, read_header
 from barnabas_protocol.schema import Request
 from tests.broker.groups.memory import Done, MemoryLog
 from tests.broker.transactions.support import MemoryEvents
+from tests.sim.brokers import Follower, Led, led_by, without_leaders
 from tests.sim.virtual import run
 
 NODES: Final = (1, 2, 3)
+#: The topic that is written to.
+TOPIC: Final = "t"
 #: Partitions of ``__transaction_state``, and of the topic that is written to.
 STATE_PARTITIONS: Final = 2
 PARTITIONS: Final = 4
 CLIENTS: Final = 3
+_TOPICS: Final = without_leaders({TRANSACTIONS_TOPIC: STATE_PARTITIONS, TOPIC: PARTITIONS})
 #: Virtual seconds of faults, and those without any after which everything has ended.
 FAULTY: Final = 60.0
 CALM: Final = 90.0
@@ -128,13 +134,13 @@ class Partition:
 class StateLog:
     """``__transaction_state`` as one process of a broker sees it."""
 
-    def __init__(self, world: "World", node: int, life: int) -> None:
-        self._world, self._node, self._life = world, node, life
+    def __init__(self, world: "World", broker: "Broker") -> None:
+        self._world, self._broker = world, broker
 
     def append(self, partition: int, batch: bytearray, done: Done, verification: Any = None) -> None:
         """Append at once; it is replicated, and so certain, a little later."""
-        world = self._world
-        if world.coordinator != self._node or world.lives[self._node] != self._life:
+        world, broker = self._world, self._broker
+        if not broker.alive or broker.state.epochs.get(partition) != world.epoch:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if world.happens(0.03):
@@ -144,7 +150,7 @@ class StateLog:
         epoch, end = world.epoch, len(world.log.batches[partition])
 
         def replicated() -> None:
-            if world.lives[self._node] != self._life:
+            if not broker.alive:
                 return
             if world.epoch != epoch:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -165,6 +171,93 @@ class StateLog:
         return await self._world.log.read(partition, offset)
 
 
+class Broker:
+    """A broker in one of its lives, with the cluster's metadata as it knows it.
+
+    Attributes:
+        state: the partitions of ``__transaction_state`` that it believes to lead.
+        coordinator: its coordinator of transactions.
+        following: what it knows of the cluster.
+    """
+
+    def __init__(self, world: "World", node: int) -> None:
+        self._world, self._node, self._life = world, node, world.lives[node]
+        self.state = Led()
+        self.following = Follower(world, _TOPICS, world.changes, lambda: self.alive)
+        self.coordinator = TransactionCoordinator(
+            world.config,
+            node,
+            StateLog(world, self),
+            self.leader,
+            self._write,
+            Messages(world, node),
+            self._producer_id,
+            MemoryEvents(),
+            now=lambda: world.now,
+            wall_ms=lambda: 1_000_000 + round(world.now * 1000),
+        )
+        may_serve = self.following.metadata.may_serve
+        self._led = CoordinatorPartitions(TRANSACTIONS_TOPIC, self.coordinator.runtime, self.state, may_serve)
+        self.following.metadata.subscribe(self._changed)
+
+    @property
+    def alive(self) -> bool:
+        return self._world.lives[self._node] == self._life
+
+    def leader(self, where: TopicPartition) -> int:
+        """The leader of a partition, as far as it knows."""
+        return self.following.metadata.image.topics[where.topic].partitions[where.partition].leader
+
+    def _changed(self, _: Image, events: Sequence[Event]) -> None:
+        for event in events:
+            assert isinstance(event, PartitionChanged)
+            if event.name == TRANSACTIONS_TOPIC:
+                leads = event.partition.leader == self._node
+                self.state.lead(event.index, event.partition.leader_epoch) if leads else self.state.resign(event.index)
+        self.coordinator.markers.leaders_changed()
+        self._led.reconcile()
+
+    async def _producer_id(self) -> int:
+        world = self._world
+        await asyncio.sleep(world.short())
+        if world.happens(0.1):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return next(world.ids)
+
+    async def _write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        await asyncio.sleep(self._world.short())
+        return self.mark(request)
+
+    def mark(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """WriteTxnMarkers."""
+
+        def result(marker: WritableTxnMarker, index: int) -> WritableTxnMarkerPartitionResult:
+            partition = self._world.partitions[index]
+            led = partition.leader == self._node == self.leader(TopicPartition(TOPIC, index))
+            code = partition.mark(marker) if led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=marker.producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=topic.name, partitions=[result(marker, index) for index in topic.partition_indexes]
+                        )
+                        for topic in marker.topics
+                    ],
+                )
+                for marker in request.markers
+            ]
+        )
+
+    async def close(self) -> None:
+        """End what is running."""
+        self._led.close()
+        await self.coordinator.close()
+
+
 class World:
     """Brokers, partitions and clients.
 
@@ -174,6 +267,7 @@ class World:
         transactions: those of all clients.
         replicated: the batches of each partition of ``__transaction_state`` that a new leader has in any case.
         moves: how often the coordinator has moved or returned.
+        changes: all elections, in their order.
         found: the first problem that was found during the faults.
     """
 
@@ -191,9 +285,10 @@ class World:
         self.partitions = [Partition(self.chance.choice(NODES)) for _ in range(PARTITIONS)]
         self.transactions: list[ClientTransaction] = []
         self.values = count()
-        self._ids = count(1000)
+        self.ids = count(1000)
+        self.changes: list[PartitionChanged] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._config = Config(
+        self.config = Config(
             BROKER_KEYS,
             {
                 "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
@@ -201,9 +296,18 @@ class World:
                 "request.timeout.ms": "2000",
             },
         )
-        self.brokers = {node: self._start(node) for node in NODES}
+        self.brokers = {node: Broker(self, node) for node in NODES}
+        for index, partition in enumerate(self.partitions):
+            self._changed(TOPIC, index, partition.leader, 0)
 
     # Chance and time
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def at(self, time: float, callback: Callable[..., object], *args: Any) -> object:
+        return asyncio.get_running_loop().call_at(time, callback, *args)
 
     def happens(self, probability: float) -> bool:
         return not self.calm and self.chance.random() < probability
@@ -223,96 +327,40 @@ class World:
 
     # Brokers
 
-    def _start(self, node: int) -> TransactionCoordinator:
-        def now() -> float:
-            return asyncio.get_running_loop().time()
-
-        async def producer_id() -> int:
-            await asyncio.sleep(self.short())
-            if self.happens(0.1):
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return next(self._ids)
-
-        async def write(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-            await asyncio.sleep(self.short())
-            return self._mark(node, request)
-
-        return TransactionCoordinator(
-            self._config,
-            node,
-            StateLog(self, node, self.lives[node]),
-            self._leader,
-            write,
-            Messages(self, node),
-            producer_id,
-            MemoryEvents(),
-            now=now,
-            wall_ms=lambda: 1_000_000 + round(now() * 1000),
-        )
-
-    def _leader(self, where: TopicPartition) -> int | None:
-        return self.coordinator if where.topic == TRANSACTIONS_TOPIC else self.partitions[where.partition].leader
-
-    def _mark(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """WriteTxnMarkers on a broker."""
-
-        def result(marker: WritableTxnMarker, index: int) -> WritableTxnMarkerPartitionResult:
-            partition = self.partitions[index]
-            led = partition.leader == node
-            code = partition.mark(marker) if led else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-
-        return WriteTxnMarkersResponse(
-            markers=[
-                WritableTxnMarkerResult(
-                    producer_id=marker.producer_id,
-                    topics=[
-                        WritableTxnMarkerTopicResult(
-                            name=topic.name, partitions=[result(marker, index) for index in topic.partition_indexes]
-                        )
-                        for topic in marker.topics
-                    ],
-                )
-                for marker in request.markers
-            ]
-        )
+    def _changed(self, topic: str, index: int, leader: int, epoch: int) -> None:
+        """All brokers learn of an election, sooner or later."""
+        self.changes.append(PartitionChanged(topic, index, led_by(leader, epoch)))
+        for broker in self.brokers.values():
+            broker.following.follow(self.short())
 
     async def answer(self, node: int, request: Request, version: int) -> bytes | bytearray:
         """What a broker answers to another one."""
         assert isinstance(request, WriteTxnMarkersRequest)
-        return encode_response(self._mark(node, request), version, 7)[4:]
+        return encode_response(self.brokers[node].mark(request), version, 7)[4:]
 
-    async def load(self) -> None:
-        """The coordinator's broker loads the state."""
-        broker, epoch = self.brokers[self.coordinator], self.epoch
-        # What it has from an earlier leader epoch goes first, as in `CoordinatorPartitions`: a partition that waits for
-        # its turn must not be coordinated with an old state.
+    def elect(self) -> None:
+        """Some broker coordinates from now on. It knows who did before."""
+        self.coordinator = self.chance.choice(NODES)
         for index in range(STATE_PARTITIONS):
-            broker.runtime.unload(index)
+            self.brokers[self.coordinator].following.catch_up(TRANSACTIONS_TOPIC, index)
+        self._truncate()
         for index in range(STATE_PARTITIONS):
-            await broker.runtime.load(index, epoch)
+            self._changed(TRANSACTIONS_TOPIC, index, self.coordinator, self.epoch)
 
     async def move(self) -> None:
         """The coordinator moves: its broker crashes and returns, goes on as a zombie for a while, or leads again."""
         self.moves += 1
         self.compare()
         old, broker = self.coordinator, self.brokers[self.coordinator]
-        crash = self.chance.random() < 0.6
         self.epoch += 1
-        if crash:
+        if self.chance.random() < 0.6:
             self.lives[old] += 1
             self.coordinator = -1
             # What it has sent stays under way; what it waits for never comes.
             self.spawn(broker.close())
-            self.brokers[old] = self._start(old)
+            self.brokers[old] = Broker(self, old)
             await asyncio.sleep(self.short())
-        self.coordinator = self.chance.choice(NODES)
-        self._truncate()
-        for each in self.brokers.values():
-            each.markers.leaders_changed()
-        if not crash:
-            self.later(self.short(), lambda: self._unload(old))
-        await self.load()
+        self.elect()
 
     def _truncate(self) -> None:
         """The new leader may lack what was not replicated."""
@@ -321,16 +369,10 @@ class World:
             self.replicated[index] = len(batches)
             self.log.ends[index] = read_header(batches[-1]).next_offset if batches else 0
 
-    def _unload(self, node: int) -> None:
-        """A zombie learns that it coordinates no more."""
-        if self.coordinator != node:
-            for index in range(STATE_PARTITIONS):
-                self.brokers[node].runtime.unload(index)
-
     def compare(self) -> None:
         """What the coordinator has in memory is what a replay of the log gives, and a replay after compaction."""
         for index, batches in self.log.batches.items():
-            runtime = self.brokers[self.coordinator].runtime
+            runtime = self.brokers[self.coordinator].coordinator.runtime
             home = runtime.partitions.get(index)
             if home is None or home.loading or home.leader_epoch != self.epoch:
                 continue
@@ -352,9 +394,9 @@ class World:
             if self.happens(0.5):
                 await self.move()
             else:
-                self.chance.choice(self.partitions).leader = self.chance.choice(NODES)
-                for each in self.brokers.values():
-                    each.markers.leaders_changed()
+                index = self.chance.randrange(PARTITIONS)
+                self.partitions[index].leader = self.chance.choice(NODES)
+                self._changed(TOPIC, index, self.partitions[index].leader, len(self.changes))
 
     # Clients
 
@@ -367,7 +409,7 @@ class World:
         life = self.lives[node]
         try:
             async with asyncio.timeout(5):
-                reply = await ask(self.brokers[node])
+                reply = await ask(self.brokers[node].coordinator)
         except TimeoutError:
             return None
         await asyncio.sleep(self.short())
@@ -409,7 +451,7 @@ class World:
 
     async def _write(self, name: str, who: tuple[int, int], transaction: "ClientTransaction") -> bool:
         for index in self.chance.sample(range(PARTITIONS), self.chance.randint(1, 3)):
-            partition, where = self.partitions[index], TopicPartition("t", index)
+            partition, where = self.partitions[index], TopicPartition(TOPIC, index)
             for value in [next(self.values) for _ in range(self.chance.randint(1, 2))]:
                 verified = partition.markers.get(who[0], 0)
                 reply, _ = await self.insist(
@@ -457,12 +499,12 @@ class World:
             elif transaction.committed and "missing" in ends.values():
                 yield f"a committed record is missing: {ends}"
         for name in (f"id-{number}" for number in range(CLIENTS)):
-            state = self.brokers[self.coordinator].describe(name).state.value
+            state = self.brokers[self.coordinator].coordinator.describe(name).state.value
             if state.startswith(("Prepare", "Ongoing")):
                 yield f"transaction {name} is in state {state}"
 
     async def live(self) -> None:
-        await self.load()
+        self.elect()
         clients = [self.spawn(self.client(f"id-{number}")) for number in range(CLIENTS)]
         disturbing = self.spawn(self.disturb())
         await asyncio.sleep(FAULTY)

@@ -207,9 +207,11 @@ BUGS = {
 }
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
-    "an_append_that_takes_long_has_failed": 1,
+    "an_append_that_takes_long_has_failed": 2,
     "changes_of_an_id_overlap": 5,
-    "requests_survive_an_unload": 4,
+    "markers_of_any_epoch_count": 1,
+    "requests_survive_an_unload": 5,
+    "timeouts_do_not_abort": 3,
 }
 
 
