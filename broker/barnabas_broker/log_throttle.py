@@ -9,6 +9,8 @@ others are only counted.
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
+from barnabas_broker.recent import Newest
+
 #: Seconds for which what a client repeats is counted.
 WINDOW: Final = 60.0
 #: Different lines of one client and kind that are written within that time; the others are only counted.
@@ -43,7 +45,7 @@ class Repeated(Generic[ClientT, SaidT]):
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         #: The oldest come first.
-        self._clients: dict[tuple[ClientT, type[SaidT]], _Counts[SaidT]] = {}
+        self._clients: Newest[tuple[ClientT, type[SaidT]], _Counts[SaidT]] = Newest(MOST_CLIENTS)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -52,8 +54,6 @@ class Repeated(Generic[ClientT, SaidT]):
         """Count it; whether it is to be written, because it is new."""
         counts = self._clients.get((client, type(said)))
         if counts is None:
-            if len(self._clients) >= MOST_CLIENTS:
-                del self._clients[next(iter(self._clients))]
             counts = self._clients[client, type(said)] = _Counts(now)
         if said in counts.repeated:
             counts.repeated[said] += 1

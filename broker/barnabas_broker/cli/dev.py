@@ -29,6 +29,7 @@ from barnabas_broker.errors import BrokerError
 from barnabas_broker.handlers.dispatch import Dispatch
 from barnabas_broker.init import apply, read
 from barnabas_broker.optional import require
+from barnabas_broker.recent import Newest
 from barnabas_broker.schema_registry.records import TOPIC as SCHEMAS_TOPIC
 from barnabas_broker.server.connection import Answer, DeferredResponse, Dispatcher, Peer
 from barnabas_broker.storage import names
@@ -99,15 +100,13 @@ class Arrivals:
     def __init__(self, say: Callable[[str], None], now: Callable[[], float]) -> None:
         self._say = say
         self._now = now
-        self._seen: dict[tuple[str, str, str], float] = {}
+        self._seen: Newest[tuple[str, str, str], float] = Newest(_MOST_CLIENTS)
 
     def arrived(self, host: str, client_id: str, software: str) -> None:
         """A client has sent its first request on a connection."""
         key = (host, client_id, software)
         now = self._now()
-        before = self._seen.pop(key, None)
-        if len(self._seen) >= _MOST_CLIENTS:
-            del self._seen[next(iter(self._seen))]
+        before = self._seen.get(key)
         self._seen[key] = now
         if before is None or now - before > _AGAIN_SECONDS:
             name = f"client_id={client_id!r}" if client_id else "without a client id"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from barnabas_broker.recent import Newest
+
 #: Transactional ids that are kept.
 MOST: Final = 1_000
 #: Aborts of one that are kept.
@@ -67,17 +69,14 @@ class TimedOutTransactions:
     """These transactional ids of a broker."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, TimedOut] = {}
+        self._newest: Newest[str, TimedOut] = Newest(MOST)
 
     def aborted(self, transactional_id: str, host: str, timeout_ms: int, open_ms: int, now: float) -> None:
         """A transaction was aborted by its timeout."""
-        known = self._newest.pop(transactional_id, None) or TimedOut(transactional_id)
-        self._newest[transactional_id] = known
+        known = self._newest[transactional_id] = self._newest.get(transactional_id) or TimedOut(transactional_id)
         known.host = host or known.host
         known.timeout_ms = timeout_ms
         known.add(open_ms, now)
-        if len(self._newest) > MOST:
-            del self._newest[next(iter(self._newest))]
 
     def committed(self, transactional_id: str) -> None:
         """A transaction was committed: the id is well."""

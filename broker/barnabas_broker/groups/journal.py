@@ -4,7 +4,7 @@ This never delays a response: records are encoded in a later iteration of the lo
 be written, the oldest ones are dropped and counted.
 """
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -13,6 +13,7 @@ from barnabas_broker.coordinators.ports import Scheduler
 from barnabas_broker.groups.ports import EventsLog
 from barnabas_broker.log_throttle import FoldedLines
 from barnabas_broker.logs import logger
+from barnabas_broker.recent import Newest
 from barnabas_explain.catalog import GroupEvent, RebalanceOver, Started
 from barnabas_explain.records import encode_event
 from barnabas_explain.storm_score import Score, StormScore
@@ -94,7 +95,7 @@ class Journal:
         self._storms = StormDetector()
         self._waiting: deque[GroupEvent] = deque()
         #: The last events of each group, and its storm score; the group whose newest event is the oldest comes first.
-        self._groups: OrderedDict[str, tuple[deque[GroupEvent], StormScore]] = OrderedDict()
+        self._groups: Newest[str, tuple[deque[GroupEvent], StormScore]] = Newest(_MAX_GROUPS)
         self._scheduled = False
         self._storm_lines = FoldedLines(now, "group")
 
@@ -201,13 +202,7 @@ class Journal:
             log.exception("group events cannot be written", partition=partition, events=len(records))
 
     def _remember(self, event: GroupEvent) -> None:
-        known = self._groups.get(event.group)
-        if known is None:
-            known = self._groups[event.group] = deque(maxlen=_MAX_EVENTS), StormScore()
-            if len(self._groups) > _MAX_GROUPS:
-                self._groups.popitem(last=False)
-        else:
-            self._groups.move_to_end(event.group)
-        recent, score = known
+        known = self._groups.get(event.group) or (deque(maxlen=_MAX_EVENTS), StormScore())
+        recent, score = self._groups[event.group] = known
         recent.append(event)
         score.add(event)

@@ -7,12 +7,12 @@ reads with assign() sends Fetches.
 Memory is bounded: about 300 bytes for each of :data:`MOST` groups.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 from typing import Final, NamedTuple
 
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.recent import Newest
 
 #: Groups that are remembered.
 MOST: Final = 1_000
@@ -58,20 +58,18 @@ class Searches:
         self.armed = inf
         self._report = report
         #: The oldest ones first.
-        self._waiting: OrderedDict[str, Search] = OrderedDict()
+        self._waiting: Newest[str, Search] = Newest(MOST)
         #: When groups were reported.
-        self._reported: OrderedDict[str, float] = OrderedDict()
+        self._reported: Newest[str, float] = Newest(MOST)
 
     def next_deadline(self) -> float:
         return next((search.at + PATIENCE for search in self._waiting.values()), inf)
 
     def fire(self, now: float) -> None:
         while self._waiting and self.next_deadline() <= now:
-            group_id, search = self._waiting.popitem(last=False)
+            search = self._waiting.pop(next(iter(self._waiting)))
             if search.stays_away:
-                self._reported[group_id] = now
-                if len(self._reported) > MOST:
-                    self._reported.popitem(last=False)
+                self._reported[search.group_id] = now
                 self._report(search)
 
     def add(self, group_id: str, caller: Caller, now: float) -> None:
@@ -95,10 +93,7 @@ class Searches:
             return
         if now - self._reported.get(group_id, -inf) < _AGAIN:
             return
-        self._waiting.pop(group_id, None)
         self._waiting[group_id] = Search(group_id, caller, now)
-        if len(self._waiting) > MOST:
-            self._waiting.popitem(last=False)
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
         """A client describes a group, reads its offsets, or is refused: it does not stay away."""

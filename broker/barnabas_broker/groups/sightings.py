@@ -8,14 +8,14 @@ commits.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_broker.groups.often import OftenCommits
-from barnabas_broker.groups.stuck import LookedUp, Watch, WatchedFetch
+from barnabas_broker.groups.stuck import LookedUp, Watch
+from barnabas_broker.recent import Lately, Newest
 from barnabas_explain.catalog import (
     BRIEF_MS,
     DENIED_AGAIN_MS,
@@ -119,13 +119,13 @@ class SeenClient:
         self.connections: dict[MemberConnection, None] = {}
         self.lost: dict[tuple[str, int], tuple[float, str, FetchOutOfRange]] = {}
         self.watched: WeakValueDictionary[Partition, Watch] | None = None
-        self.rewinds: dict[Partition, float] = {}
+        self.rewinds: Lately[Partition] = Lately(_REWIND_SECONDS, _MOST_REWINDS)
         self.joined_at: float | None = None
         self.looked_up: dict[Partition, LookedUp] = {}
         self.unread: set[Partition] = set()
         self.waits = 0
         self.waits_told_at: float | None = None
-        self.denied: dict[str, float] = {}
+        self.denied: Lately[str] = Lately(_DENIED_SECONDS, _MOST_DENIED)
         self.throttled_at: float | None = None
         self.is_committed = False
 
@@ -144,15 +144,6 @@ class SeenClient:
             return None
         self.waits_told_at = now
         return self.waits
-
-    def may_report_denied(self, topic: str, now: float) -> bool:
-        """Whether it is to be reported that its Fetches of a topic are refused: each topic once in a while."""
-        while self.denied:
-            first = next(iter(self.denied))
-            if now - self.denied[first] < _DENIED_SECONDS:
-                break
-            del self.denied[first]
-        return topic not in self.denied and len(self.denied) < _MOST_DENIED
 
     def is_denied(self, topic: str, now: float) -> bool:
         """Whether Fetches of a topic have been refused lately, because its user may not read it."""
@@ -189,15 +180,7 @@ class SeenClient:
     def may_rewind(self, place: Partition, now: float) -> bool:
         """Whether a Fetch from the beginning of a partition may be reported: each partition once in a while, and not if
         it had to go there."""
-        while self.rewinds:
-            first = next(iter(self.rewinds))
-            if now - self.rewinds[first] <= _REWIND_SECONDS:
-                break
-            del self.rewinds[first]
-        if len(self.rewinds) >= _MOST_REWINDS or place in self.rewinds or place in self.lost:
-            return False
-        self.rewinds[place] = now
-        return True
+        return place not in self.lost and self.rewinds.add(place, now)
 
     def watch(self, place: Partition, watch: Watch) -> None:
         """Count the Fetches of a partition, as long as `watch` is kept."""
@@ -221,54 +204,34 @@ class SeenClient:
         return known[2].offset != offset and now - known[0] >= _LOST_AGAIN_SECONDS
 
 
+class Client(NamedTuple):
+    """A client.
+
+    Attributes:
+        client_id: its client id.
+        host: its address, as Kafka prints it ("/127.0.0.1").
+    """
+
+    client_id: str
+    host: str
+
+
 class Clients:
-    """The clients that have a connection, by client id and host."""
+    """The clients that have a connection."""
 
     def __init__(self) -> None:
-        self._clients: WeakValueDictionary[tuple[str, str], SeenClient] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[Client, SeenClient] = WeakValueDictionary()
 
-    def get(self, client_id: str, host: str) -> SeenClient:
-        """The client with this id and host; its connections keep it."""
-        client = self._clients.get((client_id, host))
-        if client is None:
-            client = self._clients[client_id, host] = SeenClient()
-        return client
+    def get(self, client: Client) -> SeenClient:
+        """A client; its connections keep it."""
+        seen = self._clients.get(client)
+        if seen is None:
+            seen = self._clients[client] = SeenClient()
+        return seen
 
-    def find(self, client_id: str, host: str) -> SeenClient | None:
-        """The client with this id and host, if it has a connection with a member."""
-        return self._clients.get((client_id, host))
-
-    def fetched(
-        self,
-        client_id: str,
-        host: str,
-        now: float,
-        goes_there: Callable[[str, str, Partition, LookedUp], None],
-        *,
-        is_committed: bool = False,
-    ) -> WatchedFetch | None:
-        """A client has sent a Fetch; nothing is kept of one without a member.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            now: the time.
-            goes_there: called with the client and a partition that it reads from an offset on that it has looked up.
-            is_committed: whether it is ``read_committed``.
-
-        Returns:
-            The Fetch, if partitions of the client are watched, if it has looked up offsets of some, or has got some.
-        """
-        client = self._clients.get((client_id, host))
-        if client is None:
-            return None
-        client.fetched_at = now
-        client.is_committed = is_committed
-        if not client.watched and not client.looked_up and not client.unread:
-            return None
-        client.fetches += 1
-        going = partial(goes_there, client_id, host)
-        return WatchedFetch(client.watched or {}, now, client.looked_up, going, client.unread)
+    def find(self, client: Client) -> SeenClient | None:
+        """A client, if it has a connection with a member."""
+        return self._clients.get(client)
 
 
 class Gone:
@@ -341,15 +304,12 @@ class CommitsElsewhere:
     """The groups without members to which clients commit in transactions: by host and topic, the newest ones."""
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], Elsewhere] = {}
+        self._newest: Newest[tuple[str, str], Elsewhere] = Newest(_MOST_ELSEWHERE)
 
     def add(self, host: str, topics: Iterable[str], commit: Elsewhere) -> None:
         """A client has committed offsets of these topics."""
         for key in {(host, topic) for topic in topics}:
-            self._newest.pop(key, None)
             self._newest[key] = commit
-            if len(self._newest) > _MOST_ELSEWHERE:
-                del self._newest[next(iter(self._newest))]
 
     def find(self, host: str, topics: Iterable[str], since: float) -> Elsewhere | None:
         """The newest commit of offsets of these topics that came from a host since then; None if there was none."""
@@ -412,9 +372,9 @@ class MemberConnection:
         self.denied: tuple[str, float] | None = None
         self.sought: str | None = None
         #: What it has committed without being a member, by group, the last ones.
-        self._outsider: dict[str, OutsiderCommits] = {}
-        #: The groups of commits after the end of a log that were reported lately, each with its time.
-        self._exceeded: tuple[tuple[str, float], ...] = ()
+        self._outsider: Newest[str, OutsiderCommits] = Newest(_MOST_FOLLOWED)
+        #: The groups of commits after the end of a log that were reported lately.
+        self._exceeded: Lately[str] = Lately(_BACK_SECONDS, _MOST_FOLLOWED)
         #: The group, error and number of the last commits, if they were refused one after the other.
         self._refused: tuple[str, int, int] | None = None
 
@@ -443,19 +403,13 @@ class MemberConnection:
         """The commits to a group of which the client is not a member: a consumer without a subscription commits so."""
         known = self._outsider.get(group_id)
         if known is None:
-            if len(self._outsider) >= _MOST_FOLLOWED:
-                del self._outsider[next(iter(self._outsider))]
             known = self._outsider[group_id] = OutsiderCommits()
         return known
 
     def exceeds(self, group_id: str, now: float) -> bool:
         """The client commits an offset after the end of a log; returns whether that is to be reported: of each group
         once in a while, and of 16 groups in that time."""
-        lately = tuple(each for each in self._exceeded if now - each[1] < _BACK_SECONDS)
-        if len(lately) >= _MOST_FOLLOWED or any(group == group_id for group, _ in lately):
-            return False
-        self._exceeded = (*lately, (group_id, now))
-        return True
+        return self._exceeded.add(group_id, now)
 
     def use(self, group_id: str, member_id: str) -> None:
         """A member sends requests on it."""
@@ -556,7 +510,7 @@ class Sightings:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         #: When members that are gone were last heard of that had asked for the committed offsets of these partitions.
-        self._had: dict[Partition, float] = {}
+        self._had: Newest[Partition, float] = Newest(_MOST_LOST)
         self._members: dict[str, Sight] = {}
 
     def get(self, member_id: str) -> Sight | None:
@@ -741,10 +695,7 @@ class Sightings:
         if connection is not None and connection.closed_at is not None:
             heard_at = min(heard_at, connection.closed_at)
         for place in sight.asked or ():
-            self._had.pop(place, None)
             self._had[place] = heard_at
-            if len(self._had) > _MOST_LOST:
-                del self._had[next(iter(self._had))]
         if connection is not None:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)

@@ -3,16 +3,15 @@
 A member may send heartbeats and not get on: it fails at one record again and again, waits for a call that does not
 return, has paused partitions, or reads without committing. Which of these it is shows in its Fetches. They are counted
 only of partitions whose committed offset has stood still between two looks: about 500 bytes for each of these, 800 if
-its records are read again and again, and :data:`MOST` at a time.
+its records are read again and again, and :data:`~.watched.MOST` at a time.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final, NamedTuple
 
+from barnabas_broker.groups.watched import Lasting, OfPartitions
 from barnabas_explain.members import Member, Partition
 
-#: Partitions that are watched at a time.
-MOST: Final = 10_000
 #: A record is delivered so often before it counts as one that is read again and again.
 _AGAIN: Final = 3
 #: What a client has looked up is followed for so many seconds.
@@ -177,31 +176,29 @@ class WatchedFetch(NamedTuple):
             known.limit = end
 
 
-class Standing:
+class Standing(Lasting):
     """A partition of a group whose committed offset stands still while records wait.
 
     Attributes:
         offset: the committed offset; :data:`NOTHING` for none.
         generation: of the group, when it was looked at last.
-        since: when it was first seen so with this owner, in seconds on the coordinator's clock.
+        since: when it was first seen so with this owner.
         owner: its member; None if it has none, or if that is not known yet.
         is_known: whether that is known.
         is_clear: whether its Fetches were told apart from those of other members all the time.
-        told_at: when it was reported last; None for never.
         has_moved: whether the offset before was another one, of the same owner.
         watch: the Fetches of the partition.
     """
 
-    __slots__ = ("generation", "has_moved", "is_clear", "is_known", "offset", "owner", "since", "told_at", "watch")
+    __slots__ = ("generation", "has_moved", "is_clear", "is_known", "offset", "owner", "watch")
 
     def __init__(self, offset: int, generation: int, now: float) -> None:
+        super().__init__(now)
         self.offset = offset
         self.generation = generation
         self.is_clear = True
         self.owner: Member | None = None
         self.is_known = False
-        self.since = now
-        self.told_at: float | None = None
         self.has_moved = False
         self.watch = Watch()
 
@@ -211,23 +208,9 @@ class Standing:
         start = self.watch.first if self.offset == NOTHING else self.offset
         return self.watch.furthest > start
 
-    def is_due(self, now: float, patience: float) -> bool:
-        """Whether it is to be reported: after `patience` seconds, and then each time that it has lasted twice as
-        long."""
-        last = patience if self.told_at is None else 2 * (self.told_at - self.since)
-        return now - self.since >= last
 
-
-class StandingOffsets:
+class StandingOffsets(OfPartitions[Standing]):
     """The partitions of all groups whose committed offsets stand still."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, dict[Partition, Standing]] = {}
-        self._count = 0
-
-    def of(self, group_id: str) -> Mapping[Partition, Standing]:
-        """Those of a group."""
-        return self._groups.get(group_id, {})
 
     def look(self, group_id: str, waiting: Mapping[Partition, int], generation: int, now: float) -> list[Standing]:
         """Take note of the partitions of a group with records that wait; returns those that stand still no more.
@@ -238,37 +221,27 @@ class StandingOffsets:
             generation: of the group.
             now: in seconds on the coordinator's clock.
         """
-        before = self._groups.pop(group_id, {})
-        self._count -= len(before)
+        before = self.of(group_id)
+        self.forget(group_id)
         found: dict[Partition, Standing] = {}
         for place, offset in waiting.items():
             standing = before.get(place)
             if standing is None or standing.offset != offset:
-                if self._count + len(found) >= MOST:
+                if len(found) >= self.room:
                     continue
                 has_moved = standing is not None and NOTHING < standing.offset < offset
                 standing = Standing(offset, generation, now)
                 standing.has_moved = has_moved
             found[place] = standing
-        if found:
-            self._groups[group_id] = found
-            self._count += len(found)
+        self.put(group_id, found)
         return [each for place, each in before.items() if found.get(place) is not each]
 
     def owned(self, group_id: str, owners: Mapping[Partition, Member], generation: int, now: float) -> None:
         """Take note of the owners of these partitions; the time begins again for another owner."""
-        for place, standing in self._groups.get(group_id, {}).items():
+        for place, standing in self.of(group_id).items():
             owner = owners.get(place)
             known = standing.owner if standing.is_known else owner
             if owner != known or (standing.generation != generation and not standing.is_known):
                 standing.since, standing.told_at, standing.watch, standing.is_clear = now, None, Watch(), True
                 standing.has_moved = False
             standing.owner, standing.generation, standing.is_known = owner, generation, True
-
-    def groups(self) -> list[str]:
-        """The groups with such partitions."""
-        return list(self._groups)
-
-    def forget(self, group_id: str) -> None:
-        """Forget a group that is gone, or has no members."""
-        self._count -= len(self._groups.pop(group_id, ()))

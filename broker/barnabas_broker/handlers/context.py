@@ -10,6 +10,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
+from barnabas_broker.groups.sightings import Client
 from barnabas_broker.handlers.partition_lists import PartitionLists
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
@@ -161,6 +162,11 @@ class RequestContext:
     def warn_not_served(self, feature: Feature) -> None:
         """Log, once for this client, that it asks for something that the broker does not serve."""
         self.services.refusals.warn(feature, self.peer.host, self.client_id)
+
+    @property
+    def client(self) -> Client:
+        """The client, as the coordinators see it."""
+        return Client(self.client_id, f"/{self.peer.host}")
 
     @property
     def listener(self) -> str:

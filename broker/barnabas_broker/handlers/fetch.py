@@ -30,7 +30,6 @@ from barnabas_broker.security.acls import requires
 from barnabas_broker.server.memory_pool import Reserved
 from barnabas_broker.slicer import Work
 from barnabas_broker.steps import Steps
-from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.transaction_index import InOffsetOrder
 from barnabas_explain.members import Partition
 from barnabas_protocol.errors import ErrorCode, KafkaError
@@ -44,6 +43,7 @@ from barnabas_protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas_protocol.registry import ApiKey
+from barnabas_protocol.uuids import uuid_text
 from barnabas_protocol.wire import Encoded
 
 _BY_ID: Final = 13
@@ -68,8 +68,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
     reading = _Reading(context, request, fetch)
     if not reading.follows:
         is_committed = request.isolation_level == _READ_COMMITTED
-        host = f"/{context.peer.host}"
-        reading.watched = context.services.groups.fetched(context.client_id, host, is_committed=is_committed)
+        reading.watched = context.services.groups.fetches.fetched(context.client, is_committed=is_committed)
     enough = yield from reading.read()
     if reading.loading:
         return _when_loaded(context, reading)
@@ -240,9 +239,8 @@ class _Reading:
                 return answer
             if wanted.fetch_offset == log.log_start_offset and not follows and not self._again:
                 context = self._context
-                context.services.groups.fetched_from_start(
-                    context.client_id, f"/{context.peer.host}", (name, wanted.partition), wanted.fetch_offset
-                )
+                place = name, wanted.partition
+                context.services.groups.fetches.from_start(context.client, place, wanted.fetch_offset)
             # The first partition that has data gives at least one batch, so that a batch over the limits gets through.
             limit = min(wanted.max_bytes, left)
             if not self._again:
@@ -268,13 +266,8 @@ class _Reading:
                 nothing.log_start_offset = log.log_start_offset
                 if not follows:
                     context = self._context
-                    context.services.groups.fetch_out_of_range(
-                        context.client_id,
-                        f"/{context.peer.host}",
-                        (name, wanted.partition),
-                        wanted.fetch_offset,
-                        (log.log_start_offset, end),
-                    )
+                    offsets, place = (log.log_start_offset, end), (name, wanted.partition)
+                    context.services.groups.fetches.out_of_range(context.client, place, wanted.fetch_offset, offsets)
             return nothing
         return answer
 
@@ -294,9 +287,7 @@ class _Reading:
         """The client may not read a topic: if it is a member of a group, its group gets nothing of it."""
         if not self.follows and not self._again:
             context = self._context
-            context.services.groups.fetch_denied(
-                context.client_id, f"/{context.peer.host}", topic, str(context.principal)
-            )
+            context.services.groups.fetches.denied(context.client, topic, str(context.principal))
 
     def _list(self, aborted: InOffsetOrder) -> Steps[list[AbortedTransaction]]:
         """The aborted transactions of a partition, encoded some at a time: there may be hundreds of thousands."""
@@ -314,7 +305,7 @@ class _Reading:
             return  # the read answers with the error
         node_id, broker_epoch = self._follower
         replicas = self._context.services.replicas
-        directory = new_id(wanted.follower_directory) if any(wanted.follower_directory) else ""
+        directory = uuid_text(wanted.follower_directory) if any(wanted.follower_directory) else ""
         replicas.follower_fetched(
             replica, node_id, broker_epoch, wanted.fetch_offset, wanted.follower_log_start, directory
         )
@@ -379,8 +370,7 @@ class _Reading:
         """The time is over, and there are fewer than `min_bytes`: records that are there have waited for it."""
         context, min_bytes = self._context, self._min_bytes
         if not delayed.woken.done() and delayed.missing < min_bytes:
-            client = context.client_id, f"/{context.peer.host}"
-            context.services.groups.fetch_waited(*client, topic, min_bytes, self._request.max_wait_ms)
+            context.services.groups.fetches.waited(context.client, topic, min_bytes, self._request.max_wait_ms)
         delayed.wake()
 
     def response(self) -> FetchResponse:
@@ -389,7 +379,7 @@ class _Reading:
             context, services = self._context, self._context.services
             wait = services.quotas.fetch(context.principal.name, context.client_id, self._size, services.now())
             if wait > 0:
-                services.groups.fetch_throttled(context.client_id, f"/{context.peer.host}")
+                services.groups.fetches.throttled(context.client)
                 session_id = services.fetch_sessions.held_back(self._fetch)
                 self._start()
                 return FetchResponse(

@@ -121,11 +121,11 @@ def caller_of(context: RequestContext) -> Caller:
         access = context.access
         # Nothing here refers to the context, so that it is freed with its connection, without the collector.
         may_describe = None if access is None else partial(access.allows, acls.DESCRIBE, acls.TOPIC, audit=False)
-        peer, host = context.peer, f"/{context.peer.host}"
+        peer, client = context.peer, context.client
         connection = peer.seen
         if not isinstance(connection, MemberConnection):
-            connection = peer.seen = context.services.groups.connected(context.client_id, host, peer.software)
-        caller = context.caller = Caller(context.client_id, host, may_describe, str(context.principal), connection)
+            connection = peer.seen = context.services.groups.connected(client, peer.software)
+        caller = context.caller = Caller(*client, may_describe, str(context.principal), connection)
     return caller
 
 

@@ -121,9 +121,7 @@ def _list_offset(
             _fill(answer, place, context.version, replica, asked)
             if asked.timestamp in (LATEST, EARLIEST):
                 where, latest = (topic, asked.partition_index), asked.timestamp == LATEST
-                context.services.groups.looked_up(
-                    context.client_id, f"/{context.peer.host}", where, place[1], latest=latest
-                )
+                context.services.groups.fetches.looked_up(context.client, where, place[1], latest=latest)
         elif replica.log.segments.max_timestamp < max(asked.timestamp, 0):
             _fill(answer, _NOWHERE, context.version, replica, asked)
         else:
@@ -171,7 +169,7 @@ async def _look_up(
         return
     visible = found is not None and found.offset < _end(replica, committed)
     if found is not None and visible:
-        context.services.groups.looked_up_time(context.client_id, f"/{context.peer.host}", where, found.offset)
+        context.services.groups.fetches.looked_up_time(context.client, where, found.offset)
     _fill(answer, found if found is not None and visible else _NOWHERE, context.version, replica, asked)
 
 

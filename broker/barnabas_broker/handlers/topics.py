@@ -261,7 +261,7 @@ async def create_automatically(context: RequestContext, names: Sequence[str]) ->
         for name, outcome in (await _create_all(context, some)).items():
             if isinstance(outcome, TopicInfo):
                 _log_created(context, outcome, automatic=True)
-                services.groups.created_for(outcome.name, context.client_id, f"/{context.peer.host}")
+                services.groups.new_topics.created_for(outcome.name, context.client)
             # Another request was first, or it is unknown until the client asks again.
             elif outcome.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
                 refused[name] = outcome

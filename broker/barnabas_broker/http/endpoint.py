@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -45,6 +44,7 @@ from barnabas_broker.http.text import SharedText, collect, gather, listing
 from barnabas_broker.http.transactions import all_transactions
 from barnabas_broker.http.view import View
 from barnabas_broker.logs import logger
+from barnabas_broker.recent import Newest
 from barnabas_explain.chart import chart
 from barnabas_explain.records import record_of
 
@@ -108,7 +108,7 @@ class Endpoint:
                 ("/broker", self._broker_pieces),
             )
         }
-        self._charts: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
+        self._charts: Newest[str, asyncio.Task[bytes]] = Newest(_CHARTS)
         self._routes = (
             HttpRoute("/", "this list; the page in a browser", self._index),
             HttpRoute("/metrics", "metrics in Prometheus' text format", self._metrics),
@@ -235,8 +235,6 @@ class Endpoint:
         task = self._charts.get(etag)
         if task is None:
             task = self._charts[etag] = asyncio.get_running_loop().create_task(self._make_chart(group_id, since))
-            if len(self._charts) > _CHARTS:
-                self._charts.popitem(last=False)
         try:
             body = await asyncio.shield(task)
         except Exception:

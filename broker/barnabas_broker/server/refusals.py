@@ -5,13 +5,13 @@ time out. The warning says what was asked for, and what to change.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from barnabas_broker.log_throttle import Repeated
 from barnabas_broker.logs import logger
+from barnabas_broker.recent import Newest
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
 from barnabas_protocol.schema import Versions
@@ -86,7 +86,7 @@ class Refusals:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._written: Repeated[str, tuple[str, Feature]] = Repeated()
-        self._warned: OrderedDict[tuple[str, Feature], None] = OrderedDict()
+        self._warned: Newest[tuple[str, Feature], None] = Newest(REMEMBERED)
 
     def warn(self, feature: Feature, host: str, client_id: str | None) -> None:
         """Write the warning, unless this client has caused it before.
@@ -98,13 +98,9 @@ class Refusals:
         """
         client_id = printable((client_id or "")[:LONGEST_CLIENT_ID])
         key = (client_id or host, feature)
-        if key in self._warned:
-            self._warned.move_to_end(key)
-            return
+        is_known = key in self._warned
         self._warned[key] = None
-        if len(self._warned) > REMEMBERED:
-            self._warned.popitem(last=False)
-        if not self._written.add(host, key, self._now()):
+        if is_known or not self._written.add(host, key, self._now()):
             return
         by = {"client_id": client_id, "host": host} if client_id else {"host": host}
         log.warning(f"a client asks for {feature.name}, which this broker does not serve", **by, advice=feature.advice)

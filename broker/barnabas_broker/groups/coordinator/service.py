@@ -13,8 +13,6 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import chain
-from math import inf
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -57,6 +55,7 @@ from barnabas_broker.groups.consumer.settings import ConsumerGroupSettings, Grou
 from barnabas_broker.groups.consumer.topics import TopicCatalog
 from barnabas_broker.groups.consumer.validation import check_heartbeat
 from barnabas_broker.groups.coordinator import loading
+from barnabas_broker.groups.coordinator.fetches import Fetches
 from barnabas_broker.groups.coordinator.hosting import (
     MOST_AT_ONCE,
     Group,
@@ -85,6 +84,7 @@ from barnabas_broker.groups.effects import Caller, Reply
 from barnabas_broker.groups.errors import heartbeat_error, join_error, sync_error
 from barnabas_broker.groups.journal import Journal
 from barnabas_broker.groups.migration import check_joins, check_upgrade, too_large, upgrade, upgraded_event
+from barnabas_broker.groups.new_topics import NewTopics
 from barnabas_broker.groups.ports import EventsLog, OffsetsLog, ReadLogs, ShareStates
 from barnabas_broker.groups.requests import (
     GroupRequest,
@@ -94,35 +94,26 @@ from barnabas_broker.groups.requests import (
     changes_group,
 )
 from barnabas_broker.groups.searches import Search, Searches
-from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, MemberConnection, SeenClient
-from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
+from barnabas_broker.groups.sightings import Client, Clients, CommitsElsewhere, MemberConnection
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
+from barnabas_broker.recent import Lately
 from barnabas_broker.regexes import RegexSearch
 from barnabas_broker.steps import Steps, distinct
 from barnabas_explain.catalog import (
     CommitsRefused,
     CoordinatorSought,
-    FetchDenied,
-    FetchesWaited,
-    FetchOutOfRange,
     GroupDeleted,
     GroupEvent,
     JoinRefused,
-    MemberRewound,
-    MemberSkipped,
-    RebalanceOver,
     SessionRefused,
-    SubscriptionChanged,
-    TargetAssigned,
     TopicChanged,
 )
-from barnabas_explain.findings import is_default
-from barnabas_explain.members import Member, Partition
+from barnabas_explain.members import Member
 from barnabas_protocol.coordinator_records import CoordinatorRecord
 from barnabas_protocol.errors import EncodeError, ErrorCode, KafkaError
 from barnabas_protocol.group_records import group_record
-from barnabas_protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from barnabas_protocol.internal_topics import OFFSETS_TOPIC
 from barnabas_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -157,13 +148,6 @@ _LARGE_SUBSCRIPTION: Final = 64 * 1024
 #: A client that may not join is reported once in so many seconds of a group, of so many groups.
 _REFUSAL_SECONDS: Final = 60.0
 _MOST_REFUSALS: Final = 64
-#: Jumps of a client to the end of a partition are reported once in so many seconds.
-_JUMPS_SECONDS: Final = 60.0
-#: Topics count as new for so many seconds; the newest ones are remembered.
-_NEW_SECONDS: Final = 600
-_MOST_NEW: Final = 1_000
-#: Members of a group of which it is looked for the topics that they have made.
-_MOST_OWN: Final = 100
 #: Members that leave in one step.
 _LEAVE_PER_STEP: Final = 2_000
 #: Seconds that a request waits for an earlier change of its share group.
@@ -195,6 +179,8 @@ class GroupCoordinator:
         requests: the recent requests that changed groups, or were refused.
         offsets: the requests about committed offsets.
         share_groups: the requests about share groups.
+        fetches: what the clients of groups read.
+        new_topics: the topics that are new.
     """
 
     what = "groups and offsets"
@@ -289,16 +275,11 @@ class GroupCoordinator:
         expiry_interval = config[OFFSETS_RETENTION_CHECK_INTERVAL_MS] / 1000
         self._expiry = OffsetExpiry(self._hosted_groups, self.offsets, expiry_interval)
         self._topics: dict[str, int] = {}
-        #: When topics were created, the newest ones, in seconds on the coordinator's clock.
-        self._created: dict[str, float] = {}
-        #: The client id and host of the clients for which topics were created automatically, the newest ones.
-        self._created_for: dict[str, tuple[str, str]] = {}
-        #: The number of partitions that topics had before they have grown last, and when that was, the newest ones.
-        self._grown: dict[str, tuple[int, float]] = {}
-        self._logs = logs
+        self.new_topics = NewTopics()
         #: When it was last reported that a client may not join, by group.
-        self._refused_at: dict[str, float] = {}
+        self._refused: Lately[str] = Lately(_REFUSAL_SECONDS, _MOST_REFUSALS)
         self._clients = Clients()
+        self.fetches = Fetches(self._hosted_groups, self._clients, self.new_topics, logs)
         self._searches = Searches(self._stays_away)
         patience = config[GROUP_STUCK_OFFSET_MS] / 1000
         self._stuck = StuckCheck(
@@ -307,15 +288,14 @@ class GroupCoordinator:
 
     # Clients
 
-    def connected(self, client_id: str, host: str, software: str) -> MemberConnection:
+    def connected(self, client: Client, software: str) -> MemberConnection:
         """A client sends its first request about groups on a connection.
 
         Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
+            client: the client.
             software: the name and version of its library; "" if it has not sent them.
         """
-        return MemberConnection(self._clients.get(client_id, host), client_id, software, self._connection_closed)
+        return MemberConnection(self._clients.get(client), client.client_id, software, self._connection_closed)
 
     def sought(self, group_id: str, caller: Caller) -> None:
         """A client has asked for the coordinator of a group, and may know it."""
@@ -346,271 +326,11 @@ class GroupCoordinator:
         )
         self._hosted_groups.publish(search.group_id, event)
 
-    def fetched(self, client_id: str, host: str, *, is_committed: bool = False) -> WatchedFetch | None:
-        """A client has sent a Fetch, on any of its connections.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            is_committed: whether it is ``read_committed``.
-
-        Returns:
-            The Fetch, if partitions of the client are watched.
-        """
-        now = self._hosted_groups.now()
-        return self._clients.fetched(client_id, host, now, self._goes_there, is_committed=is_committed)
-
-    def _goes_there(self, client_id: str, host: str, place: Partition, looked_up: LookedUp) -> None:
-        """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
-        reader = self._reader(client_id, host, place[0])
-        readable = None if self._logs is None else self._logs.readable(*place)
-        if reader is None or readable is None:
-            return
-        client, hosted, member = reader
-        committed, offset = hosted.offsets.find(*place), looked_up.offset
-        if hosted.offsets.is_pending(*place) or (committed is not None and committed.offset == offset):
-            return
-        if committed is not None and committed.offset > offset:
-            self._report_back(reader, place, offset, committed.offset, readable[0])
-            return
-        first = readable[0] if committed is None else committed.offset
-        skipped = MemberSkipped(
-            generation=hosted.group.generation,
-            member=member,
-            topic=place[0],
-            partition=place[1],
-            log_start=readable[0],
-            offset=None if committed is None else committed.offset,
-            position=offset,
-        )
-        if not looked_up.is_end or first >= offset:
-            return
-        if looked_up.begins:
-            if committed is None and not self._was_added(place, hosted, member):
-                missed = self._missed(hosted, place, offset)
-                if missed is None:
-                    return  # It begins there by its own wish.
-                skipped = skipped.changed(log_start=missed[0], away_ms=missed[1])
-        elif looked_up.is_jump and member.member_id is not None and not client.is_shared:
-            now, fetched = self._hosted_groups.now(), max(looked_up.limit or 0, first)
-            looked_up.jumps += 1
-            looked_up.records += offset - fetched
-            if looked_up.told_at is not None and now - looked_up.told_at < _JUMPS_SECONDS:
-                return
-            skipped = skipped.changed(fetched=fetched, times=looked_up.jumps, records=looked_up.records)
-            looked_up.told_at, looked_up.jumps, looked_up.records = now, 0, 0
-        else:
-            return
-        self._hosted_groups.publish(hosted.name, skipped)
-
-    def _report_back(
-        self,
-        reader: tuple[SeenClient, HostedGroup, Member],
-        place: Partition,
-        offset: int,
-        committed: int,
-        log_start: int,
-    ) -> None:
-        """Report a member that reads a partition from an offset before the committed one on."""
-        client, hosted, member = reader
-        if not client.may_rewind(place, self._hosted_groups.now()):
-            return
-        event = MemberRewound(
-            generation=hosted.group.generation,
-            member=member,
-            topic=place[0],
-            partition=place[1],
-            log_start=log_start,
-            offset=committed,
-            position=offset if offset > log_start else None,
-        )
-        self._hosted_groups.publish(hosted.name, event)
-
-    def _missed(self, hosted: HostedGroup, place: Partition, end: int) -> tuple[int, float] | None:
-        """The first record before `end` that has come to a partition without a committed offset since a member had it,
-        or since the group committed last in its topic, and for how many ms that is ago; None if there is none."""
-        commits = hosted.offsets.topics.get(place[0], {}).values()
-        now, wall_ms, had_at = self._hosted_groups.now(), self._hosted_groups.wall_ms(), hosted.sightings.had(place)
-        since = max((each.commit_ms for each in commits), default=None)
-        if had_at is not None:
-            since = wall_ms - round((now - had_at) * 1000)
-        first = None if since is None or self._logs is None else self._logs.since(*place, since)
-        if since is None or first is None or first >= end or not (self._logs and self._logs.has_records(*place, first)):
-            return None
-        return first, max(wall_ms - since, 0)
-
-    def _was_added(self, place: Partition, hosted: HostedGroup, member: Member) -> bool:
-        """Whether a partition was added to its topic while a member of a group was one."""
-        before, at = self._grown.get(place[0], (inf, inf))
-        sight = hosted.sightings.get(member.member_id or "")
-        return place[1] >= before and sight is not None and sight.joined_at is not None and sight.joined_at < at
-
-    def fetch_out_of_range(
-        self, client_id: str, host: str, place: Partition, offset: int, log: tuple[int, int]
-    ) -> None:
-        """A client has sent a Fetch of an offset that is not in the log of a partition.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            place: topic and partition.
-            offset: that it wants.
-            log: the first offset of the log, and its end.
-        """
-        known, now = self._clients.find(client_id, host), self._hosted_groups.now()
-        reader = self._reader(client_id, host, place[0]) if known and known.loses(place, offset, now) else None
-        if reader is None:
-            return
-        client, hosted, member = reader
-        event = FetchOutOfRange(
-            generation=hosted.group.generation,
-            member=member,
-            topic=place[0],
-            partition=place[1],
-            offset=offset,
-            log_start=log[0],
-            log_end=log[1],
-        )
-        client.lost.pop(place, None)  # the newest one is the last one
-        client.lost[place] = now, hosted.name, event
-        self._hosted_groups.publish(hosted.name, event)
-
-    def looked_up(self, client_id: str, host: str, place: Partition, offset: int, *, latest: bool) -> None:
-        """A client has asked for the first offset of a partition, or for its end; it goes on there if it had to.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            place: topic and partition.
-            offset: the answer.
-            latest: whether it has asked for the end.
-        """
-        client = self._clients.find(client_id, host)
-        if client is None:
-            return
-        known = client.lost.get(place)
-        if known is None:
-            is_new = place in client.unread
-            # A client id that a library chooses by itself may be that of another program on the same host.
-            if latest and len(client.connections) == 1 and (is_new or not is_default(client_id)):
-                begins = is_new or not client.has_fetched
-                client.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
-            return
-        if known[2].position is not None:
-            return
-        at, group_id, lost = known
-        event = lost.changed(position=offset, reset="latest" if latest else "earliest")
-        client.lost[place] = at, group_id, event
-        if group_id in self._hosted_groups.by_id:
-            self._hosted_groups.publish(group_id, event)
-
-    def looked_up_time(self, client_id: str, host: str, place: Partition, offset: int) -> None:
-        """A client has asked for the offset of a time.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            place: topic and partition.
-            offset: the answer.
-        """
-        client = None if is_default(client_id) else self._clients.find(client_id, host)
-        if client is not None:
-            client.looks_up(place, offset, self._hosted_groups.now(), is_end=False, begins=False)
-
-    def fetched_from_start(self, client_id: str, host: str, place: Partition, offset: int) -> None:
-        """A client has sent a Fetch of the first records of a partition: its group may have committed a later offset.
-
-        A client id that a library chooses by itself may be that of another program on the same host.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            place: topic and partition.
-            offset: the first offset of the log.
-        """
-        reader = None if is_default(client_id) else self._reader(client_id, host, place[0])
-        if reader is None:
-            return
-        committed = reader[1].offsets.find(*place)
-        if committed is not None and committed.offset > offset:
-            self._report_back(reader, place, offset, committed.offset, offset)
-
-    def fetch_waited(self, client_id: str, host: str, topic: str, min_bytes: int, max_wait_ms: int) -> None:
-        """A Fetch of a client has waited for all of its time, which is long, while there were too few records.
-
-        A client id that a library chooses by itself may be that of another program on the same host.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            topic: that it reads.
-            min_bytes: for which it has waited.
-            max_wait_ms: for how long.
-        """
-        client = None if is_default(client_id) else self._clients.find(client_id, host)
-        fetches = None if client is None else client.waited(self._hosted_groups.now())
-        reader = None if fetches is None else self._reader(client_id, host, topic)
-        if fetches is None or reader is None:
-            return
-        _, hosted, member = reader
-        event = FetchesWaited(
-            generation=hosted.group.generation, member=member, times=fetches, min_bytes=min_bytes, waited_ms=max_wait_ms
-        )
-        self._hosted_groups.publish(hosted.name, event)
-
-    def fetch_denied(self, client_id: str, host: str, topic: str, principal: str) -> None:
-        """A Fetch of a client was refused for a topic, because its user may not read the topic.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-            topic: that it wants to read.
-            principal: its user.
-        """
-        known, now = self._clients.find(client_id, host), self._hosted_groups.now()
-        reader = self._reader(client_id, host, topic) if known and known.may_report_denied(topic, now) else None
-        if reader is None:
-            return
-        client, hosted, member = reader
-        client.denied[topic] = now
-        event = FetchDenied(generation=hosted.group.generation, member=member, topic=topic, principal=principal)
-        self._hosted_groups.publish(hosted.name, event)
-
-    def fetch_throttled(self, client_id: str, host: str) -> None:
-        """A quota makes a client wait, which has sent a Fetch.
-
-        Args:
-            client_id: its client id.
-            host: its address, as Kafka prints it.
-        """
-        client = self._clients.find(client_id, host)
-        if client is not None:
-            client.throttled_at = self._hosted_groups.now()
-
     def denied(self, group_id: str, caller: Caller) -> None:
         """A request for a group was refused, because the user of a client may not read the group."""
         self.looked_at(group_id, caller)
         if caller.connection is not None:
             caller.connection.denied = group_id, self._hosted_groups.now()
-
-    def _reader(self, client_id: str, host: str, topic: str) -> tuple[SeenClient, HostedGroup, Member] | None:
-        """A client, and the group and the member with which it reads a topic; None if several groups may be meant."""
-        client, hosted_groups = self._clients.find(client_id, host), self._hosted_groups
-        if client is None:
-            return None
-        found = {
-            key: hosted
-            for connection in client.connections
-            for key in connection.members
-            if (hosted := hosted_groups.by_id.get(key[0])) is not None and hosted.group.is_subscribed_to(topic)
-        }
-        if len({group_id for group_id, _ in found}) != 1:
-            return None
-        (_, member_id), hosted = next(iter(found.items()))
-        sight = hosted.sightings.get(member_id)
-        if len(found) > 1 or sight is None or sight.member is None:
-            return client, hosted, Member(None, client_id, host)
-        return client, hosted, sight.member
 
     def _connection_closed(self, connection: MemberConnection) -> None:
         """A connection is closed on which members have sent requests."""
@@ -623,53 +343,9 @@ class GroupCoordinator:
                     hosted_groups.publish(group_id, event)
 
     def _event_happened(self, group_id: str, event: GroupEvent) -> bool:
-        if isinstance(event, SubscriptionChanged) and self._created:
-            event = self._with_new_topics(event)
-        elif isinstance(event, RebalanceOver | TargetAssigned) and any(map(self._is_new, self._created_for)):
-            event = self._with_own_topics(event)
+        event = self.new_topics.complete(event, self._hosted_groups.now())
         self._on_event(group_id, event)
         return self.journal.add(event)
-
-    def _with_new_topics(self, event: SubscriptionChanged) -> SubscriptionChanged:
-        """The event with those topics that were created shortly before: an expression of a client matches them."""
-        if len(event.old or b"") + len(event.new or b"") > _LARGE_SUBSCRIPTION:
-            return event
-        event = event.decoded()
-        new = tuple(topic for topic in event.added or () if self._is_new(topic))
-        return event.changed(new_topics=new or None, own_topics=self._own_topics(event.member, new) or None)
-
-    def _with_own_topics(self, event: RebalanceOver | TargetAssigned) -> GroupEvent:
-        """The event with the new topics that clients of its members have made. These may join while that happens."""
-        if (event.members or 0) > _MOST_OWN:
-            return event
-        event = event.decoded()
-        own = (self._own_topics(move.member, move.gained) for move in event.moves or ())
-        return event.changed(own_topics=tuple(dict.fromkeys(chain.from_iterable(own))) or None)
-
-    def _is_new(self, topic: str) -> bool:
-        return self._created.get(topic, -inf) >= self._hosted_groups.now() - _NEW_SECONDS
-
-    def _own_topics(self, member: Member, topics: Iterable[str]) -> tuple[str, ...]:
-        """Those new topics that were created because the client of a member has used their names."""
-        client = member.client_id or "", member.host or ""
-        if is_default(client[0]):
-            return ()
-        return tuple(each for each in topics if self._created_for.get(each) == client and self._is_new(each))
-
-    def created_for(self, topic: str, client_id: str, host: str) -> None:
-        """A topic was created automatically, because a client has used its name.
-
-        Args:
-            topic: the topic.
-            client_id: of the client.
-            host: its address, as Kafka prints it.
-        """
-        if topic in INTERNAL_TOPICS:
-            return
-        self._created_for.pop(topic, None)
-        self._created_for[topic] = client_id, host
-        if len(self._created_for) > _MOST_NEW:
-            del self._created_for[next(iter(self._created_for))]
 
     def expire_member(self, group_id: str, member_id: str) -> None:
         """End the session of a member, as if its heartbeats had stopped. A member that waits for a rebalance stays."""
@@ -867,16 +543,14 @@ class GroupCoordinator:
 
     def _may_not_join(self, group_id: str, event: GroupEvent) -> None:
         """Report that a client may not join: clients try again all the time, with ever new groups if they like."""
-        now, refused = self._hosted_groups.now(), self._refused_at
-        while refused and now - refused[first := next(iter(refused))] >= _REFUSAL_SECONDS:
-            del refused[first]
-        if group_id in refused or len(refused) >= _MOST_REFUSALS:
+        now = self._hosted_groups.now()
+        if not self._refused.may_add(group_id, now):
             return
         try:
             hosted = self._hosted_groups.find(group_id)
         except KafkaError:
             return
-        refused[group_id] = now
+        self._refused[group_id] = now
         generation = 0 if hosted is None else hosted.group.generation
         self._hosted_groups.publish(group_id, event.changed(generation=generation))
 
@@ -1368,16 +1042,7 @@ class GroupCoordinator:
         self.offsets.topics = known
         if not before or not grown:
             return
-        now = self._hosted_groups.now()
-        for name in grown:
-            if not before.get(name):
-                self._created[name] = now
-            else:
-                self._grown[name] = before[name], now
-        while len(self._grown) > _MOST_NEW:
-            del self._grown[next(iter(self._grown))]
-        while len(self._created) > _MOST_NEW:
-            del self._created[next(iter(self._created))]
+        self.new_topics.grown(grown, before, self._hosted_groups.now())
         for group_id, hosted in self.groups.items():
             group = hosted.group
             if isinstance(group, ClassicGroup) and group.state is not ClassicGroupState.STABLE:
@@ -1424,7 +1089,7 @@ class GroupCoordinator:
         deleted = set(names)
         for name in deleted:
             self._topics.pop(name, None)
-            self._grown.pop(name, None)
+            self.new_topics.deleted(name)
         self._catalog.update((), deleted)
         self.offsets.topics_deleted(deleted)
         self.share_groups.topics_deleted()

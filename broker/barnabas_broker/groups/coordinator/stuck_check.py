@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from barnabas_broker.coordinators.timed_out import TimedOut, TimedOutTransactions
-from barnabas_broker.groups.aborted import AbortedOnly, OnlyAborted
+from barnabas_broker.groups.aborted import OnlyAborted
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
@@ -19,8 +19,9 @@ from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Clients, CommitsElsewhere, SeenClient, Sight
+from barnabas_broker.groups.sightings import Client, Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
+from barnabas_broker.groups.watched import OfPartitions
 from barnabas_explain.catalog import (
     UNTAKEN,
     WAITS_MS,
@@ -93,7 +94,7 @@ class StuckCheck:
         self._next = inf if logs is None else hosted_groups.now() + self._interval
         self._standing = StandingOffsets()
         self._lags = GrowingLags(patience)
-        self._aborted = AbortedOnly()
+        self._aborted: OfPartitions[OnlyAborted] = OfPartitions()
         self._runs = False
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
@@ -308,7 +309,7 @@ class StuckCheck:
 
     def _client(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection."""
-        client = None if owner is None else self._clients.find(owner.client_id or "", owner.host or "")
+        client = None if owner is None else self._clients.find(Client(owner.client_id or "", owner.host or ""))
         return client if client is not None and client.connections else None
 
     def _throttled(self, owners: Mapping[Partition, Member], now: float) -> tuple[str, ...] | None:

@@ -1,0 +1,293 @@
+"""Fetches and looked up offsets of the clients of groups: reports to a group what goes wrong when its members read.
+
+A Fetch names no group. Its group is that of the members whose requests come from the same client id and host; where
+several groups may be meant, nothing is reported.
+"""
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
+from barnabas_broker.groups.new_topics import NewTopics
+from barnabas_broker.groups.ports import ReadLogs
+from barnabas_broker.groups.sightings import Client, Clients, SeenClient
+from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
+from barnabas_explain.catalog import (
+    FetchDenied,
+    FetchesWaited,
+    FetchOutOfRange,
+    MemberRewound,
+    MemberSkipped,
+)
+from barnabas_explain.findings import is_default
+from barnabas_explain.members import Member, Partition
+
+#: Jumps of a client to the end of a partition are reported once in so many seconds.
+_JUMPS_SECONDS: Final = 60.0
+
+
+class _Reader(NamedTuple):
+    """A client, and the group and the member with which it reads."""
+
+    client: SeenClient
+    hosted: HostedGroup
+    member: Member
+
+
+class Fetches:
+    """Reports of what goes wrong when the clients of groups read.
+
+    A client id that a library chooses by itself may be that of another program on the same host.
+
+    Args:
+        hosted_groups: the groups.
+        clients: the clients that have a connection.
+        topics: the topics that are new.
+        logs: the logs that groups read; None if they are not known.
+    """
+
+    def __init__(self, hosted_groups: HostedGroups, clients: Clients, topics: NewTopics, logs: ReadLogs | None) -> None:
+        self._hosted_groups = hosted_groups
+        self._clients = clients
+        self._topics = topics
+        self._logs = logs
+
+    def fetched(self, client: Client, *, is_committed: bool = False) -> WatchedFetch | None:
+        """A client has sent a Fetch, on any of its connections; nothing is kept of one without a member.
+
+        Args:
+            client: the client.
+            is_committed: whether it is ``read_committed``.
+
+        Returns:
+            The Fetch, if partitions of the client are watched, if it has looked up offsets of some, or has got some.
+        """
+        seen = self._clients.find(client)
+        if seen is None:
+            return None
+        now = self._hosted_groups.now()
+        seen.fetched_at = now
+        seen.is_committed = is_committed
+        if not seen.watched and not seen.looked_up and not seen.unread:
+            return None
+        seen.fetches += 1
+        going = partial(self._goes_there, client)
+        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread)
+
+    def _goes_there(self, client: Client, place: Partition, looked_up: LookedUp) -> None:
+        """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
+        reader = self._reader(client, place[0])
+        readable = None if self._logs is None else self._logs.readable(*place)
+        if reader is None or readable is None:
+            return
+        seen, hosted, member = reader
+        committed, offset = hosted.offsets.find(*place), looked_up.offset
+        if hosted.offsets.is_pending(*place) or (committed is not None and committed.offset == offset):
+            return
+        if committed is not None and committed.offset > offset:
+            self._report_back(reader, place, offset, committed.offset, readable[0])
+            return
+        first = readable[0] if committed is None else committed.offset
+        skipped = MemberSkipped(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=readable[0],
+            offset=None if committed is None else committed.offset,
+            position=offset,
+        )
+        if not looked_up.is_end or first >= offset:
+            return
+        if looked_up.begins:
+            if committed is None and not self._was_added(place, hosted, member):
+                missed = self._missed(hosted, place, offset)
+                if missed is None:
+                    return  # It begins there by its own wish.
+                skipped = skipped.changed(log_start=missed[0], away_ms=missed[1])
+        elif looked_up.is_jump and member.member_id is not None and not seen.is_shared:
+            now, fetched = self._hosted_groups.now(), max(looked_up.limit or 0, first)
+            looked_up.jumps += 1
+            looked_up.records += offset - fetched
+            if looked_up.told_at is not None and now - looked_up.told_at < _JUMPS_SECONDS:
+                return
+            skipped = skipped.changed(fetched=fetched, times=looked_up.jumps, records=looked_up.records)
+            looked_up.told_at, looked_up.jumps, looked_up.records = now, 0, 0
+        else:
+            return
+        self._hosted_groups.publish(hosted.name, skipped)
+
+    def _report_back(self, reader: _Reader, place: Partition, offset: int, committed: int, log_start: int) -> None:
+        """Report a member that reads a partition from an offset before the committed one on."""
+        seen, hosted, member = reader
+        if not seen.may_rewind(place, self._hosted_groups.now()):
+            return
+        event = MemberRewound(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            log_start=log_start,
+            offset=committed,
+            position=offset if offset > log_start else None,
+        )
+        self._hosted_groups.publish(hosted.name, event)
+
+    def _missed(self, hosted: HostedGroup, place: Partition, end: int) -> tuple[int, float] | None:
+        """The first record before `end` that has come to a partition without a committed offset since a member had it,
+        or since the group committed last in its topic, and for how many ms that is ago; None if there is none."""
+        commits = hosted.offsets.topics.get(place[0], {}).values()
+        now, wall_ms, had_at = self._hosted_groups.now(), self._hosted_groups.wall_ms(), hosted.sightings.had(place)
+        since = max((each.commit_ms for each in commits), default=None)
+        if had_at is not None:
+            since = wall_ms - round((now - had_at) * 1000)
+        first = None if since is None or self._logs is None else self._logs.since(*place, since)
+        if since is None or first is None or first >= end or not (self._logs and self._logs.has_records(*place, first)):
+            return None
+        return first, max(wall_ms - since, 0)
+
+    def _was_added(self, place: Partition, hosted: HostedGroup, member: Member) -> bool:
+        """Whether a partition was added to its topic while a member of a group was one."""
+        sight = hosted.sightings.get(member.member_id or "")
+        return sight is not None and sight.joined_at is not None and self._topics.was_added(place, sight.joined_at)
+
+    def out_of_range(self, client: Client, place: Partition, offset: int, log: tuple[int, int]) -> None:
+        """A client has sent a Fetch of an offset that is not in the log of a partition.
+
+        Args:
+            client: the client.
+            place: topic and partition.
+            offset: that it wants.
+            log: the first offset of the log, and its end.
+        """
+        known, now = self._clients.find(client), self._hosted_groups.now()
+        reader = self._reader(client, place[0]) if known and known.loses(place, offset, now) else None
+        if reader is None:
+            return
+        seen, hosted, member = reader
+        event = FetchOutOfRange(
+            generation=hosted.group.generation,
+            member=member,
+            topic=place[0],
+            partition=place[1],
+            offset=offset,
+            log_start=log[0],
+            log_end=log[1],
+        )
+        seen.lost.pop(place, None)  # the newest one is the last one
+        seen.lost[place] = now, hosted.name, event
+        self._hosted_groups.publish(hosted.name, event)
+
+    def looked_up(self, client: Client, place: Partition, offset: int, *, latest: bool) -> None:
+        """A client has asked for the first offset of a partition, or for its end; it goes on there if it had to.
+
+        Args:
+            client: the client.
+            place: topic and partition.
+            offset: the answer.
+            latest: whether it has asked for the end.
+        """
+        seen = self._clients.find(client)
+        if seen is None:
+            return
+        known = seen.lost.get(place)
+        if known is None:
+            is_new = place in seen.unread
+            if latest and len(seen.connections) == 1 and (is_new or not is_default(client.client_id)):
+                begins = is_new or not seen.has_fetched
+                seen.looks_up(place, offset, self._hosted_groups.now(), is_end=True, begins=begins)
+            return
+        if known[2].position is not None:
+            return
+        at, group_id, lost = known
+        event = lost.changed(position=offset, reset="latest" if latest else "earliest")
+        seen.lost[place] = at, group_id, event
+        if group_id in self._hosted_groups.by_id:
+            self._hosted_groups.publish(group_id, event)
+
+    def looked_up_time(self, client: Client, place: Partition, offset: int) -> None:
+        """A client has asked for the offset of a time; `offset` is the answer."""
+        seen = self._by_choice(client)
+        if seen is not None:
+            seen.looks_up(place, offset, self._hosted_groups.now(), is_end=False, begins=False)
+
+    def from_start(self, client: Client, place: Partition, offset: int) -> None:
+        """A client has sent a Fetch of the first records of a partition: its group may have committed a later offset.
+
+        Args:
+            client: the client.
+            place: topic and partition.
+            offset: the first offset of the log.
+        """
+        reader = None if is_default(client.client_id) else self._reader(client, place[0])
+        if reader is None:
+            return
+        committed = reader.hosted.offsets.find(*place)
+        if committed is not None and committed.offset > offset:
+            self._report_back(reader, place, offset, committed.offset, offset)
+
+    def waited(self, client: Client, topic: str, min_bytes: int, max_wait_ms: int) -> None:
+        """A Fetch of a client has waited for all of its time, which is long, while there were too few records.
+
+        Args:
+            client: the client.
+            topic: that it reads.
+            min_bytes: for which it has waited.
+            max_wait_ms: for how long.
+        """
+        seen = self._by_choice(client)
+        fetches = None if seen is None else seen.waited(self._hosted_groups.now())
+        reader = None if fetches is None else self._reader(client, topic)
+        if fetches is None or reader is None:
+            return
+        _, hosted, member = reader
+        event = FetchesWaited(
+            generation=hosted.group.generation, member=member, times=fetches, min_bytes=min_bytes, waited_ms=max_wait_ms
+        )
+        self._hosted_groups.publish(hosted.name, event)
+
+    def denied(self, client: Client, topic: str, principal: str) -> None:
+        """A Fetch of a client was refused for a topic, because its user may not read the topic.
+
+        Args:
+            client: the client.
+            topic: that it wants to read.
+            principal: its user.
+        """
+        known, now = self._clients.find(client), self._hosted_groups.now()
+        reader = self._reader(client, topic) if known and known.denied.may_add(topic, now) else None
+        if reader is None:
+            return
+        seen, hosted, member = reader
+        seen.denied[topic] = now
+        event = FetchDenied(generation=hosted.group.generation, member=member, topic=topic, principal=principal)
+        self._hosted_groups.publish(hosted.name, event)
+
+    def throttled(self, client: Client) -> None:
+        """A quota makes a client wait, which has sent a Fetch."""
+        seen = self._clients.find(client)
+        if seen is not None:
+            seen.throttled_at = self._hosted_groups.now()
+
+    def _by_choice(self, client: Client) -> SeenClient | None:
+        """A client that has chosen its client id."""
+        return None if is_default(client.client_id) else self._clients.find(client)
+
+    def _reader(self, client: Client, topic: str) -> _Reader | None:
+        """The reader of a topic; None if several groups may be meant."""
+        seen, by_id = self._clients.find(client), self._hosted_groups.by_id
+        if seen is None:
+            return None
+        found = {
+            key: hosted
+            for connection in seen.connections
+            for key in connection.members
+            if (hosted := by_id.get(key[0])) is not None and hosted.group.is_subscribed_to(topic)
+        }
+        if len({group_id for group_id, _ in found}) != 1:
+            return None
+        (_, member_id), hosted = next(iter(found.items()))
+        sight = hosted.sightings.get(member_id)
+        if len(found) > 1 or sight is None or sight.member is None:
+            return _Reader(seen, hosted, Member(None, *client))
+        return _Reader(seen, hosted, sight.member)
