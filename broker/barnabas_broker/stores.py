@@ -17,8 +17,8 @@ from barnabas_broker.config.keys import CLUSTER_URL, LOG_DIR_MODE, LOG_DIRS
 from barnabas_broker.errors import BrokerError
 from barnabas_broker.files import Files, RealFiles, read_all
 from barnabas_broker.storage import LogDirectory
-from barnabas_broker.storage.checkpoints import new_id
 from barnabas_broker.storage.names import META_PROPERTIES
+from barnabas_protocol.uuids import uuid_text
 
 #: Of folders that only their owner may enter; files get it without x.
 _PRIVATE: Final = 0o700
@@ -90,7 +90,7 @@ async def _open_shared(
     async with AsyncExitStack() as reached:
         connection = open_cluster(config)
         reached.push_async_callback(connection.close)
-        cluster_id = await connection.cluster_id(_cluster_of(files, path), new_id(os.urandom(16)))
+        cluster_id = await connection.cluster_id(_cluster_of(files, path), uuid_text(os.urandom(16)))
         began = time.monotonic()
         directory = LogDirectory.open(
             path,

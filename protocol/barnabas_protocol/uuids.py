@@ -1,8 +1,11 @@
 """The text of an id of 16 bytes, as Kafka prints it."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
 
 from barnabas_protocol.wire import Buffer
+
+_SIZE: Final = 16
 
 
 def uuid_text(value: Buffer) -> str:
@@ -16,4 +19,4 @@ def read_uuid_text(text: str) -> bytes:
         value = urlsafe_b64decode(f"{text}==")
     except ValueError:
         return b""
-    return value if uuid_text(value) == text else b""
+    return value if len(value) == _SIZE and uuid_text(value) == text else b""

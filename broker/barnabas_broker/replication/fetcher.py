@@ -39,13 +39,13 @@ from barnabas_broker.replication.following import (
 )
 from barnabas_broker.replication.replica import Replica
 from barnabas_broker.storage import TopicPartition
-from barnabas_broker.storage.checkpoints import id_bytes
 from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.epochs import UNDEFINED
 from barnabas_broker.storage.names import LOG
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.hot.fetch import decode_fetch_response
 from barnabas_protocol.messages.fetch import FetchResponse, PartitionData
+from barnabas_protocol.uuids import read_uuid_text
 
 log = logger("replication")
 
@@ -106,7 +106,7 @@ class ReplicaFetcherManager:
         self.registered = registered
         self.process_ended = process_ended
         self.broker_epoch = broker_epoch
-        self.directory = id_bytes(directory)
+        self.directory = read_uuid_text(directory)
         self.wall_ms = wall_ms
         self.security = security
         self.may_fetch = may_fetch

@@ -249,7 +249,7 @@ class UnsecuredTokens:
         parts = token.split(".")
         if len(token) > LONGEST_TOKEN or len(parts) != 3 or parts[2]:
             raise TokenRefused("it is not a token without a signature")
-        header, claims = _object(parts[0]), _object(parts[1])
+        header, claims = read_object(parts[0]), read_object(parts[1])
         if header.get("alg") != "none":
             raise TokenRefused("its algorithm is not none")
         user = user_of(claims, self._names)
@@ -262,12 +262,16 @@ class UnsecuredTokens:
         return Token(user, expires)
 
 
-def _object(part: str) -> dict[str, Any]:
-    """A JSON object in base64."""
+def read_object(part: str, refusal: str = "it cannot be read") -> dict[str, Any]:
+    """Read a JSON object in base64, a part of a token.
+
+    Raises:
+        TokenRefused: with `refusal`: it is none.
+    """
     try:
         found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
-        raise TokenRefused("it cannot be read") from None
+        raise TokenRefused(refusal) from None
     if not isinstance(found, dict):
-        raise TokenRefused("it cannot be read")
+        raise TokenRefused(refusal)
     return found

@@ -9,8 +9,6 @@ taken depends on the token's ``kid``; what else its header says of keys (``jku``
 Sources: Kafka's ``BrokerJwtValidator`` and its library, jose4j.
 """
 
-import base64
-import binascii
 import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -24,6 +22,7 @@ from barnabas_broker.security.bearer import (
     TokenRefused,
     TokenRules,
     check_times,
+    read_object,
     scopes_of,
     user_of,
 )
@@ -41,6 +40,7 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 #: Keys that are tried for a token without a kid.
 _TRIES: Final = 5
 _SHOWN: Final = 100
+_NOT_A_TOKEN: Final = "it is not a JSON Web Token"
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
@@ -238,11 +238,5 @@ def _claims(token: str, keys: list[TokenKey], rules: TokenRules) -> dict[str, An
 def _header(token: str) -> dict[str, Any]:
     part = token.partition(".")[0]
     if token.count(".") != 2 or len(part) > _LONGEST_HEADER:
-        raise TokenRefused("it is not a JSON Web Token")
-    try:
-        found = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, RecursionError):
-        raise TokenRefused("it is not a JSON Web Token") from None
-    if not isinstance(found, dict):
-        raise TokenRefused("it is not a JSON Web Token")
-    return found
+        raise TokenRefused(_NOT_A_TOKEN)
+    return read_object(part, _NOT_A_TOKEN)

@@ -4,7 +4,6 @@ Pure. Kafka's classes: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpo
 ``PartitionMetadataFile``, ``CleanShutdownFileHandler``.
 """
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.storage.corruption import Damage
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_protocol.records.checksums import crc32c
-from barnabas_protocol.uuids import uuid_text
+from barnabas_protocol.uuids import read_uuid_text, uuid_text
 
 _VERSION: Final = "0"
 
@@ -167,12 +166,9 @@ def parse_partition_metadata(text: str) -> bytes:
     """
     lines = text.splitlines()
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-    try:
-        topic_id = base64.b64decode(fields["topic_id"].strip() + "==", altchars=b"-_", validate=True)
-    except (KeyError, ValueError):
-        raise BadCheckpoint("no topic id") from None
-    if fields.get("version") != "0" or len(topic_id) != 16:
-        raise BadCheckpoint(f"version {fields.get('version')}, topic id of {len(topic_id)} bytes")
+    topic_id = read_uuid_text(fields.get("topic_id", "").strip())
+    if fields.get("version") != "0" or not topic_id:
+        raise BadCheckpoint(f"version {fields.get('version')}, topic id {fields.get('topic_id')}")
     if len(lines) > 2 and lines[2] != format_partition_metadata(topic_id).decode().splitlines()[2]:
         raise BadCheckpoint("wrong checksum")
     return topic_id
@@ -246,23 +242,6 @@ def parse_clean_shutdown(data: bytes) -> CleanShutdown:
     if checksum not in (None, _checksum(first, last)):
         raise BadCheckpoint("wrong checksum")
     return CleanShutdown((first, last), checksum is not None)
-
-
-def new_id(random_bytes: bytes) -> str:
-    """An id of a cluster or of a directory from 16 random bytes, as Kafka prints a Uuid."""
-    return uuid_text(random_bytes)
-
-
-def id_bytes(text: str) -> bytes:
-    """The 16 bytes of an id that :func:`new_id` has printed.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    raw = base64.urlsafe_b64decode(text + "==")
-    if len(raw) != 16:
-        raise ValueError(f"{text!r} is not an id of 16 bytes")
-    return raw
 
 
 def format_compacted(offset: int) -> bytes:

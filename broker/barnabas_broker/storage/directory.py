@@ -30,8 +30,6 @@ from barnabas_broker.storage.checkpoints import (
     format_offsets,
     format_partition_metadata,
     format_segments,
-    id_bytes,
-    new_id,
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
@@ -48,6 +46,7 @@ from barnabas_broker.storage.recovery import Checkpointed, Recovery
 from barnabas_broker.storage.settings import LogSettings
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import METADATA_TOPIC
+from barnabas_protocol.uuids import read_uuid_text, uuid_text
 
 log = logger("storage")
 
@@ -700,19 +699,20 @@ def _identify(
             raise ForeignDataError(f"{path} belongs to cluster {properties['cluster.id']}, this is {cluster_id}")
         cluster_id = properties["cluster.id"]
         if "directory.id" in properties:
-            try:
-                id_bytes(properties["directory.id"])
-            except ValueError as error:
-                raise LogDirectoryError(f"{meta} has an invalid directory.id: {error}") from error
-            return cluster_id, properties["directory.id"]
+            directory_id = properties["directory.id"]
+            if not read_uuid_text(directory_id):
+                raise LogDirectoryError(
+                    f"{meta} has an invalid directory.id: {directory_id!r} is not an id of 16 bytes"
+                )
+            return cluster_id, directory_id
         # Earlier versions gave directories no id.
-        directory_id = new_id(random_bytes(16))
+        directory_id = uuid_text(random_bytes(16))
         replace_file(files, meta, format_meta_properties(cluster_id, node_id, directory_id))
         return cluster_id, directory_id
     for name in files.names(path):
         if name not in _HARMLESS and not name.startswith(names.META_PROPERTIES):
             raise ForeignDataError(f"{path} has files of another program, such as {name}: give an empty directory")
-    cluster_id, directory_id = cluster_id or new_id(random_bytes(16)), new_id(random_bytes(16))
+    cluster_id, directory_id = cluster_id or uuid_text(random_bytes(16)), uuid_text(random_bytes(16))
     replace_file(files, meta, format_meta_properties(cluster_id, node_id, directory_id))
     return cluster_id, directory_id
 

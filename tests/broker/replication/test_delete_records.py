@@ -14,7 +14,6 @@ from barnabas_broker.cluster.image import (
     PartitionInfo,
     TopicCreated,
 )
-from barnabas_broker.storage.checkpoints import new_id
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -26,6 +25,7 @@ from barnabas_protocol.messages.delete_records import (
 from barnabas_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from barnabas_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.uuids import uuid_text
 from tests.cluster.harness import eventually
 from tests.wire import Wire
 
@@ -49,7 +49,7 @@ async def led(broker: BrokerServer, wire: Wire) -> BrokerServer:
     """A broker that leads a partition with five records; its follower is registered and not in sync."""
     await change(
         broker,
-        BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH, new_id(DIRECTORY)),
+        BrokerRegistered(FOLLOWER, {"PLAINTEXT": ("127.0.0.1", 1)}, None, EPOCH, uuid_text(DIRECTORY)),
         TopicCreated("t", TOPIC_ID, (PartitionInfo(1, 0, (1, FOLLOWER), (1,)),), {}),
     )
     batches = [PartitionProduceData(index=0, records=build_batch([(None, b"%d" % n, (), 0) for n in range(5)]))]

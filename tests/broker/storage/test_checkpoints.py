@@ -10,8 +10,6 @@ from barnabas_broker.storage.checkpoints import (
     format_meta_properties,
     format_offsets,
     format_partition_metadata,
-    id_bytes,
-    new_id,
     parse_epochs,
     parse_offsets,
     parse_partition_metadata,
@@ -24,6 +22,7 @@ from barnabas_broker.storage.names import (
     parse_partition_directory,
     partition_directory,
 )
+from barnabas_protocol.uuids import read_uuid_text, uuid_text
 
 
 def test_offsets_as_kafka_writes_them() -> None:
@@ -59,7 +58,7 @@ def test_partition_metadata_holds_the_topic_id_as_kafka_prints_it() -> None:
 
 def test_a_flipped_bit_in_meta_properties_gives_no_other_identity() -> None:
     """With another id of the directory a replica that has all records would count as one on an empty disk."""
-    content = format_meta_properties("cluster-1", 3, new_id(bytes(range(16))))
+    content = format_meta_properties("cluster-1", 3, uuid_text(bytes(range(16))))
     known = parse_properties(content.decode())
     for bit in range(len(content) * 8):
         flipped = bytearray(content)
@@ -78,8 +77,8 @@ def test_meta_properties() -> None:
     assert content.startswith(b"#\ncluster.id=abc\ndirectory.id=xyz\nnode.id=3\nversion=1\nchecksum=")
     check_meta_properties(parse_properties(content.decode()))
     check_meta_properties({"cluster.id": "abc", "node.id": "3"})  # of Apache Kafka
-    assert new_id(bytes(16)) == "A" * 22
-    assert id_bytes(new_id(bytes(range(16)))) == bytes(range(16))
+    assert uuid_text(bytes(16)) == "A" * 22
+    assert read_uuid_text(uuid_text(bytes(range(16)))) == bytes(range(16))
 
 
 def test_names_of_directories() -> None:

@@ -14,13 +14,13 @@ from barnabas_broker.storage import Inline, LogDirectory, LogDirectoryError, Top
 from barnabas_broker.storage.checkpoints import (
     BadCheckpoint,
     format_clean_shutdown,
-    id_bytes,
     parse_clean_shutdown,
     parse_offsets,
 )
 from barnabas_broker.storage.disk import Threads
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.records.builder import build_batch
+from barnabas_protocol.uuids import read_uuid_text
 from tests.broker.storage.support import (
     ROOT,
     TOPIC_ID,
@@ -67,7 +67,7 @@ def test_a_directory_has_an_id_of_its_own(tmp_path: Path) -> None:
     again.close(0)
     other = open_real(tmp_path / "b")
     other.close(0)
-    assert len(id_bytes(first.directory_id)) == 16
+    assert len(read_uuid_text(first.directory_id)) == 16
     assert again.directory_id == first.directory_id
     assert other.directory_id != first.directory_id
 
