@@ -7,10 +7,12 @@ Known deviation: the lag of a partition that another broker leads is -1, unknown
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Set
+from functools import partial
 from typing import Final
 from uuid import UUID
 
+from barnabas_broker.cluster.image import Image
 from barnabas_broker.groups.coordinator.inspection import failed_share_group
 from barnabas_broker.groups.share.group import ShareGroup, StateTopics, heartbeat_error
 from barnabas_broker.handlers.authorization import split
@@ -22,10 +24,11 @@ from barnabas_broker.security import acls
 from barnabas_broker.security.acls import requires
 from barnabas_broker.security.audit import Change
 from barnabas_broker.shares.records import ShareKey
-from barnabas_broker.steps import by_key
+from barnabas_broker.steps import Steps, by_key, each
 from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -39,6 +42,7 @@ from barnabas_protocol.messages.delete_share_group_offsets import (
 from barnabas_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
@@ -47,8 +51,8 @@ from barnabas_protocol.messages.describe_share_group_offsets import (
 from barnabas_protocol.printable import printable
 from barnabas_protocol.registry import ApiKey
 
-#: Elements of a request after which others get a turn of the event loop.
-_PER_TURN: Final = 50
+#: A topic of a request, its id, and why it is refused.
+_Asked = tuple[AlterShareGroupOffsetsRequestTopic, bytes, ErrorCode]
 _UNKNOWN: Final = -1
 _NO_ID: Final = bytes(16)
 _NO_GROUP_ID: Final = "The group id is invalid."
@@ -66,9 +70,8 @@ async def handle_describe_share_group_offsets(
     refused = await context.sliced(split(context, ids, acls.DESCRIBE, acls.GROUP))
     response = DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=[])
     asked, _ = await context.sliced(by_key(request.groups, lambda group: group.group_id))
-    for count, group in enumerate(asked.values(), 1):
-        if not count % _PER_TURN:
-            await asyncio.sleep(0)
+    for group in asked.values():
+        await asyncio.sleep(0)  # what fails at once must not keep others waiting
         try:
             if group.group_id in refused:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -92,40 +95,41 @@ async def _described_offsets(
 ) -> DescribeShareGroupOffsetsResponseGroup:
     image = context.services.cluster.image
     states: StateTopics = {} if machine is None else machine.initialized
-    wanted: dict[str, list[int]] = {}
     if asked.topics is None:
         wanted = {name: sorted(numbers) for name, numbers in states.values()}
     else:
-        for count, topic in enumerate(asked.topics, 1):
-            wanted.setdefault(topic.topic_name, []).extend(topic.partitions)
-            if not count % _PER_TURN:
-                await asyncio.sleep(0)
+        wanted = await context.sliced(_wanted_offsets(asked.topics))
     audit = asked.topics is not None
-    steps = split(context, wanted, acls.DESCRIBE, audit=audit)
-    refused = await context.sliced(steps)
+    refused = await context.sliced(split(context, wanted, acls.DESCRIBE, audit=audit))
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
-    count = 0
     for name, numbers in wanted.items():
-        if not (count := count + 1) % _PER_TURN:
-            await asyncio.sleep(0)
-        known = image.topics.get(name)
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in refused else ErrorCode.NONE
-        if error is not ErrorCode.NONE and asked.topics is None:
+        await asyncio.sleep(0)
+        if name in refused and not audit:
             continue
+        known = image.topics.get(name)
         topic_id = _NO_ID if known is None else known.topic_id
-        partitions = []
-        for number in dict.fromkeys(numbers):
-            if not (count := count + 1) % _PER_TURN:
+        if name in refused:
+            error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            partitions = await context.sliced(each(dict.fromkeys(numbers), partial(_no_offset, error=error)))
+        else:
+            partitions = []
+            for number in dict.fromkeys(numbers):
                 await asyncio.sleep(0)
-            if error is ErrorCode.NONE:
                 key = ShareKey(asked.group_id, UUID(bytes=topic_id), number)
                 partitions.append(await _offset(context, key, name, states))
-            else:
-                partitions.append(_no_offset(number, KafkaError(error)))
         topics.append(DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions))
     return DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id, topics=topics, error_code=ErrorCode.NONE, error_message=None
     )
+
+
+def _wanted_offsets(topics: Iterable[DescribeShareGroupOffsetsRequestTopic]) -> Steps[dict[str, list[int]]]:
+    """The partitions that a request names, by topic."""
+    wanted: dict[str, list[int]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.topic_name, []).extend(topic.partitions)
+        yield
+    return wanted
 
 
 async def _offset(
@@ -184,26 +188,7 @@ async def handle_alter_share_group_offsets(
     names = [topic.topic_name for topic in request.topics]
     refused = await context.sliced(split(context, names, acls.READ))
     image = context.services.cluster.image
-    offsets: dict[ShareKey, int] = {}
-    answers: list[tuple[AlterShareGroupOffsetsRequestTopic, bytes, ErrorCode]] = []
-    count = 0
-    for topic in request.topics:
-        if not (count := count + 1) % _PER_TURN:
-            await asyncio.sleep(0)
-        known = image.topics.get(topic.topic_name)
-        code = ErrorCode.NONE
-        if topic.topic_name in refused:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif known is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topic_id = _NO_ID if known is None or code is not ErrorCode.NONE else known.topic_id
-        known_partitions = 0 if known is None else len(known.partitions)
-        answers.append((topic, topic_id, code))
-        for asked in topic.partitions:
-            if not (count := count + 1) % _PER_TURN:
-                await asyncio.sleep(0)
-            if code is ErrorCode.NONE and asked.start_offset >= 0 and 0 <= asked.partition_index < known_partitions:
-                offsets[ShareKey(request.group_id, UUID(bytes=topic_id), asked.partition_index)] = asked.start_offset
+    offsets, asked = await context.sliced(_new_offsets(request, image, refused))
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
@@ -211,41 +196,67 @@ async def handle_alter_share_group_offsets(
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
-    for topic, topic_id, code in answers:
-        partitions = []
-        for altered in _altered(request.group_id, topic, topic_id, code, errors):
-            partitions.append(altered)
-            if not (count := count + 1) % _PER_TURN:
-                await asyncio.sleep(0)
-        response.responses.append(
-            AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions)
-        )
-        if not (count := count + 1) % _PER_TURN:
-            await asyncio.sleep(0)
+    response.responses = await context.sliced(_altered_offsets(request.group_id, asked, errors))
     if any(error is None for error in errors.values()):
         context.changed(Change.OFFSETS_SET, group=printable(request.group_id))
     return response
 
 
+def _new_offsets(
+    request: AlterShareGroupOffsetsRequest, image: Image, refused: Set[str]
+) -> Steps[tuple[dict[ShareKey, int], list[_Asked]]]:
+    """The offsets that a request sets, and its topics."""
+    offsets: dict[ShareKey, int] = {}
+    asked: list[_Asked] = []
+    for topic in request.topics:
+        known, code = image.topics.get(topic.topic_name), ErrorCode.NONE
+        if topic.topic_name in refused:
+            known, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif known is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_id = _NO_ID if known is None else known.topic_id
+        asked.append((topic, topic_id, code))
+        partitions = 0 if known is None else len(known.partitions)
+        for one in topic.partitions:
+            if one.start_offset >= 0 and 0 <= one.partition_index < partitions:
+                offsets[ShareKey(request.group_id, UUID(bytes=topic_id), one.partition_index)] = one.start_offset
+            yield
+        yield
+    return offsets, asked
+
+
+def _altered_offsets(
+    group_id: str, asked: list[_Asked], errors: Mapping[ShareKey, KafkaError | None]
+) -> Steps[list[AlterShareGroupOffsetsResponseTopic]]:
+    topics = []
+    for topic, topic_id, code in asked:
+        answer = partial(_altered, group_id, topic_id, code, errors)
+        partitions = yield from each(topic.partitions, answer)
+        topics.append(
+            AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions)
+        )
+        yield
+    return topics
+
+
 def _altered(
     group_id: str,
-    topic: AlterShareGroupOffsetsRequestTopic,
     topic_id: bytes,
     code: ErrorCode,
     errors: Mapping[ShareKey, KafkaError | None],
-) -> Iterator[AlterShareGroupOffsetsResponsePartition]:
-    for asked in topic.partitions:
-        error = None if code is ErrorCode.NONE else KafkaError(code, _why(code))
-        if error is None and asked.start_offset < 0:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, "The start offset must not be negative.")
-        elif error is None:
-            key = ShareKey(group_id, UUID(bytes=topic_id), asked.partition_index)
-            error = errors.get(key, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))  # there is no such partition
-        yield AlterShareGroupOffsetsResponsePartition(
-            partition_index=asked.partition_index,
-            error_code=ErrorCode.NONE if error is None else error.code,
-            error_message=None if error is None else error.message or _why(error.code),
-        )
+    asked: AlterShareGroupOffsetsRequestPartition,
+) -> AlterShareGroupOffsetsResponsePartition:
+    error = None if code is ErrorCode.NONE else KafkaError(code, _why(code))
+    if error is None and asked.start_offset < 0:
+        error = KafkaError(ErrorCode.INVALID_REQUEST, "The start offset must not be negative.")
+    elif error is None:
+        key = ShareKey(group_id, UUID(bytes=topic_id), asked.partition_index)
+        error = errors.get(key, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))  # there is no such partition
+    return AlterShareGroupOffsetsResponsePartition(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message or _why(error.code),
+    )
 
 
 def _why(code: ErrorCode) -> str:
@@ -266,20 +277,11 @@ async def handle_delete_share_group_offsets(
     if not context.allows(acls.DELETE, acls.GROUP, request.group_id):
         response.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return response
-    named: dict[str, None] = {}
-    for count, topic in enumerate(request.topics, 1):
-        named[topic.topic_name] = None
-        if not count % _PER_TURN:
-            await asyncio.sleep(0)
-    names = list(named)
+    names, _ = await context.sliced(by_key(request.topics, lambda topic: topic.topic_name))
     refused = await context.sliced(split(context, names, acls.READ))
     image = context.services.cluster.image
-    ids: dict[str, bytes] = {}
-    for count, name in enumerate(names, 1):
-        if name not in refused and name in image.topics:
-            ids[name] = image.topics[name].topic_id
-        if not count % _PER_TURN:
-            await asyncio.sleep(0)
+    found = await context.sliced(each(names, image.topics.get))
+    ids = {topic.name: topic.topic_id for topic in found if topic is not None and topic.name not in refused}
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, _NO_GROUP_ID)
@@ -287,20 +289,19 @@ async def handle_delete_share_group_offsets(
     except KafkaError as error:
         response.error_code, response.error_message = error.code, error.message or None
         return response
-    for count, name in enumerate(names, 1):
-        if not count % _PER_TURN:
-            await asyncio.sleep(0)
+
+    def answer(name: str) -> DeleteShareGroupOffsetsResponseTopic:
         failed = errors.get(ids[name]) if name in ids else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if name in refused:
             failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        response.responses.append(
-            DeleteShareGroupOffsetsResponseTopic(
-                topic_name=name,
-                topic_id=ids[name] if failed is None else _NO_ID,
-                error_code=ErrorCode.NONE if failed is None else failed.code,
-                error_message=None if failed is None else failed.message or _why(failed.code),
-            )
+        return DeleteShareGroupOffsetsResponseTopic(
+            topic_name=name,
+            topic_id=ids[name] if failed is None else _NO_ID,
+            error_code=ErrorCode.NONE if failed is None else failed.code,
+            error_message=None if failed is None else failed.message or _why(failed.code),
         )
+
+    response.responses = await context.sliced(each(names, answer))
     if any(error is None for error in errors.values()):
         context.changed(Change.OFFSETS_DELETED, group=printable(request.group_id))
     return response

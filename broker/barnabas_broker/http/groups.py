@@ -1,6 +1,6 @@
 """Groups as JSON: the columns of kafka-consumer-groups, and the time since each member's last heartbeat."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from math import inf
 from typing import Any
@@ -12,10 +12,9 @@ from barnabas_broker.groups.consumer.group import ConsumerGroup
 from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.http.client_metrics import pushing_members
 from barnabas_broker.http.health import health
-from barnabas_broker.http.samples import Age
 from barnabas_broker.http.shares import summaries
 from barnabas_broker.http.text import listing
-from barnabas_broker.http.view import Position, View
+from barnabas_broker.http.view import Position, View, by_name, judged
 from barnabas_explain.storm_score import FLAPPING
 from barnabas_protocol.subscriptions import CONSUMER, read_assignment
 
@@ -72,15 +71,10 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
     pushing = yield from pushing_members(view, group.group_id, group.members.values())
     now = view.now()
     image = view.cluster.image
-    names = {topic.topic_id: name for name, topic in image.topics.items()}
-
-    def by_name(partitions: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
-        return {names.get(topic_id, topic_id.hex()): sorted(numbers) for topic_id, numbers in partitions.items()}
-
     owners = {
         (topic, partition): member.member_id
         for member in group.members.values()
-        for topic, partitions in by_name(member.owned()).items()
+        for topic, partitions in by_name(view, member.owned()).items()
         for partition in partitions
     }
     head = {
@@ -100,11 +94,11 @@ def _consumer_group(view: View, hosted: HostedGroup, group: ConsumerGroup) -> It
                 "rebalance_timeout_ms": member.rebalance_timeout_ms,
                 "heard_ago_ms": round((now - member.last_seen) * 1000),
                 "topics": sorted(member.topics),
-                "assignment": by_name(member.assigned),
-                "revoking": by_name(member.revoking),
+                "assignment": by_name(view, member.assigned),
+                "revoking": by_name(view, member.revoking),
                 "revoking_ms": 0 if member.revoking_since == inf else round((now - member.revoking_since) * 1000),
-                "target": by_name(group.targets.get(member.member_id, {})),
-                "waits_for": {owner: by_name(waited) for owner, waited in group.waits_for(member).items()},
+                "target": by_name(view, group.targets.get(member.member_id, {})),
+                "waits_for": {owner: by_name(view, waited) for owner, waited in group.waits_for(member).items()},
                 "client_metrics": pushing.get(member.member_id),
             }
             for member in group.members.values()
@@ -141,30 +135,20 @@ def _judged(view: View, image: Image, hosted: HostedGroup) -> dict[str, Any]:
         if position.lag is not None:
             lag = (lag or 0) + position.lag
             unstable = (unstable or 0) + (position.unstable_lag or 0)
-    # Of the newest sample; without lag it is 0, also if the sample is older than the commit.
-    age = view.samples.age(hosted.group.group_id) if lag else None if lag is None else Age(0, True)
-    storm = view.history.storm_score(hosted.group.group_id)
+    group_id = hosted.group.group_id
+    age = view.samples.age(group_id) if lag else None
+    storm = view.history.storm_score(group_id)
     status, reason = health(
         members=len(hosted.group.members),
         lag=lag,
         unstable_lag=unstable,
         rebalancing=_rebalancing(hosted.group, view.now()),
         since_commit=(view.wall_ms() - newest) / 1000 if newest else None,
-        flapping=storm.value >= FLAPPING or view.history.is_flapping(hosted.group.group_id),
+        flapping=storm.value >= FLAPPING or view.history.is_flapping(group_id),
         storm=storm.text,
         oldest=None if age is None else age.ms / 1000,
     )
-    return {
-        "lag": lag,
-        "unstable_lag": unstable,
-        "lag_ms": None if age is None else age.ms,
-        "lag_ms_exact": age is None or age.exact,
-        **view.samples.rates(hosted.group.group_id).as_data(),
-        "health": status,
-        "health_reason": reason,
-        "storm_score": storm.value,
-        "findings": [each.as_data() for each in view.diagnoses.of(hosted.group.group_id)],
-    }
+    return judged(view, group_id, lag, unstable, status, reason, storm.value)
 
 
 def _rebalancing(group: ClassicGroup | ConsumerGroup, now: float) -> float | None:

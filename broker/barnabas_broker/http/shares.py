@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.groups.share.assignor import NAME, Partitions
+from barnabas_broker.groups.share.assignor import NAME
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.groups.share.partition import Part, SharePartition, State
 from barnabas_broker.http.client_metrics import pushing_members
-from barnabas_broker.http.samples import Age
 from barnabas_broker.http.text import listing
-from barnabas_broker.http.view import View
+from barnabas_broker.http.view import View, by_name, judged
 from barnabas_broker.share_partitions.hosted import LedSharePartition
 from barnabas_broker.share_partitions.incidents import Place
 from barnabas_broker.shares.records import ShareKey
@@ -66,11 +65,6 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
         yield ""
     pushing = yield from pushing_members(view, group.group_id, group.members.values())
     lags = [window.lag for window in found if window.lag is not None]
-    names = view.cluster.image.names
-
-    def by_name(partitions: Partitions) -> dict[str, list[int]]:
-        return {names.get(topic_id, topic_id.hex()): sorted(numbers) for topic_id, numbers in partitions.items()}
-
     head = {
         **_head(group),
         **_judged(view, group, sum(lags) if lags else None),
@@ -85,7 +79,7 @@ def one_share_group(view: View, group: ShareGroup) -> Iterator[str]:
                 "member_epoch": member.epoch,
                 "heard_ago_ms": None,
                 "topics": sorted(member.topics),
-                "assignment": by_name(member.assigned),
+                "assignment": by_name(view, member.assigned),
                 "client_metrics": pushing.get(member.member_id),
             }
             for member in group.members.values()
@@ -135,19 +129,8 @@ def _head(group: ShareGroup) -> dict[str, Any]:
 
 
 def _judged(view: View, group: ShareGroup, lag: int | None) -> dict[str, Any]:
-    """The fields of :func:`.groups._judged`. The age is that of the record that a window starts with."""
-    age = view.samples.age(group.group_id) if lag else None if lag is None else Age(0, True)
-    return {
-        "lag": lag,
-        "unstable_lag": None,
-        "lag_ms": None if age is None else age.ms,
-        "lag_ms_exact": age is None or age.exact,
-        **view.samples.rates(group.group_id).as_data(),
-        "health": "ok" if group.members else "no members",
-        "health_reason": "",
-        "storm_score": 0,
-        "findings": [each.as_data() for each in view.diagnoses.of(group.group_id)],
-    }
+    """The lag and the health of a share group. The age of its lag is that of the record that a window starts with."""
+    return judged(view, group.group_id, lag, None, "ok" if group.members else "no members", "", 0)
 
 
 def _rows(found: list[ShareWindow], now: float) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """View of the broker for the endpoint: its parts, and values derived from them. Read-only."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from barnabas_broker.groups.coordinator.hosting import HostedGroup
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.share.group import ShareGroup
 from barnabas_broker.http.diagnoses import Diagnoses
-from barnabas_broker.http.samples import Samples
+from barnabas_broker.http.samples import Age, Samples
 from barnabas_broker.http.text import PIECE
 from barnabas_broker.metrics import RequestMetrics
 from barnabas_broker.quotas.clients import ClientQuotas
@@ -257,3 +257,38 @@ class View:
                 log = self.log(topic, partition)
                 end, stable = (None, None) if log is None else (log.high_watermark, log.last_stable_offset)
                 yield Position(topic, partition, commits.get(partition), end, stable)
+
+
+def by_name(view: View, partitions: Mapping[bytes, Iterable[int]]) -> dict[str, list[int]]:
+    """Partitions by the names of their topics, or by the ids of topics that do not exist, in hex."""
+    names = view.cluster.image.names
+    return {names.get(topic_id, topic_id.hex()): sorted(numbers) for topic_id, numbers in partitions.items()}
+
+
+def judged(
+    view: View, group_id: str, lag: int | None, unstable: int | None, health: str, reason: str, storm: int
+) -> dict[str, Any]:
+    """The lag and the rates of a group of any type, and what is wrong with it, for JSON.
+
+    Args:
+        view: the broker's parts.
+        group_id: the group.
+        lag: records that are not consumed; None if they are not known.
+        unstable: those of them that ``read_committed`` consumers cannot read yet; None likewise.
+        health: its state of health.
+        reason: for that; "" for none.
+        storm: the value of its storm score.
+    """
+    # Of the newest sample; without lag it is 0, also if the sample is older than the commit.
+    age = view.samples.age(group_id) if lag else None if lag is None else Age(0, True)
+    return {
+        "lag": lag,
+        "unstable_lag": unstable,
+        "lag_ms": None if age is None else age.ms,
+        "lag_ms_exact": age is None or age.exact,
+        **view.samples.rates(group_id).as_data(),
+        "health": health,
+        "health_reason": reason,
+        "storm_score": storm,
+        "findings": [each.as_data() for each in view.diagnoses.of(group_id)],
+    }
