@@ -16,6 +16,7 @@ from barnabas_broker.cluster.member import ClusterConnection, ClusterMember
 from barnabas_broker.cluster.metadata import ClusterMetadata
 from barnabas_broker.cluster.store import StoreError
 from barnabas_broker.config import BROKER_KEYS, Config
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.handlers.context import Services
 from barnabas_broker.handlers.dispatch import Dispatch, Route
 from barnabas_broker.handlers.table import join
@@ -68,9 +69,13 @@ ImageChanged = Callable[["Running", int, Image], None]
 class _NoGroups:
     """The group coordinator of a broker without groups: it does not keep which clients fetch."""
 
-    def fetched(self, client_id: str, host: str, *, is_committed: bool) -> None: ...
+    @property
+    def fetches(self) -> "_NoGroups":
+        return self
 
-    def fetched_from_start(self, client_id: str, host: str, place: tuple[str, int], offset: int) -> None: ...
+    def fetched(self, client: ClientAddress, *, is_committed: bool) -> None: ...
+
+    def from_start(self, client: ClientAddress, place: tuple[str, int], offset: int) -> None: ...
 
 
 class _Connection(asyncio.BufferedProtocol):

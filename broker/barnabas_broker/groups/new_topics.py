@@ -8,7 +8,7 @@ from itertools import chain
 from math import inf
 from typing import Final
 
-from barnabas_broker.groups.sightings import Client
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.recent import Newest
 from barnabas_explain.catalog import GroupEvent, RebalanceOver, SubscriptionChanged, TargetAssigned
 from barnabas_explain.findings import is_default
@@ -31,7 +31,7 @@ class NewTopics:
         #: When topics were created, in seconds on the coordinator's clock.
         self._created: Newest[str, float] = Newest(_MOST)
         #: The clients for which topics were created automatically.
-        self._created_for: Newest[str, Client] = Newest(_MOST)
+        self._created_for: Newest[str, ClientAddress] = Newest(_MOST)
         #: The number of partitions that topics had before they have grown last, and when that was.
         self._grown: Newest[str, tuple[int, float]] = Newest(_MOST)
 
@@ -49,7 +49,7 @@ class NewTopics:
             else:
                 self._grown[name] = before[name], now
 
-    def created_for(self, topic: str, client: Client) -> None:
+    def created_for(self, topic: str, client: ClientAddress) -> None:
         """A topic was created automatically, because a client has used its name."""
         if topic not in INTERNAL_TOPICS:
             self._created_for[topic] = client
@@ -92,7 +92,7 @@ class NewTopics:
 
     def _own(self, member: Member, topics: Iterable[str], now: float) -> tuple[str, ...]:
         """Those new topics that were created because the client of a member has used their names."""
-        client = Client(member.client_id or "", member.host or "")
+        client = ClientAddress(member.client_id or "", member.host or "")
         if is_default(client.client_id):
             return ()
         return tuple(each for each in topics if self._created_for.get(each) == client and self._is_new(each, now))

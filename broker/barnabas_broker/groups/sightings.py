@@ -204,8 +204,8 @@ class SeenClient:
         return known[2].offset != offset and now - known[0] >= _LOST_AGAIN_SECONDS
 
 
-class Client(NamedTuple):
-    """A client.
+class ClientAddress(NamedTuple):
+    """A client id and a host: nearly always those of one program.
 
     Attributes:
         client_id: its client id.
@@ -220,16 +220,16 @@ class Clients:
     """The clients that have a connection."""
 
     def __init__(self) -> None:
-        self._clients: WeakValueDictionary[Client, SeenClient] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[ClientAddress, SeenClient] = WeakValueDictionary()
 
-    def get(self, client: Client) -> SeenClient:
+    def get(self, client: ClientAddress) -> SeenClient:
         """A client; its connections keep it."""
         seen = self._clients.get(client)
         if seen is None:
             seen = self._clients[client] = SeenClient()
         return seen
 
-    def find(self, client: Client) -> SeenClient | None:
+    def find(self, client: ClientAddress) -> SeenClient | None:
         """A client, if it has a connection with a member."""
         return self._clients.get(client)
 

@@ -10,7 +10,7 @@ from barnabas_broker.config import Config
 from barnabas_broker.coordinators.partitions import CoordinatorPartitions
 from barnabas_broker.groups.coordinator.service import GroupCoordinator
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.sightings import Client
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.handlers.partition_lists import PartitionLists
 from barnabas_broker.quotas.clients import ClientQuotas, MutationQuota
 from barnabas_broker.regexes import RegexSearch
@@ -164,9 +164,9 @@ class RequestContext:
         self.services.refusals.warn(feature, self.peer.host, self.client_id)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ClientAddress:
         """The client, as the coordinators see it."""
-        return Client(self.client_id, f"/{self.peer.host}")
+        return ClientAddress(self.client_id, f"/{self.peer.host}")
 
     @property
     def listener(self) -> str:

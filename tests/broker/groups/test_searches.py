@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.searches import MOST, PATIENCE, Search, Searches
-from barnabas_broker.groups.sightings import Client, Clients, MemberConnection
+from barnabas_broker.groups.sightings import ClientAddress, Clients, MemberConnection
 from barnabas_explain.catalog import CoordinatorSought
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -14,7 +14,7 @@ from tests.broker.groups.support import Service
 
 
 def caller(client_id: str = "client", clients: Clients | None = None) -> Caller:
-    client = (clients or Clients()).get(Client(client_id, "/h"))
+    client = (clients or Clients()).get(ClientAddress(client_id, "/h"))
     connection = MemberConnection(client, client_id, "library 1.0", lambda closed: None)
     return Caller(client_id, "/h", connection=connection)
 
@@ -103,7 +103,7 @@ def test_it_is_bounded() -> None:
 
 async def test_what_is_reported_names_the_client_and_its_library() -> None:
     service = await Service().loaded()
-    connection = service.groups.connected(Client("audit", "/10.0.0.7"), "librdkafka 2.5")
+    connection = service.groups.connected(ClientAddress("audit", "/10.0.0.7"), "librdkafka 2.5")
     audit = Caller("audit", "/10.0.0.7", principal="User:alice", connection=connection)
     service.groups.sought("g", audit)
     await service.after(PATIENCE + 1)
@@ -115,7 +115,7 @@ async def test_what_is_reported_names_the_client_and_its_library() -> None:
 
 async def test_a_group_that_has_come_to_be_or_has_been_is_known() -> None:
     service = await Service(group_initial_rebalance_delay_ms="0").loaded()
-    connections = [service.groups.connected(Client("c", "/h"), "") for _ in range(3)]
+    connections = [service.groups.connected(ClientAddress("c", "/h"), "") for _ in range(3)]
     joins, commits, late = (Caller("c", "/h", connection=each) for each in connections)
     service.groups.sought("g", joins)
     service.groups.sought("h", commits)
@@ -130,7 +130,7 @@ async def test_a_group_that_has_come_to_be_or_has_been_is_known() -> None:
 
 async def test_a_client_that_may_not_join_does_not_stay_away() -> None:
     service = await Service().loaded()
-    client = Caller("c", "/h", connection=service.groups.connected(Client("c", "/h"), ""))
+    client = Caller("c", "/h", connection=service.groups.connected(ClientAddress("c", "/h"), ""))
     service.groups.sought("g", client)
     joins = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, server_assignor="sticky")
     joins.rebalance_timeout_ms, joins.subscribed_topic_names, joins.topic_partitions = 60_000, ["t"], []

@@ -3,7 +3,7 @@
 from typing import Any
 
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.sightings import Client, MemberConnection, SeenClient, Sightings
+from barnabas_broker.groups.sightings import ClientAddress, MemberConnection, SeenClient, Sightings
 from barnabas_explain.catalog import (
     CommitsRefused,
     CommitsWentBack,
@@ -42,7 +42,7 @@ class Program:
 
     def connect(self) -> None:
         self.connection: MemberConnection = self.service.groups.connected(
-            Client(self.client_id, "/127.0.0.1"), self.software
+            ClientAddress(self.client_id, "/127.0.0.1"), self.software
         )
 
     @property
@@ -199,13 +199,13 @@ async def test_a_member_that_may_not_read_its_group_any_more() -> None:
 
 async def test_the_last_fetch_counts_if_no_other_member_has_the_name() -> None:
     one = await program()
-    one.service.groups.fetches.fetched(Client("client", "/127.0.0.1"))
-    one.service.groups.fetches.fetched(Client("nobody", "/127.0.0.1"))
+    one.service.groups.fetches.fetched(ClientAddress("client", "/127.0.0.1"))
+    one.service.groups.fetches.fetched(ClientAddress("nobody", "/127.0.0.1"))
     await one.service.after(2)
     one.leave()
     assert newest(one.service, MemberLeft)["fetched_ago_ms"] == 2_000
     same = await program(service=one.service)
-    same.service.groups.fetches.fetched(Client("client", "/127.0.0.1"))
+    same.service.groups.fetches.fetched(ClientAddress("client", "/127.0.0.1"))
     one.connection.use("other", "m")
     same.leave()
     assert "fetched_ago_ms" not in newest(one.service, MemberLeft)
@@ -290,7 +290,7 @@ async def test_fetches_that_wait_for_all_of_their_time_are_an_event_once_in_a_wh
     service = one.service
 
     def wait(client_id: str = "client", topic: str = "t") -> None:
-        service.groups.fetches.waited(Client(client_id, "/127.0.0.1"), topic, 1_000_000, 25_000)
+        service.groups.fetches.waited(ClientAddress(client_id, "/127.0.0.1"), topic, 1_000_000, 25_000)
 
     for _ in range(2):
         wait()
@@ -321,7 +321,7 @@ async def test_refused_fetches_of_a_member_are_an_event_once_in_two_minutes_for_
     service = one.service
 
     def refuse(client_id: str = "client", topic: str = "t") -> None:
-        service.groups.fetches.denied(Client(client_id, "/127.0.0.1"), topic, "User:geo")
+        service.groups.fetches.denied(ClientAddress(client_id, "/127.0.0.1"), topic, "User:geo")
 
     for _ in range(3):
         refuse()
@@ -383,19 +383,19 @@ async def test_a_fetch_outside_of_the_log_is_an_event_and_where_its_client_goes_
     groups, service = one.service.groups, one.service
 
     def fetch(client_id: str = "client", topic: str = "t", partition: int = 0) -> None:
-        groups.fetches.out_of_range(Client(client_id, "/127.0.0.1"), (topic, partition), 3, (15, 40))
+        groups.fetches.out_of_range(ClientAddress(client_id, "/127.0.0.1"), (topic, partition), 3, (15, 40))
 
     fetch("nobody")
     fetch(topic="not-subscribed")
     assert service.events_of(FetchOutOfRange) == []
-    groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 0), 40, latest=True)
+    groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), 40, latest=True)
     for _ in range(3):
         fetch()
     (lost,) = service.events_of(FetchOutOfRange)
     assert (lost.member.member_id, lost.offset, lost.log_start, lost.log_end) == (one.member_id, 3, 15, 40)
     assert lost.reset is None
     for offset in (40, 41):
-        groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 0), offset, latest=True)
+        groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), offset, latest=True)
     _, went_on = service.events_of(FetchOutOfRange)
     assert (went_on.position, went_on.reset) == (40, "latest")
     for partition in range(200):
@@ -407,7 +407,7 @@ async def test_a_partition_that_is_lost_again_is_reported_again() -> None:
     one = await program()
     groups, service = one.service.groups, one.service
     for offset, seconds in ((3, 6), (3, 1), (20, 1), (30, 6), (40, 0)):
-        groups.fetches.out_of_range(Client("client", "/127.0.0.1"), ("t", 0), offset, (offset + 10, 90))
+        groups.fetches.out_of_range(ClientAddress("client", "/127.0.0.1"), ("t", 0), offset, (offset + 10, 90))
         one.heartbeat()
         await service.after(seconds)
     assert [event.offset for event in service.events_of(FetchOutOfRange)] == [3, 20, 40]
@@ -419,7 +419,7 @@ async def test_whose_fetch_it_was_is_not_guessed_if_the_client_has_several_group
     one.service.commit(1, group="other")
     hosted = one.service.groups._hosted_groups
     hosted.by_id["other"] = hosted.by_id["g"]
-    one.service.groups.fetches.out_of_range(Client("client", "/127.0.0.1"), ("t", 0), 3, (15, 40))
+    one.service.groups.fetches.out_of_range(ClientAddress("client", "/127.0.0.1"), ("t", 0), 3, (15, 40))
     assert one.service.events_of(FetchOutOfRange) == []
 
 

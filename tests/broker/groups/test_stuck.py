@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.sightings import Client
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
@@ -88,7 +88,7 @@ class Reader(Program):
         """Fetch at each of these offsets, one after the other."""
         for offset in offsets:
             fetch = self.service.groups.fetches.fetched(
-                Client(self.client_id, "/127.0.0.1"), is_committed=self.is_committed
+                ClientAddress(self.client_id, "/127.0.0.1"), is_committed=self.is_committed
             )
             for partition in partitions:
                 watch = None if fetch is None else fetch.asks(("t", partition), offset)
@@ -301,7 +301,7 @@ class TwoPartitions(Reader):
         await self.goes_on(5)
         for offset in offsets:
             for _ in range(0 if offset % 4 else fetches):
-                fetch = self.service.groups.fetches.fetched(Client(self.client_id, "/127.0.0.1"))
+                fetch = self.service.groups.fetches.fetched(ClientAddress(self.client_id, "/127.0.0.1"))
                 if fetch is not None:
                     fetch.asks(("t", 1), offset)
             await self.commits(offset, 1)
@@ -403,7 +403,7 @@ class Patient(Reader):
         """Commit its partition, and send a Fetch; the time does not pass."""
         if offset >= 0:
             await self.commits(offset, self.owned[0])
-        fetch = self.service.groups.fetches.fetched(Client(self.client_id, "/127.0.0.1"))
+        fetch = self.service.groups.fetches.fetched(ClientAddress(self.client_id, "/127.0.0.1"))
         if fetch is not None:
             fetch.asks(("t", self.owned[0]), fetches_from)
         self.heartbeat()
@@ -492,7 +492,7 @@ async def test_a_lag_that_grows_says_which_client_a_quota_makes_wait(client_id: 
     for offset in range(10, 400, 10):
         logs.end_offset += 40
         await member.commits(offset)
-        member.service.groups.fetches.throttled(Client(client_id, "/127.0.0.1"))
+        member.service.groups.fetches.throttled(ClientAddress(client_id, "/127.0.0.1"))
         await member.goes_on(offset)
     throttled = {event.throttled for event in member.service.events_of(LagGrows)}
     assert throttled == {("client",) if client_id == "client" else None}
@@ -553,7 +553,7 @@ async def test_fetches_of_members_that_are_alike_are_not_told_apart() -> None:
 async def test_a_fetch_of_the_program_before_is_not_that_of_a_member() -> None:
     member = await reader(Logs())
     await member.commits(5)
-    member.service.groups.fetches.fetched(Client(member.client_id, "/127.0.0.1"))
+    member.service.groups.fetches.fetched(ClientAddress(member.client_id, "/127.0.0.1"))
     await member.waits(5)
     member.leave()
     successor = Reader(member.service, member.client_id)
@@ -654,7 +654,7 @@ async def test_a_member_that_connects_anew_has_asked_for_its_offsets_before() ->
 
 async def test_a_member_that_has_fetched_once_may_have_had_nothing_to_read() -> None:
     member = await reader(Logs(100))
-    member.service.groups.fetches.fetched(Client(member.client_id, "/127.0.0.1"))
+    member.service.groups.fetches.fetched(ClientAddress(member.client_id, "/127.0.0.1"))
     await member.waits()
     assert not member.service.events_of(NothingFetched)
 
@@ -809,7 +809,7 @@ async def test_a_member_that_fetches_from_the_beginning() -> None:
     member = await reader(Logs(20))
     await member.commits(10)
     for _ in range(2):
-        member.service.groups.fetches.from_start(Client("client", "/127.0.0.1"), ("t", 0), 0)
+        member.service.groups.fetches.from_start(ClientAddress("client", "/127.0.0.1"), ("t", 0), 0)
     (event,) = member.service.events_of(MemberRewound)
     assert (event.topic, event.partition, event.log_start, event.offset) == ("t", 0, 0, 10)
     assert event.member.member_id == member.member_id
@@ -824,15 +824,15 @@ async def test_to_begin_is_not_to_go_back(committed: int | None, client_id: str,
     member = await reader(Logs(20), client_id if client_id == "rdkafka" else "client")
     if committed is not None:
         await member.commits(committed)
-    member.service.groups.fetches.from_start(Client(client_id, "/127.0.0.1"), (topic, 0), 0)
+    member.service.groups.fetches.from_start(ClientAddress(client_id, "/127.0.0.1"), (topic, 0), 0)
     assert not member.service.events_of(MemberRewound)
 
 
 async def test_a_member_that_had_to_go_to_the_beginning_has_another_explanation() -> None:
     member = await reader(Logs(20))
     await member.commits(10)
-    member.service.groups.fetches.out_of_range(Client("client", "/127.0.0.1"), ("t", 0), 30, (0, 20))
-    member.service.groups.fetches.from_start(Client("client", "/127.0.0.1"), ("t", 0), 0)
+    member.service.groups.fetches.out_of_range(ClientAddress("client", "/127.0.0.1"), ("t", 0), 30, (0, 20))
+    member.service.groups.fetches.from_start(ClientAddress("client", "/127.0.0.1"), ("t", 0), 0)
     assert not member.service.events_of(MemberRewound)
 
 
@@ -848,7 +848,7 @@ async def test_a_member_that_begins_at_the_end(end: int, asks_at: int, fetches_a
     await member.join()
     if asks_at:
         await member.goes_on(asks_at)
-    member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 0), end, latest=True)
+    member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), end, latest=True)
     await member.goes_on(fetches_at, fetches_at)
     events = member.service.events_of(MemberSkipped)
     assert [(each.offset, each.position, each.member.member_id) for each in events] == (
@@ -862,8 +862,8 @@ class Jumping(Reader):
     async def polls(self, offset: int, end: int, epoch: int = 0) -> None:
         """Look up the end, and fetch from an offset on: it waits there, and gets the next record."""
         groups = self.service.groups
-        groups.fetches.looked_up(Client(self.client_id, "/127.0.0.1"), ("t", 0), end, latest=True)
-        fetch = groups.fetches.fetched(Client(self.client_id, "/127.0.0.1"))
+        groups.fetches.looked_up(ClientAddress(self.client_id, "/127.0.0.1"), ("t", 0), end, latest=True)
+        fetch = groups.fetches.fetched(ClientAddress(self.client_id, "/127.0.0.1"))
         assert fetch is not None
         fetch.asks(("t", 0), offset, epoch)
         fetch.answered(("t", 0), end)
@@ -893,8 +893,8 @@ async def test_what_is_no_jump_to_the_end(cause: str) -> None:
     await member.commits(1_050 if cause == "it is not behind" else 5)
     await member.goes_on(5)
     if cause == "a default client id":
-        member.service.groups.fetches.looked_up(Client(client_id, "/127.0.0.1"), ("t", 0), 20, latest=True)
-        fetch = member.service.groups.fetches.fetched(Client(client_id, "/127.0.0.1"))
+        member.service.groups.fetches.looked_up(ClientAddress(client_id, "/127.0.0.1"), ("t", 0), 20, latest=True)
+        fetch = member.service.groups.fetches.fetched(ClientAddress(client_id, "/127.0.0.1"))
         assert fetch is None or not fetch.looked_up, "other programs may have it"
         return
     await member.polls(20, 20)
@@ -907,7 +907,7 @@ async def test_a_member_that_goes_back_to_a_time() -> None:
     member = await reader(Logs(100))
     await member.commits(50)
     groups = member.service.groups
-    groups.fetches.looked_up_time(Client("client", "/127.0.0.1"), ("t", 0), 30)
+    groups.fetches.looked_up_time(ClientAddress("client", "/127.0.0.1"), ("t", 0), 30)
     await member.goes_on(50, 60)
     assert not member.service.events_of(MemberRewound), "it has only looked"
     await member.goes_on(30, 30, 70)
@@ -927,15 +927,15 @@ async def test_a_new_partition_that_is_read_from_its_end_on(first: str) -> None:
     await member.asks(0, 1, 2)
 
     async def fetch(offset: int) -> None:
-        found = member.service.groups.fetches.fetched(Client("client", "/127.0.0.1"))
+        found = member.service.groups.fetches.fetched(ClientAddress("client", "/127.0.0.1"))
         if found is not None:
             found.asks(new, offset)
 
     if first == "earliest":
-        member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), new, 0, latest=False)
+        member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), new, 0, latest=False)
         await fetch(0)
     for _ in range(2):  # the second one is to compute its lag
-        member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), new, 7, latest=True)
+        member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), new, 7, latest=True)
         await fetch(7)
     events = member.service.events_of(MemberSkipped)
     assert [(each.partition, each.offset, each.position) for each in events] == (
@@ -945,7 +945,7 @@ async def test_a_new_partition_that_is_read_from_its_end_on(first: str) -> None:
 
 async def test_a_new_group_begins_at_latest_by_its_own_wish() -> None:
     member = await reader(Logs(7))
-    member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 0), 7, latest=True)
+    member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), 7, latest=True)
     await member.goes_on(7)
     assert not member.service.events_of(MemberSkipped)
 
@@ -973,7 +973,7 @@ async def test_first_records_that_come_while_no_member_reads_their_partition(
     await member.service.after(5)
     await member.join()
     await member.asks(1)
-    member.service.groups.fetches.looked_up(Client("rdkafka", "/127.0.0.1"), ("t", 1), 7, latest=True)
+    member.service.groups.fetches.looked_up(ClientAddress("rdkafka", "/127.0.0.1"), ("t", 1), 7, latest=True)
     await member.goes_on(7, partitions=(1,))
     events = member.service.events_of(MemberSkipped)
     assert [(each.first, each.away_ms) for each in events if each.away_ms is not None] == reported
@@ -988,7 +988,7 @@ async def test_first_records_that_come_while_the_broker_restarts_too() -> None:
     await member.service.after(5)
     logs.written, logs.end_offset = [(member.service.wall, 2)], 7
     await member.asks(1)
-    member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 1), 7, latest=True)
+    member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 1), 7, latest=True)
     await member.goes_on(7, partitions=(1,))
     (event,) = member.service.events_of(MemberSkipped)
     assert (event.first, event.away_ms) == (2, 5_000)
@@ -999,6 +999,6 @@ async def test_a_partition_that_is_read_is_not_new_any_more() -> None:
     member = await reader(Logs(20))
     await member.commits(5)
     await member.goes_on(5)
-    member.service.groups.fetches.looked_up(Client("client", "/127.0.0.1"), ("t", 0), 20, latest=True)
+    member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), 20, latest=True)
     await member.goes_on(20)
     assert not member.service.events_of(MemberSkipped)

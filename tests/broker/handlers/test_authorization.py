@@ -281,7 +281,7 @@ async def test_a_fetch_that_is_refused_for_a_topic_is_reported_once(
 ) -> None:
     broker = await BrokerServer.start(settings_of(tmp_path), port=0)
     found: list[tuple[str, ...]] = []
-    monkeypatch.setattr(broker.services.groups, "fetch_denied", lambda *of: found.append(of[1:]))
+    monkeypatch.setattr(broker.services.groups.fetches, "denied", lambda client, *of: found.append((client.host, *of)))
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
     fetch = FetchRequest(
         max_wait_ms=1_000, min_bytes=1, topics=[FetchTopic(topic="orders", topic_id=bytes(16), partitions=[wanted])]

@@ -241,7 +241,7 @@ async def test_a_long_fetch_that_waits_in_vain_though_there_are_records_is_repor
     broker: BrokerServer, wire: Wire, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(broker.services.groups, "fetch_waited", lambda *of: found.append(of[2:]))
+    monkeypatch.setattr(broker.services.groups.fetches, "waited", lambda *of: found.append(of[1:]))
     monkeypatch.setattr(fetch_module, "_LONG_WAIT_MS", 10)
 
     async def ask(wait: int, least: int) -> None:

@@ -269,7 +269,7 @@ async def test_a_consumer_over_its_quota_gets_an_empty_response(
     broker: BrokerServer, wire: Wire, topic_id: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowed: list[tuple[str, str]] = []
-    monkeypatch.setattr(broker.services.groups, "fetch_throttled", lambda *client: slowed.append(client))
+    monkeypatch.setattr(broker.services.groups.fetches, "throttled", slowed.append)
     for _ in range(4):
         await wire.ask(producing(1000), 9, ProduceResponse)
     await set_quota(wire, ANY_CLIENT, consumer_byte_rate=250)

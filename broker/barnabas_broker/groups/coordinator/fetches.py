@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.groups.coordinator.hosting import HostedGroup, HostedGroups
 from barnabas_broker.groups.new_topics import NewTopics
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Client, Clients, SeenClient
+from barnabas_broker.groups.sightings import ClientAddress, Clients, SeenClient
 from barnabas_broker.groups.stuck import LookedUp, WatchedFetch
 from barnabas_explain.catalog import (
     FetchDenied,
@@ -52,7 +52,7 @@ class Fetches:
         self._topics = topics
         self._logs = logs
 
-    def fetched(self, client: Client, *, is_committed: bool = False) -> WatchedFetch | None:
+    def fetched(self, client: ClientAddress, *, is_committed: bool = False) -> WatchedFetch | None:
         """A client has sent a Fetch, on any of its connections; nothing is kept of one without a member.
 
         Args:
@@ -74,7 +74,7 @@ class Fetches:
         going = partial(self._goes_there, client)
         return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread)
 
-    def _goes_there(self, client: Client, place: Partition, looked_up: LookedUp) -> None:
+    def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
         """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""
         reader = self._reader(client, place[0])
         readable = None if self._logs is None else self._logs.readable(*place)
@@ -151,7 +151,7 @@ class Fetches:
         sight = hosted.sightings.get(member.member_id or "")
         return sight is not None and sight.joined_at is not None and self._topics.was_added(place, sight.joined_at)
 
-    def out_of_range(self, client: Client, place: Partition, offset: int, log: tuple[int, int]) -> None:
+    def out_of_range(self, client: ClientAddress, place: Partition, offset: int, log: tuple[int, int]) -> None:
         """A client has sent a Fetch of an offset that is not in the log of a partition.
 
         Args:
@@ -178,7 +178,7 @@ class Fetches:
         seen.lost[place] = now, hosted.name, event
         self._hosted_groups.publish(hosted.name, event)
 
-    def looked_up(self, client: Client, place: Partition, offset: int, *, latest: bool) -> None:
+    def looked_up(self, client: ClientAddress, place: Partition, offset: int, *, latest: bool) -> None:
         """A client has asked for the first offset of a partition, or for its end; it goes on there if it had to.
 
         Args:
@@ -205,13 +205,13 @@ class Fetches:
         if group_id in self._hosted_groups.by_id:
             self._hosted_groups.publish(group_id, event)
 
-    def looked_up_time(self, client: Client, place: Partition, offset: int) -> None:
+    def looked_up_time(self, client: ClientAddress, place: Partition, offset: int) -> None:
         """A client has asked for the offset of a time; `offset` is the answer."""
         seen = self._by_choice(client)
         if seen is not None:
             seen.looks_up(place, offset, self._hosted_groups.now(), is_end=False, begins=False)
 
-    def from_start(self, client: Client, place: Partition, offset: int) -> None:
+    def from_start(self, client: ClientAddress, place: Partition, offset: int) -> None:
         """A client has sent a Fetch of the first records of a partition: its group may have committed a later offset.
 
         Args:
@@ -226,7 +226,7 @@ class Fetches:
         if committed is not None and committed.offset > offset:
             self._report_back(reader, place, offset, committed.offset, offset)
 
-    def waited(self, client: Client, topic: str, min_bytes: int, max_wait_ms: int) -> None:
+    def waited(self, client: ClientAddress, topic: str, min_bytes: int, max_wait_ms: int) -> None:
         """A Fetch of a client has waited for all of its time, which is long, while there were too few records.
 
         Args:
@@ -246,7 +246,7 @@ class Fetches:
         )
         self._hosted_groups.publish(hosted.name, event)
 
-    def denied(self, client: Client, topic: str, principal: str) -> None:
+    def denied(self, client: ClientAddress, topic: str, principal: str) -> None:
         """A Fetch of a client was refused for a topic, because its user may not read the topic.
 
         Args:
@@ -263,17 +263,17 @@ class Fetches:
         event = FetchDenied(generation=hosted.group.generation, member=member, topic=topic, principal=principal)
         self._hosted_groups.publish(hosted.name, event)
 
-    def throttled(self, client: Client) -> None:
+    def throttled(self, client: ClientAddress) -> None:
         """A quota makes a client wait, which has sent a Fetch."""
         seen = self._clients.find(client)
         if seen is not None:
             seen.throttled_at = self._hosted_groups.now()
 
-    def _by_choice(self, client: Client) -> SeenClient | None:
+    def _by_choice(self, client: ClientAddress) -> SeenClient | None:
         """A client that has chosen its client id."""
         return None if is_default(client.client_id) else self._clients.find(client)
 
-    def _reader(self, client: Client, topic: str) -> _Reader | None:
+    def _reader(self, client: ClientAddress, topic: str) -> _Reader | None:
         """The reader of a topic; None if several groups may be meant."""
         seen, by_id = self._clients.find(client), self._hosted_groups.by_id
         if seen is None:

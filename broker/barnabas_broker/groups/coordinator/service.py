@@ -94,7 +94,7 @@ from barnabas_broker.groups.requests import (
     changes_group,
 )
 from barnabas_broker.groups.searches import Search, Searches
-from barnabas_broker.groups.sightings import Client, Clients, CommitsElsewhere, MemberConnection
+from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, MemberConnection
 from barnabas_broker.logs import logger
 from barnabas_broker.offload import Offload, at_once
 from barnabas_broker.recent import Lately
@@ -288,7 +288,7 @@ class GroupCoordinator:
 
     # Clients
 
-    def connected(self, client: Client, software: str) -> MemberConnection:
+    def connected(self, client: ClientAddress, software: str) -> MemberConnection:
         """A client sends its first request about groups on a connection.
 
         Args:

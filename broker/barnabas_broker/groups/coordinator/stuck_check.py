@@ -19,7 +19,7 @@ from barnabas_broker.groups.coordinator.readers import readers
 from barnabas_broker.groups.lag import GrowingLags, Growth
 from barnabas_broker.groups.often import LEAST_PER_SECOND, OftenCommits
 from barnabas_broker.groups.ports import ReadLogs
-from barnabas_broker.groups.sightings import Client, Clients, CommitsElsewhere, SeenClient, Sight
+from barnabas_broker.groups.sightings import ClientAddress, Clients, CommitsElsewhere, SeenClient, Sight
 from barnabas_broker.groups.stuck import NOTHING, Standing, StandingOffsets
 from barnabas_broker.groups.watched import OfPartitions
 from barnabas_explain.catalog import (
@@ -309,7 +309,7 @@ class StuckCheck:
 
     def _client(self, owner: Member | None) -> SeenClient | None:
         """The client of a member; None if it has no connection."""
-        client = None if owner is None else self._clients.find(Client(owner.client_id or "", owner.host or ""))
+        client = None if owner is None else self._clients.find(ClientAddress(owner.client_id or "", owner.host or ""))
         return client if client is not None and client.connections else None
 
     def _throttled(self, owners: Mapping[Partition, Member], now: float) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from barnabas_broker.groups.effects import Caller
-from barnabas_broker.groups.sightings import Client
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.steps import finish
 from barnabas_explain.catalog import GroupDeleted, OffsetsAltered, OffsetsExpired, TopicDeleted
 from barnabas_explain.members import OffsetChange
@@ -208,7 +208,7 @@ async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an
     await service.ask(service.commit(500, member_id=member_id, generation=1), 8)
     await service.ask(service.leave(member_id), 5)
     assert service.events_of(OffsetsAltered) == []
-    connection = service.groups.connected(Client("admin", "/10.0.0.7"), "")
+    connection = service.groups.connected(ClientAddress("admin", "/10.0.0.7"), "")
     admin = Caller("admin", "/10.0.0.7", principal="User:alice", connection=connection)
     await service.ask(service.commit(0, caller=admin), 8)
     await service.ask(service.delete_offsets("t"), 0)
@@ -221,7 +221,7 @@ async def test_offsets_that_a_client_sets_or_deletes_that_is_not_a_member_are_an
 async def test_a_client_that_commits_in_transactions_to_a_group_without_members_is_reported_once(
     service: Service,
 ) -> None:
-    caller = Caller("producer", "/h", connection=service.groups.connected(Client("producer", "/h"), ""))
+    caller = Caller("producer", "/h", connection=service.groups.connected(ClientAddress("producer", "/h"), ""))
     for offset in (5, 10, 20):
         assert await service.committed_in_transaction(offset, group="old", caller=caller) == ErrorCode.NONE
         service.end_transaction(commit=True)
@@ -237,13 +237,13 @@ async def test_a_client_that_commits_in_transactions_to_a_group_without_members_
 async def test_a_consumer_without_a_subscription_is_reported_with_its_second_commit_and_when_it_goes_back(
     service: Service,
 ) -> None:
-    connection = service.groups.connected(Client("client", "/h"), "")
+    connection = service.groups.connected(ClientAddress("client", "/h"), "")
     for offset in (5, 10, 20, 7, 8):
         await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=connection)), 8)
     second, back = service.events_of(OffsetsAltered)
     assert (second.changes, second.times, second.commits_on) == ((OffsetChange("t", 0, 5, 10),), 2, True)
     assert (back.changes, back.times, back.backs) == ((OffsetChange("t", 0, 20, 7),), 2, 1)
-    again = service.groups.connected(Client("client", "/h"), "")
+    again = service.groups.connected(ClientAddress("client", "/h"), "")
     for offset in (9, 10, 11):
         await service.ask(service.commit(offset, caller=Caller("client", "/h", connection=again)), 8)
     first, second = service.events_of(OffsetsAltered)[2:]
@@ -253,7 +253,9 @@ async def test_a_consumer_without_a_subscription_is_reported_with_its_second_com
 
 async def test_commits_that_go_back_all_the_time_are_counted(service: Service) -> None:
     """Two programs read the same partitions with assign(), and commit in turn."""
-    callers = [Caller(name, "/h", connection=service.groups.connected(Client(name, "/h"), "")) for name in ("a", "b")]
+    callers = [
+        Caller(name, "/h", connection=service.groups.connected(ClientAddress(name, "/h"), "")) for name in ("a", "b")
+    ]
     for at in range(100):
         for offset, caller in zip((100 + at, at), callers, strict=True):
             await service.ask(service.commit(offset, caller=caller), 8)

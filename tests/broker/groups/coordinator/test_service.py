@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.members import MAX_PENDING
 from barnabas_broker.groups.coordinator.hosting import MAX_UNUSED_GROUPS
-from barnabas_broker.groups.sightings import Client
+from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_explain.catalog import RebalanceOver, SessionRefused, SubscriptionChanged, TopicChanged
 from barnabas_protocol.errors import ErrorCode
 from barnabas_protocol.internal_topics import java_string_hash
@@ -212,9 +212,9 @@ async def test_a_changed_subscription_says_which_new_topics_its_own_client_has_m
     topics = {"t": 1, "letters": 1, "of another": 1, "elsewhere": 1}
     service.groups.topics_changed({"t": 1})
     service.groups.topics_changed(topics)
-    service.groups.new_topics.created_for("letters", Client(CALLER.client_id, CALLER.host))
-    service.groups.new_topics.created_for("of another", Client("other", CALLER.host))
-    service.groups.new_topics.created_for("elsewhere", Client(CALLER.client_id, "/10.0.0.7"))
+    service.groups.new_topics.created_for("letters", ClientAddress(CALLER.client_id, CALLER.host))
+    service.groups.new_topics.created_for("of another", ClientAddress("other", CALLER.host))
+    service.groups.new_topics.created_for("elsewhere", ClientAddress(CALLER.client_id, "/10.0.0.7"))
     service.join(member_id, topics=tuple(topics))
     (changed,) = service.events_of(SubscriptionChanged)
     assert changed.own_topics == ("letters",)
@@ -223,7 +223,7 @@ async def test_a_changed_subscription_says_which_new_topics_its_own_client_has_m
 async def test_a_rebalance_says_which_new_topics_the_clients_of_its_members_have_made(service: Service) -> None:
     service.groups.topics_changed({"u": 1})
     service.groups.topics_changed({"u": 1, "t": 1})
-    service.groups.new_topics.created_for("t", Client(CALLER.client_id, CALLER.host))
+    service.groups.new_topics.created_for("t", ClientAddress(CALLER.client_id, CALLER.host))
     await service.member()
     assert service.events_of(RebalanceOver)[-1].own_topics == ("t",)
 
