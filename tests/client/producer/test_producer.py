@@ -4,6 +4,9 @@ import asyncio
 import json
 import os
 import re
+import sys
+from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -222,6 +225,33 @@ async def test_a_topic_that_is_not_valid(broker: Machine) -> None:
     async with producer(broker) as sender:
         with pytest.raises(InvalidTopicError, match="a b: INVALID_TOPIC_EXCEPTION"):
             await sender.send("a b", b"v")
+
+
+# Costs, counted, so that no test depends on speed.
+
+
+@pytest.mark.parametrize("way", ["send", "send_nowait"])
+async def test_a_record_takes_the_short_way(bootstrap_servers: str, way: str) -> None:
+    called: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, what: Any) -> None:
+        if event == "call" and "barnabas_" in frame.f_code.co_filename:
+            called[frame.f_code.co_qualname] += 1
+        elif event == "c_call" and what is asyncio.get_running_loop:
+            called["a system call"] += 1
+
+    async with Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000) as sender:
+        await sender.send("short-way", b"first", partition=0)
+        sys.setprofile(count)
+        try:
+            for _ in range(100):
+                made = getattr(sender, way)("short-way", b"v", partition=0)
+                if way == "send":
+                    await made
+        finally:
+            sys.setprofile(None)
+    # The method, whether the producer runs (2), the topic, the size, the queue, the batch, the receipt.
+    assert called.total() <= 8 * 100, called
 
 
 # Bounds.
