@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Final
 
 from barnabas_explain import findings as found
-from barnabas_explain import words
+from barnabas_explain import transactions, words
 from barnabas_explain.catalog import (
     DENIED_AGAIN_MS,
     HOT_PARTITION,
@@ -143,6 +143,8 @@ _MANY_RESTARTS: Final = 3
 OF_EVENTS: Final = (*_OF_FINDINGS, *_OF_SHARES, LATE_MEMBER, found.RESTARTED, STORM, DEPLOYMENT, NEVER_JOINED)
 #: The kinds of those about what is over if it does not happen again.
 _PASSES: Final = frozenset({*_OF_FINDINGS, LATE_MEMBER, STORM}.difference(_UNTIL_BACK))
+#: A transactional id of which fewer transactions were aborted by their timeout may have been slow once.
+_MANY_ABORTS: Final = 2
 #: A group that waited so often for a member, or for so many milliseconds once, is ill.
 _MANY_WAITS: Final = 2
 _LONG_WAIT_MS: Final = 30_000
@@ -399,6 +401,61 @@ def of_markers(places: Collection[Partition]) -> str:
     what = "the marker at the end of a transaction" if len(places) == 1 else "markers at the end of transactions"
     text = f"The lag of {words.partitions(by_topic(places))} is {what}, which consumers do not get: no record waits"
     return f"{text} there. It stays until the next record is consumed."
+
+
+def read_again(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """The diagnoses of members that get the same records again, for which their coordinator knows no aborted
+    transactions: another broker may."""
+    return [each for each in diagnoses if _reads_again(each) is not None]
+
+
+def _reads_again(diagnosis: Diagnosis) -> OffsetsStuck | NothingCommitted | None:
+    event = diagnosis.event
+    if not isinstance(event, OffsetsStuck | NothingCommitted) or event.offset is None:
+        return None
+    return None if event.aborts or event.refused is not None else event
+
+
+def with_aborts(diagnoses: Iterable[Diagnosis], events: Iterable[transactions.EventRecord]) -> list[Diagnosis]:
+    """Diagnoses with the transactions that were aborted by their timeout again and again while members got the same
+    records again.
+
+    Args:
+        diagnoses: of a group.
+        events: of the transactions of all brokers, oldest first.
+    """
+    timed_out = [each for each in events if each.get("cause") == transactions.Cause.TIMEOUT.value]
+    return [_with_aborts(each, timed_out) for each in diagnoses]
+
+
+def _with_aborts(diagnosis: Diagnosis, timed_out: Iterable[transactions.EventRecord]) -> Diagnosis:
+    event = _reads_again(diagnosis)
+    if event is None:
+        return diagnosis
+    by_id: dict[str, list[transactions.EventRecord]] = {}
+    for each in timed_out:
+        if each["time"] >= event.time - event.stood_ms:
+            by_id.setdefault(each["transactional_id"], []).append(each)
+    found = {name: aborts for name, aborts in by_id.items() if len(aborts) >= _MANY_ABORTS}
+    own = found.get(event.transactional_id or "")
+    if own is not None:
+        known = event.changed(
+            aborts=len(own),
+            open_ms=max(each["open_ms"] for each in own),
+            transaction_timeout_ms=own[-1]["timeout_ms"],
+            is_own=True,
+        )
+        kind, severity, sure = _stuck(is_proven=True)
+        text, remedy = known.sentence()
+        return replace(diagnosis, kind=kind, severity=severity, text=text, sure=sure, remedy=remedy)
+    evidence = [
+        f"Meanwhile transactions of {name}{f' (client {client})' if client else ''} were aborted"
+        f" {words.times(len(aborts))} because their timeout was over: if they are those of this program, that is why it"
+        " gets the same records again."
+        for name, aborts in list(found.items())[:_MOST]
+        for client in [aborts[-1]["client_id"]]
+    ]
+    return replace(diagnosis, evidence=(*diagnosis.evidence, *evidence))
 
 
 def _subject(event: GroupEvent) -> tuple[object, ...]:

@@ -30,6 +30,8 @@ from barnabas_explain.catalog import (
     SubscriptionChanged,
 )
 from barnabas_explain.doctor import (
+    BROKEN,
+    ODD,
     OF_EVENTS,
     OF_NOW,
     Diagnosis,
@@ -38,6 +40,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
     too_early,
+    with_aborts,
     with_now,
 )
 from barnabas_explain.explain import explain
@@ -884,3 +887,34 @@ def test_members_that_joined_lately_may_not_get_on() -> None:
     assert too_early(present(*TWO), joined, 450_000, 300_000) is None
     assert too_early(present(*TWO), joined, NOW, 40_000) is None, "the broker looks sooner"
     assert too_early(present(*TWO), [], 2_000_000_000_000, 300_000) is None
+
+
+def aborted(at: int, transactional_id: str = "etl") -> dict[str, Any]:
+    """A transaction was aborted by its timeout, on any broker."""
+    known = {"transactional_id": transactional_id, "client_id": "writer", "open_ms": 10_000, "timeout_ms": 9_000}
+    return {"time": at, "cause": "timeout", "committed": False, **known}
+
+
+def test_transactions_that_another_broker_has_aborted() -> None:
+    again: dict[str, Any] = {
+        "fetches": "again",
+        "offset": 5,
+        "deliveries": 4,
+        "every_ms": 15_000,
+        "positions": [["t", 0, 5]],
+    }
+    now = present(reader(1, partitions=(0,)), committed={("t", 0): 5}, lags={("t", 0): 15})
+
+    def found(*aborts: dict[str, Any], **data: Any) -> Diagnosis:
+        stuck = event(OffsetsStuck, NOW, client="c1", records=15, stood_ms=60_000, **again, **data)
+        (diagnosis,) = with_aborts(told(now, stuck), aborts)
+        return diagnosis
+
+    own = found(aborted(NOW - 50_000), aborted(NOW - 30_000), transactional_id="etl")
+    assert (own.kind, own.severity, own.sure) == ("stuck", BROKEN, "probable")
+    assert "its transactions (etl) were aborted twice since then, because their timeout of 9 s was over" in own.text
+    perhaps = found(aborted(NOW - 50_000), aborted(NOW - 30_000))
+    assert (perhaps.kind, perhaps.severity) == ("not_committed", ODD)
+    assert perhaps.evidence[0].startswith("Meanwhile transactions of etl (client writer) were aborted twice because")
+    for few in ([aborted(NOW - 50_000)], [aborted(NOW - 90_000), aborted(NOW - 80_000)], []):
+        assert found(*few).evidence == (), "once, or before"

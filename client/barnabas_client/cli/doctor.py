@@ -14,7 +14,7 @@ from barnabas_client.cli.command import Command, add_since
 from barnabas_client.cli.failures import DONE, FAILED, USAGE
 from barnabas_client.cli.output import Output, Style
 from barnabas_client.history.located import locate
-from barnabas_client.history.present import events, like, observed, successors
+from barnabas_client.history.present import events, like, observed, of_all_brokers, successors
 from barnabas_explain.doctor import (
     PATIENCE_MS,
     SEVERITIES,
@@ -54,7 +54,10 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
     given: list[str] = list(dict.fromkeys(arguments.group))
     async with clients.admin(arguments) as admin:
         patience_ms = await _patience(admin)
-        listed = await admin.list_consumer_groups()
+        listed = await admin.list_consumer_groups(raise_errors=False)
+        for error in listed.errors:
+            failed = True
+            output.error(f"{for_command_line(error)}. The groups that this broker coordinates are not examined")
         shares = [one.group_id for one in listed if "share" in (one.type, one.protocol_type)]
         if given:
             shares = [name for name in shares if name in given]
@@ -78,7 +81,8 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                     continue
                 past = await events(admin, group.group_id, clients.connect(arguments), since)
                 known = await observed(admin, group, clients.connect(arguments))
-                found, joined = examine(known, past, now, since), too_early(known, past, now, patience_ms)
+                found = await of_all_brokers(admin, clients.connect(arguments), examine(known, past, now, since), since)
+                joined = too_early(known, past, now, patience_ms)
                 diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)

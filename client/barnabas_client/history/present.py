@@ -8,13 +8,24 @@ from typing import Final, NamedTuple
 
 from barnabas_client.admin.admin import Admin
 from barnabas_client.admin.types import GroupDescription, OffsetSpec
-from barnabas_client.history.located import locate
+from barnabas_client.history.located import locate, transaction_events
 from barnabas_client.history.ports import Connect
 from barnabas_client.history.sources import Newest, RecordedHistory
 from barnabas_client.history.view import GroupView, Row, look, waiting
 from barnabas_client.structs import TopicPartition
+from barnabas_explain import transactions
 from barnabas_explain.catalog import GroupEvent
-from barnabas_explain.doctor import MOST_MARKERS, SINCE_MS, Diagnosis, Present, Reader, examine, examine_past
+from barnabas_explain.doctor import (
+    MOST_MARKERS,
+    SINCE_MS,
+    Diagnosis,
+    Present,
+    Reader,
+    examine,
+    examine_past,
+    read_again,
+    with_aborts,
+)
 from barnabas_explain.group_ids import Left, OneLife, Sign, meant, sign, spelling, together, with_together
 from barnabas_explain.members import Member, Partition
 from barnabas_explain.records import decode_event
@@ -73,11 +84,21 @@ async def examined(
         signs += await successors(admin, connect, own)
     except KafkaError:
         return Examination(examine_past(group, past, now, since))
-    diagnoses = examine(known, past, now, since)
+    diagnoses = await of_all_brokers(admin, connect, examine(known, past, now, since), since)
     of_several = together(signs).get(group)
     if of_several is not None:
         diagnoses = [*with_together(diagnoses, {group: of_several}), of_several]
     return Examination(diagnoses, known.markers)
+
+
+async def of_all_brokers(admin: Admin, connect: Connect, diagnoses: list[Diagnosis], since: int) -> list[Diagnosis]:
+    """Diagnoses of a group with what other brokers than its coordinator know: transactions that were aborted."""
+    if not read_again(diagnoses):
+        return diagnoses
+    with suppress(KafkaError):  # What the coordinator knows is known without it.
+        values = await transaction_events(connect, admin, since) or ()
+        return with_aborts(diagnoses, filter(None, map(transactions.decode_event, values)))
+    return diagnoses
 
 
 async def observed(

@@ -13,8 +13,10 @@ import pytest
 
 from barnabas_broker.broker import BrokerServer
 from barnabas_client import Consumer, Producer, TopicPartition
+from barnabas_client.admin.admin import Admin
+from barnabas_client.admin.types import GroupListings
 from barnabas_client.cli import watch
-from barnabas_protocol.errors import ErrorCode
+from barnabas_protocol.errors import ErrorCode, KafkaError
 from barnabas_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -516,3 +518,19 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
     several = await cli("groups", "doctor", "old", "live", "read", "old", "--json", status=1)
     assert [each["group"] for each in several.json] == ["old"]
     assert (await cli("groups", "doctor", "live", "read")).out == "Nothing is wrong with 2 groups.\n"
+
+
+async def test_the_doctor_examines_what_the_other_brokers_know(
+    cli: Cli, live: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that does not answer hides its groups only, and that is said."""
+    whole = Admin.list_consumer_groups
+    silent = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "list the groups of broker 2: no response")
+
+    async def without_one(admin: Admin, *, raise_errors: bool = True) -> GroupListings:
+        return GroupListings(await whole(admin), [silent])
+
+    monkeypatch.setattr(Admin, "list_consumer_groups", without_one)
+    found = await cli("groups", "doctor", status=2)
+    assert "list the groups of broker 2: no response" in found.err
+    assert "The groups that this broker coordinates are not examined" in found.err
