@@ -175,6 +175,10 @@ FIELDS: Final = {
     "is_own": "whether the member has committed in them; otherwise it is inferred",
     "deliveries": "how often one of the records was delivered, at most",
     "every_ms": "the mean time between two of the `deliveries`",
+    "reconnects": "how often the client connected again after one of the `deliveries`; absent if it did so only now and"
+    " then",
+    "response_bytes": "the bytes of the last one of the `deliveries`",
+    "max_bytes": "the bytes that the client had asked for there",
     "lock_ms": "how long a lock lasts",
     "never_acknowledged": "whether the member has not acknowledged a single record since it came to this broker",
     "limit": "the configuration `share.delivery.count.limit` of the group",
@@ -2399,6 +2403,8 @@ _PACKAGES: Final = ("snappy", "lz4", "zstd")
 _MOST_CHARACTERS: Final = 200
 #: A member that fails at a record and reads it again at once does so sooner.
 WAITS_MS: Final = 5_000
+#: A limit for a response is advised with so many bytes more, and as a multiple of them.
+_MARGIN_BYTES: Final = 10_000
 #: Records are few beside others up to this part of them.
 _FEW: Final = 0.1
 
@@ -2410,6 +2416,11 @@ class ReadAgain(MemberEvent):
     offset: int | None = None
     deliveries: int | None = None
     every_ms: float | None = None
+    #: How often it connected again after such a delivery, of so many bytes, and how many it asks for; not recorded if
+    #: it did so only now and then.
+    reconnects: int | None = None
+    response_bytes: int | None = None
+    max_bytes: int | None = None
     codec: str | None = None
     codecs_before: tuple[str, ...] | None = None
     #: The id in whose transactions it commits, and how they were aborted by their timeout.
@@ -2422,7 +2433,7 @@ class ReadAgain(MemberEvent):
     @property
     def may_wait(self) -> bool:
         """Whether so much time passes before it gets the same records again that it may wait on purpose."""
-        return (self.every_ms or 0) >= WAITS_MS and not self.codecs_before
+        return (self.every_ms or 0) >= WAITS_MS and not self.codecs_before and self.reconnects is None
 
     def _aborted(self) -> Told:
         """Why nothing is committed if its transactions are aborted by their timeout, without a full stop."""
@@ -2444,6 +2455,8 @@ class ReadAgain(MemberEvent):
 
     def _again(self, places: ByTopic) -> Told:
         """How often it got the same records of partitions, and why, without a full stop."""
+        if self.reconnects is not None:
+            return self._cut_off(places)
         text = f"It got the records from offset {self.offset} on {words.times(self.deliveries or 0)}"
         (topic, (partition, *others)), *more = places.items()
         skip = skip_record(self.group, topic, partition, self.offset or 0)
@@ -2477,6 +2490,30 @@ class ReadAgain(MemberEvent):
         return Told(
             f"{text}. {self._codec_changes()}: its client probably lacks this codec",
             f"Look in its log for {install} It does not help to skip one record.",
+        )
+
+    def _cut_off(self, places: ByTopic) -> Told:
+        """Why its connection ends after each response with the records of a partition, without a full stop."""
+        size, most = self.response_bytes or 0, self.max_bytes or 0
+        topic, (partition, *_) = next(iter(places.items()))
+        text = f"a Fetch response with {size:,} bytes of {topic}-{partition} from offset {self.offset} on"
+        often = f"{words.times(self.reconnects or 0)} since then"
+        if size > most:
+            enough = -(-(size + _MARGIN_BYTES) // _MARGIN_BYTES) * _MARGIN_BYTES
+            return Told(
+                f"It closes its connection each time after {text} (it asks for at most {most:,}, and a batch is sent"
+                f" whole), {often}: its receive.message.max.bytes is probably too small",
+                f"Set receive.message.max.bytes of {self.name} to {enough:,} or more: its log has the size that it"
+                " refuses. So that later batches are not that large: lower max.message.bytes of the topic"
+                f" {topic}, and batch.size of the producers. It does not help to skip one record: the batch is sent"
+                " again from its beginning.",
+            )
+        return Told(
+            f"Its connection ends each time after {text}, {often}: its client, or something between it and the broker,"
+            " probably refuses that response",
+            f"Look in the log of {self.name} why its connection ends: a limit on the size of responses, a batch that"
+            " its client cannot read, a proxy. Do not skip records before that is known: the program does not get"
+            " them.",
         )
 
     def _codec_changes(self) -> str:

@@ -28,7 +28,7 @@ _SETTINGS: Final = re.compile(
     r"(?<![\w.])(auto\.commit\.interval\.ms|auto\.offset\.reset|client\.id|enable\.auto\.commit|fetch\.min\.bytes"
     r"|group\.id|group\.instance\.id|group\.protocol|group\.remote\.assignor|heartbeat\.interval\.ms|isolation\.level"
     r"|max\.poll\.interval\.ms|max\.poll\.records|metadata\.max\.age\.ms|partition\.assignment\.strategy"
-    r"|session\.timeout\.ms|transaction\.timeout\.ms|transactional\.id)(?![\w]|\.\w)"
+    r"|receive\.message\.max\.bytes|session\.timeout\.ms|transaction\.timeout\.ms|transactional\.id)(?![\w]|\.\w)"
 )
 
 _COMMANDS: Final = re.compile(r"(`[^`]*`)")

@@ -51,6 +51,39 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
             POISON,
         ),
         (
+            {
+                "fetches": "again",
+                "offset": 5,
+                "deliveries": 12,
+                "every_ms": 15_000,
+                "reconnects": 12,
+                "response_bytes": 402_167,
+                "max_bytes": 60_000,
+            },
+            "stuck",
+            "broken",
+            f"{STANDS}. It closes its connection each time after a Fetch response with 402,167 bytes of t-0 from offset"
+            " 5 on (it asks for at most 60,000, and a batch is sent whole), 12 times since then: its"
+            " receive.message.max.bytes is probably too small.",
+            "Set receive.message.max.bytes of c1 (h) to 420,000 or more",
+        ),
+        (
+            {
+                "fetches": "again",
+                "offset": 5,
+                "deliveries": 12,
+                "reconnects": 12,
+                "response_bytes": 402_167,
+                "max_bytes": 500_000,
+            },
+            "stuck",
+            "broken",
+            f"{STANDS}. Its connection ends each time after a Fetch response with 402,167 bytes of t-0 from offset 5"
+            " on, 12 times since then: its client, or something between it and the broker, probably refuses that"
+            " response.",
+            "Do not skip records before that is known",
+        ),
+        (
             {"fetches": "again", "offset": 5, "deliveries": 12, "every_ms": 15_000},
             "not_committed",
             "odd",
@@ -143,6 +176,8 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
     ],
     ids=[
         "a poison record",
+        "a response that is too large for its client",
+        "a response after which the connection ends",
         "a delay queue",
         "reading without commits",
         "clients that are alike",

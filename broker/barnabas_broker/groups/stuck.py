@@ -14,6 +14,8 @@ from barnabas_explain.members import Member, Partition
 
 #: A record is delivered so often before it counts as one that is read again and again.
 _AGAIN: Final = 3
+#: Of so many deliveries after which a client connects again, one may be without that.
+_FEW: Final = 10
 #: What a client has looked up is followed for so many seconds.
 _LOOKED_UP_SECONDS: Final = 60.0
 #: Times of such deliveries that are kept.
@@ -33,6 +35,9 @@ class Watch:
         furthest: the largest offset that was asked for.
         again: the offset to which they went back last.
         deliveries: how often the records from there on were delivered.
+        reconnects: how often the client then asked for them on a newer connection.
+        size: bytes of the last delivery.
+        most: how many the client had asked for; if it was more, the first batch had to be sent whole.
         pause: the mean number of seconds between two of these deliveries, from the second one on; 0 if there were fewer
             than three.
         reads: the times of the last of these deliveries, at most eight of them.
@@ -42,6 +47,7 @@ class Watch:
     __slots__ = (
         "__weakref__",
         "_again_at",
+        "_connection",
         "_last",
         "_served",
         "again",
@@ -50,30 +56,37 @@ class Watch:
         "deliveries",
         "first",
         "furthest",
+        "most",
         "pause",
         "reads",
+        "reconnects",
+        "size",
     )
 
     def __init__(self) -> None:
         self.asked_at: float | None = None
         self.first = self.furthest = self.again = self._last = NOTHING
-        self.deliveries = 0
+        self.deliveries = self.reconnects = self.size = self.most = self._connection = 0
         self.pause = self._again_at = 0.0
         self.reads: tuple[float, ...] = ()
         self.began = 0
         self._served = False
 
-    def asked(self, offset: int, now: float) -> None:
-        """A consumer has sent a Fetch."""
+    def asked(self, offset: int, now: float, connection: int = 0) -> None:
+        """A consumer has sent a Fetch, on a connection whose number is larger than those of older ones."""
         if self.asked_at is None:
             self.first = offset
         elif offset != self.again and (offset < self._last or (offset == self._last and self._served)):
-            self.again, self.deliveries, self.pause, self.reads = offset, 1, 0.0, ()
-        self.asked_at, self._last, self._served = now, offset, False
+            self.again, self.deliveries, self.pause, self.reads, self.reconnects = offset, 1, 0.0, (), 0
+        self.reconnects += offset == self.again == self._last and self._served and connection > self._connection
+        self.asked_at, self._last, self._served, self._connection = now, offset, False, connection
         self.furthest = max(self.furthest, offset)
 
-    def delivered(self) -> None:
-        """The last Fetch was answered with records."""
+    def delivered(self, size: int = 0, most: int = 0) -> None:
+        """The last Fetch, which asked for `most` bytes, was answered with records of `size` bytes."""
+        self.size, self.most = size, most
+        if self._served:
+            return  # It had to wait for more of them.
         self._served = True
         if self._last == self.again:
             now = self.asked_at or 0.0
@@ -88,6 +101,11 @@ class Watch:
     def is_again(self) -> bool:
         """Whether the same records were delivered again and again."""
         return self.deliveries >= _AGAIN
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nearly each of these deliveries was the last one on its connection."""
+        return self.is_again and self.deliveries - self.reconnects <= 1 + self.deliveries // _FEW
 
     @property
     def gets_past(self) -> bool:
@@ -137,6 +155,7 @@ class WatchedFetch(NamedTuple):
         looked_up: the offsets that it has looked up.
         goes_there: called with a partition that it reads from such an offset on.
         unread: the partitions that it has got, and has not fetched.
+        connection: the number of its connection; newer ones have larger numbers.
     """
 
     watches: Mapping[Partition, Watch]
@@ -144,6 +163,7 @@ class WatchedFetch(NamedTuple):
     looked_up: MutableMapping[Partition, LookedUp]
     goes_there: Callable[[Partition, LookedUp], None]
     unread: set[Partition]
+    connection: int = 0
 
     def asks(self, place: Partition, offset: int, epoch: int = NOTHING) -> Watch | None:
         """It asks for the records of a partition from an offset on; returns what is counted of that partition.
@@ -166,7 +186,7 @@ class WatchedFetch(NamedTuple):
                 del self.looked_up[place]
         watch = self.watches.get(place)
         if watch is not None:
-            watch.asked(offset, self.time)
+            watch.asked(offset, self.time, self.connection)
         return watch
 
     def answered(self, place: Partition, end: int) -> None:

@@ -68,7 +68,9 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> Steps[FetchR
     reading = _Reading(context, request, fetch)
     if not reading.follows:
         is_committed = request.isolation_level == _READ_COMMITTED
-        reading.watched = context.services.groups.fetches.fetched(context.client, is_committed=is_committed)
+        reading.watched = context.services.groups.fetches.fetched(
+            context.client, is_committed=is_committed, connection=context.peer.number
+        )
     enough = yield from reading.read()
     if reading.loading:
         return _when_loaded(context, reading)
@@ -255,7 +257,8 @@ class _Reading:
                     parts = log.read(wanted.fetch_offset, limit, end, min_one=not self._size)
                 answer.records = chain(parts)
                 if watch is not None and parts:
-                    watch.delivered()
+                    size, most = sum(map(len, parts)), self._request.max_bytes
+                    watch.delivered(size, most if size > most else wanted.max_bytes)
                 for part in parts:
                     self._size += len(part)
                     if isinstance(part, memoryview):

@@ -155,6 +155,26 @@ async def test_a_member_that_gets_the_same_record_again_and_again() -> None:
     assert event.member.client_id == "client"
 
 
+@pytest.mark.parametrize(("each_on_a_new_connection", "found"), [(True, True), (False, False)])
+async def test_a_client_that_connects_again_after_each_response_with_a_batch_that_is_too_large(
+    each_on_a_new_connection: bool, found: bool
+) -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    for number in range(45):
+        connection = number if each_on_a_new_connection else number // 2
+        client = ClientAddress(member.client_id, "/127.0.0.1")
+        fetch = member.service.groups.fetches.fetched(client, connection=connection)
+        watch = None if fetch is None else fetch.asks(("t", 0), 5)
+        if watch is not None:
+            watch.delivered(400_000, 60_000)
+        await member.waits(1)
+    event = member.stuck[0]
+    assert event.fetches == "again"
+    seen = (event.reconnects or 0) >= 2, event.response_bytes, event.max_bytes
+    assert seen == ((True, 400_000, 60_000) if found else (False, None, None))
+
+
 async def test_a_member_that_reads_a_record_again_after_a_pause_may_wait_on_purpose() -> None:
     """A delay queue goes back to a record that is too young, and pauses."""
     member = await reader(Logs())
@@ -799,7 +819,7 @@ async def test_the_last_member_that_leaves_at_the_end_of_the_log_leaves_nothing(
 
 async def test_commits_after_the_end_of_the_log_are_reported_of_so_many_groups_of_a_connection() -> None:
     member = await reader(Logs(20))
-    for number in range(20):
+    for number in range(45):
         answer = member.service.commit(30, group=f"g{number}", version=7, caller=member.caller)
         await member.service.ask(answer, 7)
     assert len(member.service.events_of(CommitsBeyondEnd)) == 16

@@ -52,12 +52,13 @@ class Fetches:
         self._topics = topics
         self._logs = logs
 
-    def fetched(self, client: ClientAddress, *, is_committed: bool = False) -> WatchedFetch | None:
+    def fetched(self, client: ClientAddress, *, is_committed: bool = False, connection: int = 0) -> WatchedFetch | None:
         """A client has sent a Fetch, on any of its connections; nothing is kept of one without a member.
 
         Args:
             client: the client.
             is_committed: whether it is ``read_committed``.
+            connection: the number of its connection; newer ones have larger numbers.
 
         Returns:
             The Fetch, if partitions of the client are watched, if it has looked up offsets of some, or has got some.
@@ -72,7 +73,7 @@ class Fetches:
             return None
         seen.fetches += 1
         going = partial(self._goes_there, client)
-        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread)
+        return WatchedFetch(seen.watched or {}, now, seen.looked_up, going, seen.unread, connection)
 
     def _goes_there(self, client: ClientAddress, place: Partition, looked_up: LookedUp) -> None:
         """A client reads a partition from an offset on that it has looked up: its group may go on elsewhere."""

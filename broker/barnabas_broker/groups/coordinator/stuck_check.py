@@ -501,6 +501,8 @@ class StuckCheck:
         if fetches == "again":
             watch = first.watch
             again = {"offset": watch.again, "deliveries": watch.deliveries, "every_ms": watch.pause * 1000}
+            if watch.is_cut_off:
+                again |= {"reconnects": watch.reconnects, "response_bytes": watch.size, "max_bytes": watch.most}
         transactional_id = None if sight is None else sight.transactional_id
         if timed_out is not None:
             again |= {
