@@ -172,7 +172,7 @@ class Port:
 
     async def read(self, partition: int, offset: int) -> bytes:
         world: World = self._role.node.world
-        await asyncio.sleep(world.between(0.2, 2.0) if world.happens(0.05) else world.between(0.0, 0.02))
+        await asyncio.sleep(world.between(0.2, 2.0) if world.happens(0.2) else world.between(0.0, 0.02))
         return await self._led(partition).read(offset)
 
     def _led(self, partition: int) -> "CoordinatorPartition[Role]":

@@ -99,7 +99,7 @@ def an_empty_group_is_not_recorded_again() -> AbstractContextManager[Any]:
     return patch.object(ClassicGroup, "persisted", wrong)
 
 
-def a_leader_that_returns_loads_nothing() -> AbstractContextManager[Any]:
+def returning_leaders_load_nothing() -> AbstractContextManager[Any]:
     """What another broker has appended meanwhile is not read: a new leader epoch is taken for the old one."""
     right = CoordinatorPartitions.reconcile
 
@@ -281,12 +281,12 @@ OF_TRANSACTIONS: Final = named(
     aborted_offsets_are_visible,
     a_marker_ends_the_transactions_of_all_producers,
     a_marker_during_a_replay_is_ignored,
+    a_marker_from_before_a_load_ends_the_next_transaction,
     stable_offsets_are_not_waited_for,
     members_are_not_checked_in_transactions,
     transactions_are_not_verified,
 )
 BUGS: Final = OF_TRANSACTIONS | named(
-    a_marker_from_before_a_load_ends_the_next_transaction,
     generation_is_not_bumped,
     sync_is_answered_before_it_is_persisted,
     commits_of_any_generation_are_accepted,
@@ -299,7 +299,7 @@ BUGS: Final = OF_TRANSACTIONS | named(
     appends_are_reported_before_they_are_synced,
     a_failed_fsync_is_taken_for_a_good_one,
     a_replay_begins_in_the_middle,
-    a_leader_that_returns_loads_nothing,
+    returning_leaders_load_nothing,
     former_leaders_go_on,
     leaders_that_return_watch_no_topics,
 )

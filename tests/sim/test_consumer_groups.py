@@ -21,12 +21,16 @@ STARTS = [
 BUG_SEEDS = 500
 #: The seeds that show the planted bugs, except those of seed 0.
 WITNESSES = {
+    "a-member-that-leaves-bumps-no-epoch": 1,
     "a-topic-that-grows-bumps-no-epoch": 19,
     "failed-appends-are-not-repeated": 2,
     "full-heartbeats-get-no-assignment": 1,
     "heartbeats-are-answered-before-they-are-in-the-log": 27,
     "partitions-are-given-away-before-they-are-revoked": 1,
-    "what-is-being-revoked-is-free-after-a-failover": 7,
+    "removed-members-keep-their-partitions": 1,
+    "replayed-members-do-not-expire": 1,
+    "sessions-do-not-expire": 1,
+    "what-is-being-revoked-is-free-after-a-failover": 8,
 }
 
 

@@ -23,7 +23,7 @@ BUG_SEEDS = 500
 WITNESSES = {
     "a-downgrade-does-not-rebalance": 41,
     "a-member-that-leaves-bumps-no-epoch": 4,
-    "an-upgrade-answers-no-deferred-requests": 11,
+    "an-upgrade-answers-no-deferred-requests": 20,
     "an-upgrade-forgets-what-members-own": 1,
     "heartbeats-do-not-ask-to-rejoin": 7,
     "partitions-are-given-away-before-they-are-revoked": 4,
