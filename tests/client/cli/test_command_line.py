@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -214,6 +214,26 @@ def test_warnings_of_the_library_are_lines_of_the_command(capsys: pytest.Capture
     assert capsys.readouterr().err == (
         "program: warning: no metadata (node 1): no answer. To do: check the broker, or raise --timeout\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "built"), [(["go", "x"], ["go"]), (["--json", "go", "x"], ["go"]), (["-h", "go"], None)]
+)
+def test_a_command_is_parsed_without_the_parsers_of_the_others(argv: list[str], built: list[str] | None) -> None:
+    """Making all of them takes longer than any command that asks a broker for something."""
+    made: list[str] = []
+
+    def command(name: str) -> Command:
+        def add_arguments(to: ArgumentParser) -> None:
+            made.append(name)
+            to.add_argument("word")
+
+        return Command(path=(name,), help=name, add_arguments=add_arguments, run=lambda arguments, output: 0)
+
+    commands = [command("go"), command("stay")]
+    program = CommandLine(name="program", description="Test.", commands=commands, add_options=lambda to: None)
+    assert program.run(argv) == 0
+    assert made == (built or ["go", "stay"])
 
 
 def advices(file: Path) -> Iterator[str]:
