@@ -309,6 +309,7 @@ class Present:
         has_epochs: whether it has the consumer protocol.
         waits: what is said of transactions that have been open for long, and keep ``read_committed`` members waiting.
         markers: partitions whose lag is markers at the end of transactions, as far as that was looked up.
+        unseen: partitions with lag that another broker than the coordinator leads: it does not look at their offsets.
         outside: of partitions whose committed offset is outside of the log: that offset, and the first and the last one
             of the log.
     """
@@ -326,6 +327,7 @@ class Present:
     outside: Mapping[Partition, tuple[int, int, int]] = field(default_factory=dict)
     waits: Sequence[words.Told] = ()
     markers: frozenset[Partition] = frozenset()
+    unseen: frozenset[Partition] = frozenset()
     assignor: str = ""
     has_epochs: bool = False
 
@@ -403,6 +405,17 @@ def of_markers(places: Collection[Partition]) -> str:
     return f"{text} there. It stays until the next record is consumed."
 
 
+def of_unseen(present: Present) -> str:
+    """A sentence about partitions at which the coordinator of a group does not look."""
+    lag = sum(present.lags.get(place, 0) for place in present.unseen)
+    text = f"{words.count(lag, 'record')} {'waits' if lag == 1 else 'wait'} in"
+    text += f" {words.partitions(by_topic(present.unseen))}, which another broker leads than the coordinator of"
+    return (
+        f"{text} {present.group}: whether offsets stand still there is not looked for. To do: compare them with the"
+        f" next look (barnabas groups describe {quote(present.group)})"
+    )
+
+
 def read_again(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     """The diagnoses of members that get the same records again, for which their coordinator knows no aborted
     transactions: another broker may."""
@@ -416,16 +429,21 @@ def _reads_again(diagnosis: Diagnosis) -> OffsetsStuck | NothingCommitted | None
     return None if event.aborts or event.refused is not None else event
 
 
-def with_aborts(diagnoses: Iterable[Diagnosis], events: Iterable[transactions.EventRecord]) -> list[Diagnosis]:
+def with_aborts(
+    diagnoses: Iterable[Diagnosis], past: Iterable[GroupEvent], events: Iterable[transactions.EventRecord]
+) -> list[Diagnosis]:
     """Diagnoses with the transactions that were aborted by their timeout again and again while members got the same
     records again.
 
     Args:
         diagnoses: of a group.
+        past: its events.
         events: of the transactions of all brokers, oldest first.
     """
+    spelled = spelling(past)
     timed_out = [each for each in events if each.get("cause") == transactions.Cause.TIMEOUT.value]
-    return [_with_aborts(each, timed_out) for each in diagnoses]
+    found = [_with_aborts(each, timed_out) for each in diagnoses]
+    return [replace(each, remedy=spelled(each.remedy)) for each in found]
 
 
 def _with_aborts(diagnosis: Diagnosis, timed_out: Iterable[transactions.EventRecord]) -> Diagnosis:

@@ -39,6 +39,7 @@ from barnabas_explain.doctor import (
     Reader,
     examine,
     examine_missing,
+    of_unseen,
     too_early,
     with_aborts,
     with_now,
@@ -889,6 +890,14 @@ def test_members_that_joined_lately_may_not_get_on() -> None:
     assert too_early(present(*TWO), [], 2_000_000_000_000, 300_000) is None
 
 
+def test_partitions_at_which_the_coordinator_does_not_look_are_told() -> None:
+    now = present(reader(1, partitions=(0, 1)), lags={("t", 0): 498, ("t", 1): 3}, unseen=frozenset({("t", 0)}))
+    assert of_unseen(now) == (
+        "498 records wait in t-0, which another broker leads than the coordinator of g: whether offsets stand still"
+        " there is not looked for. To do: compare them with the next look (barnabas groups describe g)"
+    )
+
+
 def aborted(at: int, transactional_id: str = "etl") -> dict[str, Any]:
     """A transaction was aborted by its timeout, on any broker."""
     known = {"transactional_id": transactional_id, "client_id": "writer", "open_ms": 10_000, "timeout_ms": 9_000}
@@ -907,7 +916,7 @@ def test_transactions_that_another_broker_has_aborted() -> None:
 
     def found(*aborts: dict[str, Any], **data: Any) -> Diagnosis:
         stuck = event(OffsetsStuck, NOW, client="c1", records=15, stood_ms=60_000, **again, **data)
-        (diagnosis,) = with_aborts(told(now, stuck), aborts)
+        (diagnosis,) = with_aborts(told(now, stuck), read([stuck]), aborts)
         return diagnosis
 
     own = found(aborted(NOW - 50_000), aborted(NOW - 30_000), transactional_id="etl")

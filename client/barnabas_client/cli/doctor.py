@@ -16,6 +16,7 @@ from barnabas_client.cli.output import Output, Style
 from barnabas_client.history.located import locate
 from barnabas_client.history.present import events, like, observed, of_all_brokers, successors
 from barnabas_explain.doctor import (
+    OF_NOW,
     PATIENCE_MS,
     SEVERITIES,
     SINCE_MS,
@@ -24,6 +25,7 @@ from barnabas_explain.doctor import (
     examine,
     examine_missing,
     of_markers,
+    of_unseen,
     too_early,
 )
 from barnabas_explain.group_ids import Sign, Spelling, meant, sign, together, with_together
@@ -81,13 +83,16 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                     continue
                 past = await events(admin, group.group_id, clients.connect(arguments), since)
                 known = await observed(admin, group, clients.connect(arguments))
-                found = await of_all_brokers(admin, clients.connect(arguments), examine(known, past, now, since), since)
+                found = examine(known, past, now, since)
+                found = await of_all_brokers(admin, clients.connect(arguments), found, past, since)
                 joined = too_early(known, past, now, patience_ms)
                 diagnoses += found
                 if joined is not None and not found:
                     early.append(joined)
                 if (of_group := sign(known, past)) is not None:
                     signs.append(of_group)
+                if given and past and known.unseen and not any(each.kind in OF_NOW for each in found):
+                    output.note(of_unseen(known))
                 if given and known.markers:
                     output.note(of_markers(known.markers))
                 if given and not group.members:

@@ -84,20 +84,22 @@ async def examined(
         signs += await successors(admin, connect, own)
     except KafkaError:
         return Examination(examine_past(group, past, now, since))
-    diagnoses = await of_all_brokers(admin, connect, examine(known, past, now, since), since)
+    diagnoses = await of_all_brokers(admin, connect, examine(known, past, now, since), past, since)
     of_several = together(signs).get(group)
     if of_several is not None:
         diagnoses = [*with_together(diagnoses, {group: of_several}), of_several]
     return Examination(diagnoses, known.markers)
 
 
-async def of_all_brokers(admin: Admin, connect: Connect, diagnoses: list[Diagnosis], since: int) -> list[Diagnosis]:
+async def of_all_brokers(
+    admin: Admin, connect: Connect, diagnoses: list[Diagnosis], past: Iterable[GroupEvent], since: int
+) -> list[Diagnosis]:
     """Diagnoses of a group with what other brokers than its coordinator know: transactions that were aborted."""
     if not read_again(diagnoses):
         return diagnoses
     with suppress(KafkaError):  # What the coordinator knows is known without it.
         values = await transaction_events(connect, admin, since) or ()
-        return with_aborts(diagnoses, filter(None, map(transactions.decode_event, values)))
+        return with_aborts(diagnoses, past, filter(None, map(transactions.decode_event, values)))
     return diagnoses
 
 
@@ -161,6 +163,16 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         for tp, one in starts.items()
         if tp in committed and one.error is None and not one.offset <= committed[tp][0] <= committed[tp][1]
     }
+    leaders = {
+        TopicPartition(one.name, number): each.leader for one in described for number, each in one.partitions.items()
+    }
+    coordinator = view.group.coordinator
+    unseen = {
+        (row.partition.topic, row.partition.partition)
+        for row in view.rows
+        if row.partition is not None and row.lag and row.member and coordinator is not None
+        if leaders.get(row.partition, coordinator.node_id) not in (coordinator.node_id, -1)
+    }
     written = {tp.topic for tp, one in ends.items() if one.error is not None or one.offset > 0}
     unwritten = [topic for topic in topics if topic not in written] if members else []
     return Present(
@@ -179,6 +191,7 @@ async def present(admin: Admin, view: GroupView, waits: Iterable[Waiting]) -> Pr
         empty=frozenset(name for name in counts if name not in written),
         alike=await _alike(admin, unwritten, topics) if unwritten else {},
         outside=outside,
+        unseen=frozenset(unseen),
         waits=long_waits(waits),
         assignor=view.group.protocol,
         has_epochs=view.group.epoch is not None,

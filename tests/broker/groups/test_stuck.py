@@ -249,6 +249,16 @@ async def test_a_member_that_reads_again_after_each_abort_of_its_host(host: str,
     assert (event.transactional_id, event.is_own) == (("orders-1", False) if found else (None, None))
 
 
+async def test_aborts_of_another_id_of_its_host_are_not_those_of_a_member_that_commits_in_transactions() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    sight = member.service.groups._hosted_groups.by_id["g"].sightings.get(member.member_id)
+    assert sight is not None
+    sight.transactional_id = "another"
+    await timing_out(member, offsets=(5, 20))
+    assert (member.stuck[-1].transactional_id, member.stuck[-1].aborts) == ("another", None)
+
+
 async def test_a_group_without_commits_whose_transactions_are_aborted() -> None:
     member = await reader(Logs())
     await timing_out(member, offsets=(0, 20))

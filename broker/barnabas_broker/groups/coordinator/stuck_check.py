@@ -444,9 +444,9 @@ class StuckCheck:
     def _aborts(self, owner: Member, sight: Sight | None, standing: Standing) -> TimedOut | None:
         """The transactional id because of which an offset of a member stands still: its transactions are aborted by
         their timeout, and it commits in them, or reads again after each abort."""
-        known = None if sight is None else self._timed_out.get(sight.transactional_id, standing.since)
-        if known is not None or not standing.is_clear:
-            return known
+        own = None if sight is None else sight.transactional_id
+        if own is not None or not standing.is_clear:
+            return self._timed_out.get(own, standing.since)
         return self._timed_out.find(owner.host or "", standing.watch.reads)
 
     def _has_fetched(self, owner: Member, sight: Sight | None) -> bool:
