@@ -90,12 +90,10 @@ def grade_of(disease: Disease, story: GroupStory, ward: Ward) -> str:
     """
     said = [line for one in story for line in (one.text, *one.details, one.remedy or "")]
     for wrong in disease.never:
-        assert not any(wrong in line for line in said), f"wrong: {wrong}\n{story}"
+        assert not any(_says(line, wrong) for line in said), f"wrong: {wrong}\n{story}"
 
     def has(text: str | None, parts: tuple[str, ...]) -> bool:
-        # Libraries in Python spell their settings with underscores.
-        texts = (text or "", (text or "").replace("_", "."))
-        return all(any(ward.told(part) in each for each in texts) for part in parts)
+        return all(_says(text or "", ward.told(part)) for part in parts)
 
     for one in story:
         if disease.hints and has(one.text, disease.hints):
@@ -103,6 +101,11 @@ def grade_of(disease: Disease, story: GroupStory, ward: Ward) -> str:
         if has(one.text, disease.says) and has(one.remedy, disease.remedy):
             return RIGHT
     return SILENT
+
+
+def _says(text: str, part: str) -> bool:
+    """Whether a text has a part. Remedies for libraries in Python spell settings with underscores."""
+    return part in text or part in text.replace("_", ".")
 
 
 @dataclass(frozen=True)
