@@ -66,6 +66,8 @@ FIELDS: Final = {
     "client_reason": "why, in the words of the client",
     "heard_ago_ms": "the time since the last request of the member",
     "positions": "topic, partition and committed offset of the first partitions of the member; -1 for none",
+    "furthest": "topic, partition and the last offset from which the member fetched, of partitions whose committed"
+    " offsets stood still meanwhile",
     "stood_ms": "for how long committed offsets have stood still, at least",
     "is_incremental": "whether members get what changes in their assignment only: the assignor is cooperative, or the"
     " group has the consumer protocol",
@@ -468,6 +470,8 @@ class Seen(MemberEvent):
     positions: tuple[Position, ...] | None = None
     committed_sum: int | None = None
     #: Its partitions: by topic, or as an assignment of the classic protocol.
+    #: Up to where it fetched partitions whose committed offsets stood still, while they did.
+    furthest: tuple[Position, ...] | None = None
     owned: ByTopic | bytes | None = _not_recorded()
 
 
@@ -759,6 +763,11 @@ class MemberDisconnected(MemberEvent):
     closed_error: str | None = None
     gone_ago_ms: float | None = None
     session_ms: float | None = None
+
+
+@event("member_reconnected")
+class MemberReconnected(MemberEvent):
+    """A member whose connection was closed was heard of on another one; once in a minute."""
 
 
 @event("member_slow")

@@ -34,6 +34,7 @@ from barnabas_explain.catalog import (
     MemberDisconnected,
     MemberEvent,
     MemberJoined,
+    MemberReconnected,
     MemberRewound,
     MemberSkipped,
     NothingCommitted,
@@ -386,7 +387,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         diagnoses = [each for each in diagnoses if each.kind not in ("hot_partition", "slow_member")]
     spelled = spelling(past)
     diagnoses = [replace(_of_now(each, now_ms), remedy=spelled(each.remedy)) for each in diagnoses]
-    return sorted(diagnoses, key=lambda each: (-each.severity, -(each.time or now_ms)))
+    return sorted(diagnoses, key=lambda each: (-each.severity, each.sure == POSSIBLE, -(each.time or now_ms)))
 
 
 def _of_now(diagnosis: Diagnosis, now_ms: int) -> Diagnosis:
@@ -854,11 +855,20 @@ def _of_members(
     findings = found.find(told)
     cases: dict[tuple[str, str], list[tuple[MemberEvent, Finding]]] = {}
     waiting: dict[str | None, MemberDisconnected] = {}
+    closed_at: dict[str | None, int] = {}
     for event in told:
         if isinstance(event, GroupLoaded):
             waiting.clear()  # The broker that closed the connections is gone.
         if isinstance(event, MemberDisconnected) and event.gone_ago_ms is None:
-            waiting[event.member.member_id] = event
+            member_id, last = event.member.member_id, closed_at.get(event.member.member_id)
+            closed_at[member_id] = event.time
+            # One that connects again and again probably has done so now, too.
+            if last is None or event.time - last > _LATELY_MS:
+                waiting[member_id] = event
+            else:
+                waiting.pop(member_id, None)
+        elif isinstance(event, MemberReconnected):
+            waiting.pop(event.member.member_id, None)
         if not isinstance(event, MemberEvent) or event.time < since_ms:
             continue
         finding = findings.of_departures.get(id(event))

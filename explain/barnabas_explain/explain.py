@@ -57,6 +57,7 @@ from barnabas_explain.catalog import (
     MemberLeft,
     MemberNotRejoined,
     MemberNotSynced,
+    MemberReconnected,
     MemberRejoined,
     MemberReplaced,
     MemberRevoked,
@@ -778,6 +779,7 @@ _ALONE: Final = (
 _ABOUT_NO_REBALANCE: Final = (
     MemberSlow,
     MemberDisconnected,
+    MemberReconnected,
     *_ALONE,
     OffsetsUnstable,
     OffsetsStable,
@@ -802,6 +804,7 @@ _TRIGGERS: Final = (
 _IN_STORMS: Final = (
     MemberSlow,
     MemberDisconnected,
+    MemberReconnected,
     RebalanceStorm,
     *_ALONE,
     OffsetsCommitted,
@@ -820,7 +823,7 @@ def _rebalances(events: Iterable[GroupEvent]) -> Iterable[_Rebalance]:
             # The causes of the next rebalance are the last events of this one.
             causes = []
             while (
-                isinstance(rebalance.events[-1], (*_TRIGGERS, MemberDisconnected))
+                isinstance(rebalance.events[-1], (*_TRIGGERS, MemberDisconnected, MemberReconnected))
                 and rebalance.events[-1] is not started
             ):
                 causes.append(rebalance.events.pop())

@@ -1382,7 +1382,8 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Find
         return None
     span = _span(life.took_ms for life in lives)
     often = f"it lived {span} each time, {times(len(lives))} within {ms(lives[-1].end - lives[0].start)}"
-    stuck, where, skip = _stuck(lives)
+    again = "" if left else _read_again(lives)
+    stuck, where, skip = _Stuck(again, "; it committed in none of these lives") if again else _stuck(lives)
     if left:
         brief = f"{last.name} stopped and started again and again"
         text = f"{brief}: {often}, and it left the group each time{stuck}"
@@ -1393,9 +1394,12 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Find
     brief = f"{last.name} probably {'crashed or was restarted' if is_static else 'crashed'} again and again"
     text = f"{brief}: {often}, and its connection was closed"
     text += f" each time{stuck}" if is_static else f" without a leave each time{stuck}"
+    ends = f"ook why the process of {last.name} ends: its last lines of log, out of memory"
     remedy = (
-        f"Look why the process of {last.name} ends: its last lines of log, out of memory, or a record at which it fails"
-        " each time. Let what starts it again wait longer each time."
+        f"Let {last.name} commit sooner than it dies: a shorter auto.commit.interval.ms, or commit() after each batch. Then l"
+        f"{ends}, or a probe that kills it."
+        if again
+        else f"L{ends}, or a record at which it fails each time. Let what starts it again wait longer each time."
     )
     rest_ms = _commits_first(lives, assigned)
     if rest_ms is not None:
@@ -1405,6 +1409,25 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Find
         remedy += f" After each crash its partitions wait for its session.timeout.ms ({ms(last.session_ms)})."
     sure = POSSIBLE if is_static else PROBABLE
     return Finding(CRASH_LOOP, last.member, text, skip or remedy, sure, brief=f"{brief}{where}")
+
+
+def _read_again(lives: Sequence[_Life]) -> str:
+    """The partitions that a program has read anew in each life, because it has not committed in any of them; "" if that
+    is not known."""
+    known = [set(life.event.positions or ()) for life in lives]
+    common = {each[:2]: each.offset for each in known[0].intersection(*known) if each.offset >= 0}
+    furthest: dict[Partition, int] = {}
+    for topic, number, offset in (each for life in lives for each in life.event.furthest or ()):
+        if offset > common.get((topic, number), inf):
+            furthest[topic, number] = max(offset, furthest.get((topic, number), 0))
+    if not furthest or any(life.event.commits for life in lives):
+        return ""
+    read = [f"{topic}-{number} up to {end}" for (topic, number), end in sorted(furthest.items())[:MAX_NAMED]]
+    starts = [str(common[place]) for place in sorted(furthest)[:MAX_NAMED]]
+    text = (
+        f"; in none of its {len(lives)} lives did it commit, though it fetched {' and '.join(read)}: each life begins"
+    )
+    return f"{text} at {' and '.join(starts)} again"
 
 
 class _Stuck(NamedTuple):

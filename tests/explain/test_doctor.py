@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    CommitsRefused,
     CommitsWentBack,
     FetchDenied,
     FetchesWaited,
@@ -18,6 +19,7 @@ from barnabas_explain.catalog import (
     MemberDisconnected,
     MemberExpired,
     MemberJoined,
+    MemberReconnected,
     OffsetsAltered,
     OffsetsStable,
     OffsetsStuck,
@@ -663,6 +665,18 @@ def test_partitions_of_a_member_whose_connection_is_closed_wait() -> None:
     assert told(HEALTHY, {**disconnected, "time": NOW - 6_001}) == [], "it is still a member"
     loaded = {**disconnected, "type": GroupLoaded.type, "members": 1}
     assert told(HEALTHY, disconnected, loaded) == [], "the broker has closed all connections"
+    assert told(HEALTHY, disconnected, event(MemberReconnected, 199_500)) == []
+    assert told(HEALTHY, {**disconnected, "time": 190_000}, disconnected) == [], "it connects again and again"
+
+
+def test_what_is_possible_comes_after_what_is_certain() -> None:
+    refused = event(CommitsRefused, 198_000, error="OFFSET_METADATA_TOO_LARGE", commits=30, sent=1)
+    stands = event(
+        OffsetsStuck, 198_500, positions=[["t", 0, 5]], records=5, stood_ms=100_000, fetches="beyond", ahead=5
+    )
+    disconnected = event(MemberDisconnected, 199_000, closed_by="client", session_ms=OPEN["session_ms"])
+    still = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 9}, lags={("t", 0): 5})
+    assert [each.sure for each in told(still, refused, stands, disconnected)] == ["certain", "possible"]
 
 
 def test_a_member_that_fell_silent_is_a_finding_until_its_program_is_back() -> None:

@@ -634,6 +634,26 @@ def test_a_program_that_crashes_again_and_again_at_one_offset(
     assert (skip in finding.remedy) == ("probably fails" in text)
 
 
+@pytest.mark.parametrize(("commits", "found"), [(None, True), (3, False)])
+def test_a_program_that_is_killed_before_it_commits_reads_the_same_records_in_each_life(
+    commits: int | None, found: bool
+) -> None:
+    records = ends_at(lives((100, 135), (140, 175), (180, 215)), *[{0: 528}] * 3, moved=0)
+    ends = [each for each in records if each["type"] == "member_expired"]
+    ends[1] |= {"furthest": [["t", 0, 6_600]]}
+    for each in ends:
+        each |= {"commits": commits, "unread": [["t", 0]]}
+    events = read(records)
+    finding = find(events).about(events[-1])
+    assert finding is not None
+    said = "; in none of its 3 lives did it commit, though it fetched t-0 up to 6600: each life begins at 528 again"
+    assert (said in finding.text) is found
+    assert ("Let c (h) commit sooner than it dies" in (finding.remedy or "")) is found
+    assert ("a record at which it fails" in (finding.remedy or "") or "reset-offsets" in (finding.remedy or "")) is (
+        not found
+    )
+
+
 def test_a_program_that_leaves_and_comes_back_again_and_again_is_one_finding() -> None:
     records = []
     for number, start in enumerate((100, 110, 120), 1):

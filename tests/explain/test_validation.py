@@ -106,6 +106,7 @@ GOOD: dict[str, Any] = {
     "first_offset": 7,
     "last_offset": 9,
     "deliveries": 2,
+    "furthest": [["t", 0, 9]],
     "reconnects": 2,
     "response_bytes": 400_000,
     "max_bytes": 60_000,

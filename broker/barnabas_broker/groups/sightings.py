@@ -28,10 +28,11 @@ from barnabas_explain.catalog import (
     MemberExpired,
     MemberJoined,
     MemberLeft,
+    MemberReconnected,
     MemberReplaced,
     MemberSlow,
 )
-from barnabas_explain.members import Member, OffsetChange, Partition
+from barnabas_explain.members import Member, OffsetChange, Partition, Position
 
 E = TypeVar("E", bound=MemberEvent)
 
@@ -58,6 +59,10 @@ _WAITS_SECONDS: Final = 1_800.0
 #: Topics of a client of which refused Fetches are reported, each once in so many seconds.
 _MOST_DENIED: Final = 16
 _DENIED_SECONDS: Final = DENIED_AGAIN_MS / 1000
+#: A member that connects again and again is reported to do so once in so many seconds.
+_RETURNED_SECONDS: Final = 60.0
+#: Partitions of which is said up to where a member that is gone has fetched them.
+_MOST_FURTHEST: Final = 16
 #: Partitions of a new member whose commits are kept, and for how many seconds it is new.
 _MOST_CHANGES: Final = 30
 _NEW_SECONDS: Final = BRIEF_MS / 1000
@@ -189,6 +194,12 @@ class SeenClient:
         if self.watched.get(place) is not watch:
             watch.began = self.fetches
             self.watched[place] = watch
+
+    def furthest(self) -> tuple[Position, ...]:
+        """Up to where it has fetched watched partitions, of those of which it has got later records meanwhile, the
+        first ones."""
+        watched = islice((self.watched or {}).items(), _MOST_FURTHEST)
+        return tuple(Position(*place, watch.furthest) for place, watch in watched if watch.furthest > watch.first)
 
     def loses(self, place: Partition, offset: int, now: float) -> bool:
         """Whether a Fetch of an offset that is not in the log is to be reported: each partition once in a while, sooner
@@ -447,6 +458,7 @@ class Sight:
         session_ms: its session timeout; None if unknown.
         asked: the partitions whose committed offsets its client has asked for since it joined; None if that is not
             known, or if there are more than 64.
+        returned_at: when it was last reported that it has connected again; None for never.
         pause: for how many seconds its committed offsets last stood still while it read on; 0 for never.
     """
 
@@ -464,6 +476,7 @@ class Sight:
         "often",
         "pause",
         "rebalance_timeout_ms",
+        "returned_at",
         "session_ms",
         "transactional_id",
     )
@@ -483,6 +496,7 @@ class Sight:
         self.session_ms: float | None = None
         self.asked: frozenset[Partition] | None = None if joined_at is None else frozenset()
         self.pause = 0.0
+        self.returned_at: float | None = None
 
     def asks(self, places: Collection[Partition] | None) -> None:
         """Its client asks for committed offsets; None: for all that there are."""
@@ -517,8 +531,12 @@ class Sightings:
         """The sight of a member; None if it is not known."""
         return self._members.get(member_id)
 
-    def heard(self, member_id: str, connection: MemberConnection | None) -> None:
-        """A member has sent a request that was not refused. It may use another connection than before."""
+    def heard(self, member_id: str, connection: MemberConnection | None) -> Member | None:
+        """A member has sent a request that was not refused. It may use another connection than before.
+
+        Returns:
+            The member, if the one before was closed; None if :meth:`returns` need not be asked.
+        """
         sight = self._members.get(member_id)
         if sight is None:
             # It joined before this broker coordinated the group.
@@ -526,8 +544,19 @@ class Sightings:
         if sight.connection is not connection and connection is not None:
             if sight.connection is not None:
                 sight.connection.members.pop((self._group_id, member_id), None)
+            was_closed = sight.connection is not None and sight.connection.is_closed
             sight.connection = connection
             connection.use(self._group_id, member_id)
+            return sight.member if was_closed else None
+        return None
+
+    def returns(self, member: Member, now: float, generation: int) -> MemberReconnected | None:
+        """The event about a member that has connected again; None if it did so in the last minute, too."""
+        sight = self._members.get(member.member_id or "")
+        if sight is None or (sight.returned_at is not None and now - sight.returned_at < _RETURNED_SECONDS):
+            return None
+        sight.returned_at = now
+        return MemberReconnected(generation=generation, member=member)
 
     def committed(self, member_id: str, now: float, transactional_id: str | None = None) -> Sight | None:
         """A member has committed offsets, in a transaction or not; returns its sight if it is new."""
@@ -699,6 +728,7 @@ class Sightings:
         if connection is not None:
             if not connection.client.is_shared:
                 fields["fetched_ago_ms"] = _ago(connection.client.fetched_at, now)
+                fields["furthest"] = connection.client.furthest() or None
             connection.members.pop((self._group_id, member_id), None)
             fields["software"] = connection.software or None
             fields["denied_ago_ms"] = connection.denied_ago_ms(self._group_id, now)

@@ -15,6 +15,7 @@ from barnabas_explain.catalog import (
     MemberExpired,
     MemberJoined,
     MemberLeft,
+    MemberReconnected,
     MemberSlow,
 )
 from barnabas_explain.members import Member, OffsetChange, Position
@@ -150,6 +151,16 @@ async def test_a_member_whose_connection_is_closed_without_a_leave() -> None:
     assert (expired["connection"], expired["closed_by"]) == ("closed", "client")
     assert expired["closed_error"] == "Connection reset by peer"
     assert 9_500 < expired["closed_ago_ms"] <= 11_000
+
+
+async def test_a_member_that_connects_again_and_again_is_reported_once_in_a_minute() -> None:
+    one = await program()
+    for _ in range(3):
+        one.connection.lost("client", "")
+        one.connect()
+        one.heartbeat()
+    (event,) = one.service.events_of(MemberReconnected)
+    assert event.member.member_id == one.member_id
 
 
 async def test_a_connection_that_is_closed_after_a_leave_and_not_twice() -> None:

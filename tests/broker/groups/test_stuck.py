@@ -12,6 +12,7 @@ from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsOften,
     LagGrows,
+    MemberExpired,
     MemberLeft,
     MemberRewound,
     MemberSkipped,
@@ -1032,3 +1033,13 @@ async def test_a_partition_that_is_read_is_not_new_any_more() -> None:
     member.service.groups.fetches.looked_up(ClientAddress("client", "/127.0.0.1"), ("t", 0), 20, latest=True)
     await member.goes_on(20)
     assert not member.service.events_of(MemberSkipped)
+
+
+async def test_up_to_where_a_member_that_is_killed_has_read_while_its_offset_stood_still() -> None:
+    member = await reader(Logs())
+    await member.commits(5)
+    await member.goes_on(5, 8, 12, 16)
+    member.connection.lost("client", "")
+    await member.service.after(11)
+    (gone,) = member.service.events_of(MemberExpired)
+    assert (gone.furthest, gone.commits) == ((("t", 0, 16),), 1)

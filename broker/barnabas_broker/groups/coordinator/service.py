@@ -602,8 +602,16 @@ class GroupCoordinator:
         if code:
             self._seen(request, caller, response)
         else:
-            hosted.sightings.heard(request.member_id, caller.connection)
+            self._heard(hosted, request.member_id, caller)
         return response
+
+    def _heard(self, hosted: HostedGroup, member_id: str, caller: Caller) -> None:
+        """A member has sent a request that was not refused."""
+        member = hosted.sightings.heard(member_id, caller.connection)
+        if member is not None:
+            event = hosted.sightings.returns(member, self._hosted_groups.now(), hosted.group.generation)
+            if event is not None:
+                self._hosted_groups.publish(hosted.name, event)
 
     def _heartbeat_error(self, group_id: str) -> ErrorCode:
         """The result of a heartbeat to a group that this broker does not have."""
@@ -768,7 +776,7 @@ class GroupCoordinator:
             hosted_groups.keep(hosted)
         hosted_groups.act(hosted, effects, caller.connection)
         if request.member_id in group.members:
-            hosted.sightings.heard(request.member_id, caller.connection)
+            self._heard(hosted, request.member_id, caller)
 
     def _upgrade(
         self,
