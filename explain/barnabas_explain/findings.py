@@ -1396,8 +1396,8 @@ def _of_loop(lives: Sequence[_Life], assigned: Mapping[str | None, int]) -> Find
     text += f" each time{stuck}" if is_static else f" without a leave each time{stuck}"
     ends = f"ook why the process of {last.name} ends: its last lines of log, out of memory"
     remedy = (
-        f"Let {last.name} commit sooner than it dies: a shorter auto.commit.interval.ms, or commit() after each batch. Then l"
-        f"{ends}, or a probe that kills it."
+        f"Let {last.name} commit sooner than it dies: a shorter auto.commit.interval.ms, or commit() after each batch."
+        f" Then l{ends}, or a probe that kills it."
         if again
         else f"L{ends}, or a record at which it fails each time. Let what starts it again wait longer each time."
     )
