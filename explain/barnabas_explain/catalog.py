@@ -49,6 +49,8 @@ WHY_DELETED: Final = (
     " records had timestamps that were too old when they were written (seconds instead of milliseconds: correct the"
     " producer, or set message.timestamp.type=LogAppendTime)."
 )
+#: A timestamp before this one, of January 2000, is not that of a record: Kafka is younger.
+_NO_TIME_MS: Final = 946_684_800_000
 #: Fetches of a member that are refused for a topic are recorded again after so many milliseconds.
 DENIED_AGAIN_MS: Final = 120_000
 #: The cause of a rebalance in rebuilt events, if what they were rebuilt from leaves several causes.
@@ -199,6 +201,10 @@ FIELDS: Final = {
     "host": "the address of that client",
     "principal": "the user of that client",
     "log_start": "the first offset of the log",
+    "deleted_by": "the setting because of which the records before the log start were deleted; absent if that is not"
+    " known",
+    "newest_timestamp": "the largest timestamp of the records that were deleted last, in ms since 1970",
+    "retention_ms": "`retention.ms` of the topic at that time",
     "log_end": "the end of the log",
     "position": "the offset that the client was told when it then asked for the beginning or the end of the partition;"
     " the offset from which it fetched",
@@ -2267,6 +2273,11 @@ class FetchOutOfRange(MemberEvent):
     log_end: int
     position: int | None = None
     reset: str | None = None
+    #: The setting because of which the records before the log were deleted, their newest timestamp in ms since 1970,
+    #: and retention.ms.
+    deleted_by: str | None = None
+    newest_timestamp: int | None = None
+    retention_ms: int | None = None
     #: The other partitions of the topic of which the same is said, each with its newest event.
     more: "tuple[FetchOutOfRange, ...] | None" = _not_recorded()
     #: How often this has happened in the partition, and the records that were deleted the times before.
@@ -2299,13 +2310,40 @@ class FetchOutOfRange(MemberEvent):
         latest = any(each.reset == "latest" for each in places)
         skips = " auto.offset.reset=latest skips what is in the log; earliest reads it." if latest else ""
         if all(each.offset < each.log_start for each in places):
-            return Told(text, f"{WHY_DELETED}{skips}")
+            why, remedy = self._why_deleted()
+            return Told(f"{text}{why}", f"{remedy}{skips}")
         return Told(
             text,
             "Look whether a member commits more than it has read (of each partition the last offset plus one), whether"
             " the topic was created again, whether its end was lost, and whether a program has set the"
             f" offsets.{skips}",
         )
+
+    def _why_deleted(self) -> Told:
+        """Why the records were deleted, after the sentence that says so, and the remedy."""
+        newest = words.moment(self.newest_timestamp or 0)
+        if self.deleted_by == "retention.ms" and (self.newest_timestamp or 0) < _NO_TIME_MS:
+            return Told(
+                f" They were deleted because of their timestamps: the newest one is {newest}, older than retention.ms"
+                f" ({words.ms(self.retention_ms or 0)}), so that the producer probably writes another unit than"
+                " milliseconds since 1970.",
+                f"Let the producer of {self.topic} write milliseconds, or set message.timestamp.type=LogAppendTime of"
+                " the topic, so that the time of the broker counts. A larger retention.ms does not help.",
+            )
+        if self.deleted_by == "retention.ms":
+            return Told(
+                f" They were deleted because they were older than retention.ms ({words.ms(self.retention_ms or 0)}):"
+                f" their newest timestamp is {newest}.",
+                "If they were written at about that time, the group was too far behind: raise retention.ms, or let it"
+                " read sooner. Otherwise correct the timestamps of the producer, or set"
+                " message.timestamp.type=LogAppendTime of the topic.",
+            )
+        if self.deleted_by == "retention.bytes":
+            return Told(
+                " They were deleted because the partition was larger than retention.bytes.",
+                f"Raise retention.bytes of {self.topic}, or let the group read sooner: it was too far behind.",
+            )
+        return Told("", WHY_DELETED)
 
     def _where(self) -> str:
         if self.offset < self.log_start:

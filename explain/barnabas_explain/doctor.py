@@ -741,7 +741,9 @@ def _named(present: Present, member: Member | None) -> Member:
 def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
     """Committed offsets outside of their logs: a member that starts there starts at its auto.offset.reset."""
     diagnoses = []
+    owned = {place for reader in present.readers for place in reader.partitions}
     for (topic, partition), (committed, start, end) in sorted(present.outside.items())[:_MOST]:
+        sure = CERTAIN
         where = f"{topic}-{partition}"
         if committed < start:
             text = f"The committed offset of {where} is {committed}, and its log begins at {start}:"
@@ -749,6 +751,10 @@ def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
                 f" {words.count(start - committed, 'record')} {words.were(start - committed)} deleted before the group"
             )
             text += " committed them."
+            if (topic, partition) in owned:
+                sure, known = POSSIBLE, words.count(start - committed, "record")
+                text = f"The committed offset of {where} is {committed}, and its log begins at {start}: {known} before"
+                text += " that may be lost, unless its member had fetched them before they were deleted."
             remedy = (
                 f"{WHY_DELETED} A member that starts there starts at its auto.offset.reset: latest skips all records."
             )
@@ -761,7 +767,7 @@ def _outside(present: Present, events: Sequence[GroupEvent]) -> list[Diagnosis]:
                 " one is right), the topic was created again, or its end was lost. Then set the offsets anew (barnabas"
                 " groups reset-offsets): a member that starts there starts at its auto.offset.reset."
             )
-        diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, CERTAIN, remedy=remedy))
+        diagnoses.append(Diagnosis(present.group, "offset_out_of_range", SICK, text, sure, remedy=remedy))
     return diagnoses
 
 

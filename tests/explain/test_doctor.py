@@ -162,8 +162,8 @@ def test_members_that_rejoin_are_not_idle_while_the_lag_grows() -> None:
             present(reader(1, partitions=(0, 1)), outside={("t", 0): (3, 15, 20)}),
             "offset_out_of_range",
             "sick",
-            "The committed offset of t-0 is 3, and its log begins at 15: 12 records were deleted before the group"
-            " committed them.",
+            "The committed offset of t-0 is 3, and its log begins at 15: 12 records before that may be lost, unless its"
+            " member had fetched them before they were deleted.",
         ),
         (
             present(reader(1, partitions=(0,)), reader(2, partitions=(1,)), lags={("t", 0): 4_980, ("t", 1): 20}),

@@ -779,6 +779,34 @@ def test_records_that_are_deleted_again_and_again_before_they_are_read_are_count
     assert "t-0 at 40, and the log begins at 50, the last of 2 times: 22 records were deleted before it" in lost.text
 
 
+@pytest.mark.parametrize(
+    ("removal", "why", "remedy"),
+    [
+        (
+            {"deleted_by": "retention.ms", "newest_timestamp": 1_795_876_800, "retention_ms": 604_800_000},
+            "They were deleted because of their timestamps: the newest one is 1970-01-21",
+            "Let the producer of t write milliseconds, or set message.timestamp.type=LogAppendTime",
+        ),
+        (
+            {"deleted_by": "retention.ms", "newest_timestamp": 1_795_876_800_000, "retention_ms": 60_000},
+            "They were deleted because they were older than retention.ms (60 s)",
+            "the group was too far behind: raise retention.ms",
+        ),
+        (
+            {"deleted_by": "retention.bytes", "newest_timestamp": 5, "retention_ms": 60_000},
+            "They were deleted because the partition was larger than retention.bytes.",
+            "Raise retention.bytes of t",
+        ),
+    ],
+)
+def test_records_that_were_deleted_before_they_were_read_have_the_reason(
+    removal: dict[str, Any], why: str, remedy: str
+) -> None:
+    (lost,) = explain(read([out_of_range(0, 1, **removal)]))
+    assert why in lost.text
+    assert remedy in (lost.remedy or "")
+
+
 def test_commits_that_go_back_again_and_again_are_one_story() -> None:
     steps = [(0, 20, 7), (1, 9, 8), (0, 12, 5), (0, 10, 6)]
     events = [

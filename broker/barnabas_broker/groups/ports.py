@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from barnabas_broker.coordinators.ports import CoordinatorLog
 from barnabas_broker.shares.records import ShareKey
+from barnabas_broker.storage.retention import Removal
 
 
 class OffsetsLog(CoordinatorLog, Protocol):
@@ -73,6 +74,10 @@ class ReadLogs(Protocol):
 
     def end(self, topic: str, partition: int) -> int | None:
         """The end of a log; None if another broker leads the partition."""
+
+    def removal(self, topic: str, partition: int) -> Removal | None:
+        """The removal of the segments before the first offset of a log; None if another broker leads the partition, or
+        if none has expired since the start of this one."""
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a ``read_committed`` consumer gets a record from `offset` on; None if that is not known now.

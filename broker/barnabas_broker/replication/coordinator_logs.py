@@ -22,6 +22,7 @@ from barnabas_broker.steps import finish
 from barnabas_broker.storage import Log, TopicPartition
 from barnabas_broker.storage.corruption import DamagedLog
 from barnabas_broker.storage.producer_state import NO_SEQUENCE, Verification
+from barnabas_broker.storage.retention import Removal
 from barnabas_broker.storage.slices import joined
 from barnabas_protocol.errors import DecodeError, ErrorCode, KafkaError
 from barnabas_protocol.internal_topics import EVENTS_TOPIC, TRANSACTION_EVENTS_TOPIC
@@ -63,6 +64,11 @@ class ConsumedLogs:
     def end(self, topic: str, partition: int) -> int | None:
         replica = self._replicas.led_replica(topic, partition)
         return None if replica is None else replica.log.log_end_offset
+
+    def removal(self, topic: str, partition: int) -> Removal | None:
+        replica = self._replicas.led_replica(topic, partition)
+        last = None if replica is None else replica.log.removal
+        return last if last is not None and replica and last.log_start == replica.log.log_start_offset else None
 
     def has_records(self, topic: str, partition: int, offset: int) -> bool | None:
         looked = self._look(topic, partition, offset, _LOOK_BYTES)

@@ -27,7 +27,7 @@ from barnabas_broker.storage.flush import Flusher
 from barnabas_broker.storage.names import TopicPartition
 from barnabas_broker.storage.producer_state import ANY_PRODUCER_ID, Producers, Verification
 from barnabas_broker.storage.recovery import Recovered
-from barnabas_broker.storage.retention import expired
+from barnabas_broker.storage.retention import Removal, expired, newest_timestamp
 from barnabas_broker.storage.segment import Segment
 from barnabas_broker.storage.segments import Segments, TimestampAt
 from barnabas_broker.storage.settings import LogSettings
@@ -110,6 +110,7 @@ class Log:
         marked: the mark is on the disk.
         dropped: everything from there on was removed, to be fetched again.
         swapping: compaction is about to replace segments, so retention must not remove any.
+        removal: the last segments that have expired; None if none has since the start of the broker.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Log:
             recovered.recovery_point,
         )
         self.swapping = False
+        self.removal: Removal | None = None
         self.producers.replicated(self.high_watermark)
         #: Whether a segment may have aborted transactions.
         self._has_aborted = any(segment.has_aborted for segment in recovered.segments)
@@ -895,6 +897,8 @@ class Log:
             segments.replace(old, [])
             self.start_at(segments.first_offset)
             remove_snapshots_before(self.disk.files, self.path, segments.first_offset)
+            newest_ms = max(map(newest_timestamp, old))
+            self.removal = Removal(self.log_start_offset, found.reason, newest_ms, self.settings.retention_ms)
         except OSError as error:
             raise self.disk.fail(f"retention of {self.topic_partition}", error, lasting=True) from error
         log.info(

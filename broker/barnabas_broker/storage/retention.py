@@ -17,6 +17,22 @@ class Expired(NamedTuple):
         return self.number > 0
 
 
+class Removal(NamedTuple):
+    """The last removal of segments that have expired from a log.
+
+    Attributes:
+        log_start: the first offset of the log after it.
+        reason: the setting because of which they expired.
+        newest_ms: the largest timestamp of their records, or when they were created, in ms since 1970.
+        retention_ms: ``retention.ms`` then.
+    """
+
+    log_start: int
+    reason: str
+    newest_ms: int
+    retention_ms: int
+
+
 def expired(
     segments: Sequence[Segment],
     settings: LogSettings,

@@ -8,9 +8,11 @@ from barnabas_broker.groups.consumer.assignment import Topic
 from barnabas_broker.groups.effects import Caller
 from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.steps import finish
+from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
     CommitsBeyondEnd,
     CommitsOften,
+    FetchOutOfRange,
     LagGrows,
     MemberExpired,
     MemberLeft,
@@ -53,10 +55,14 @@ class Logs:
         self.here = True
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
         self.is_aborted = False
+        self.removed: Removal | None = None
         self.written: list[tuple[int, int]] = []
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
         return (self.start, self.end_offset) if self.here else None
+
+    def removal(self, topic: str, partition: int) -> Removal | None:
+        return self.removed
 
     def end(self, topic: str, partition: int) -> int | None:
         return self.end_offset if self.here else None
@@ -1043,3 +1049,12 @@ async def test_up_to_where_a_member_that_is_killed_has_read_while_its_offset_sto
     await member.service.after(11)
     (gone,) = member.service.events_of(MemberExpired)
     assert (gone.furthest, gone.commits) == ((("t", 0, 16),), 1)
+
+
+async def test_records_that_were_deleted_before_a_member_fetched_them_have_the_reason() -> None:
+    logs = Logs()
+    member = await reader(logs)
+    logs.removed = Removal(15, "retention.ms", 1_795_876_800, 604_800_000)
+    member.service.groups.fetches.out_of_range(ClientAddress(member.client_id, "/127.0.0.1"), ("t", 0), 3, (15, 40))
+    (lost,) = member.service.events_of(FetchOutOfRange)
+    assert (lost.deleted_by, lost.newest_timestamp, lost.retention_ms) == ("retention.ms", 1_795_876_800, 604_800_000)

@@ -254,6 +254,7 @@ def test_retention_by_time_removes_the_active_segment_and_offsets_continue() -> 
     assert log.log_start_offset == log.segments.first_offset
     assert log.retain(newest[-1] + 1001) == len(newest) - 2
     assert (log.log_start_offset, log.log_end_offset, log.size) == (end, end, 0)
+    assert log.removal == (end, "retention.ms", newest[-1], 1000)
     assert log.retain(newest[-1] + 10**9) == 0
     assert log.append_as_leader(batch(b"x"), leader_epoch=2, now_ms=0).first_offset == end
 

@@ -166,6 +166,7 @@ class Fetches:
         if reader is None:
             return
         seen, hosted, member = reader
+        removal = None if self._logs is None or offset >= log[0] else self._logs.removal(*place)
         event = FetchOutOfRange(
             generation=hosted.group.generation,
             member=member,
@@ -174,6 +175,9 @@ class Fetches:
             offset=offset,
             log_start=log[0],
             log_end=log[1],
+            deleted_by=None if removal is None else removal.reason,
+            newest_timestamp=None if removal is None else removal.newest_ms,
+            retention_ms=None if removal is None else removal.retention_ms,
         )
         seen.lost.pop(place, None)  # the newest one is the last one
         seen.lost[place] = now, hosted.name, event
