@@ -2324,23 +2324,23 @@ class FetchOutOfRange(MemberEvent):
         newest = words.moment(self.newest_timestamp or 0)
         if self.deleted_by == "retention.ms" and (self.newest_timestamp or 0) < _NO_TIME_MS:
             return Told(
-                f" They were deleted because of their timestamps: the newest one is {newest}, older than retention.ms"
-                f" ({words.ms(self.retention_ms or 0)}), so that the producer probably writes another unit than"
-                " milliseconds since 1970.",
+                f" These records were deleted because of their timestamps: the newest one is {newest}, older than"
+                f" retention.ms ({words.ms(self.retention_ms or 0)}), so that the producer probably writes another"
+                " unit than milliseconds since 1970.",
                 f"Let the producer of {self.topic} write milliseconds, or set message.timestamp.type=LogAppendTime of"
                 " the topic, so that the time of the broker counts. A larger retention.ms does not help.",
             )
         if self.deleted_by == "retention.ms":
             return Told(
-                f" They were deleted because they were older than retention.ms ({words.ms(self.retention_ms or 0)}):"
-                f" their newest timestamp is {newest}.",
+                f" These records were deleted because they were older than retention.ms"
+                f" ({words.ms(self.retention_ms or 0)}): their newest timestamp is {newest}.",
                 "If they were written at about that time, the group was too far behind: raise retention.ms, or let it"
                 " read sooner. Otherwise correct the timestamps of the producer, or set"
                 " message.timestamp.type=LogAppendTime of the topic.",
             )
         if self.deleted_by == "retention.bytes":
             return Told(
-                " They were deleted because the partition was larger than retention.bytes.",
+                " These records were deleted because the partition was larger than retention.bytes.",
                 f"Raise retention.bytes of {self.topic}, or let the group read sooner: it was too far behind.",
             )
         return Told("", WHY_DELETED)
@@ -2368,6 +2368,16 @@ class FetchOutOfRange(MemberEvent):
         return self._line("warning", "a member fetches an offset that is not in the log", **pairs, **log)
 
 
+#: Errors of commits that do not pass by themselves.
+_LASTING: Final = (
+    "OFFSET_METADATA_TOO_LARGE",
+    "INVALID_COMMIT_OFFSET_SIZE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "UNKNOWN_TOPIC_ID",
+)
+
+
 @event("commits_refused")
 class CommitsRefused(MemberEvent):
     """Several commits of a client were refused one after the other."""
@@ -2384,6 +2394,11 @@ class CommitsRefused(MemberEvent):
     def is_outsider(self) -> bool:
         """Whether the client is not a member, and never was one on this connection."""
         return self.error == "UNKNOWN_MEMBER_ID" and not self.member.member_id
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the same commits will be refused until something is changed; otherwise a new assignment may do."""
+        return self.error in _LASTING
 
     def with_later(self, later: "CommitsRefused | OffsetsAltered") -> Self:
         """This event, and a later one of the same client, as one."""
@@ -2414,8 +2429,8 @@ class CommitsRefused(MemberEvent):
             return Told(
                 f"{text} ({self.error}): the metadata that it commits with an offset is longer than the broker allows"
                 " (offset.metadata.max.bytes, 4,096 by default).",
-                "After a restart or a rebalance its records are read again. Commit shorter metadata and keep larger"
-                " state elsewhere, or raise offset.metadata.max.bytes of the brokers.",
+                "Commit shorter metadata and keep larger state elsewhere, or raise offset.metadata.max.bytes of the"
+                " brokers. Until then its records are read again after a restart or a rebalance.",
             )
         return Told(f"{text} ({self.error}).")
 

@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     WHY_DELETED,
     CommitsBeyondEnd,
     CommitsOften,
+    CommitsRefused,
     CommitsWentBack,
     CoordinatorSought,
     Departure,
@@ -971,7 +972,10 @@ def _is_back(gone: MemberEvent, events: Iterable[GroupEvent], present: Present) 
 def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
     """Members that do not get on, or read without committing, as far as that is still so."""
     newest: dict[tuple[object, ...], OffsetsStuck | NothingCommitted | NothingFetched] = {}
+    refused: dict[str | None, CommitsRefused] = {}
     for event in completed(events):
+        if isinstance(event, CommitsRefused):
+            refused[event.member.member_id] = event
         if isinstance(event, OffsetsStuck | NothingCommitted | NothingFetched):
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
@@ -1010,13 +1014,27 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         stuck = _standing(present, event)
         if not stuck:
             continue
-        text, remedy = event.changed(positions=stuck).sentence()
+        event = event.changed(positions=stuck)
+        if event.refused is not None:
+            known = refused.get(event.member.member_id, event.refused)
+            stood_ms = event.stood_ms + now_ms - event.time
+            records = sum(present.lags[each[:2]] for each in stuck)
+            event = event.changed(refused=known, stood_ms=stood_ms, records=records)
+        text, remedy = event.sentence()
         kind, severity, sure = _stuck(is_proven=event.is_proven)
         if event.refused is not None:
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
         elif event.is_intruder or event.hangs:
             severity, sure = SICK, PROBABLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event))
+    said = {each.member.member_id for each in newest.values()}
+    for member_id, each in refused.items():
+        # When it has lasted for longer, what stands still because of it is a finding.
+        if each.is_lasting and member_id in owned.keys() - said and now_ms - each.time <= _LATELY_MS:
+            text, remedy = each.sentence()
+            diagnoses.append(
+                Diagnosis(present.group, NOT_COMMITTED, SICK, text, CERTAIN, (), remedy, each.time, event=each)
+            )
     return diagnoses
 
 

@@ -259,6 +259,7 @@ def explain(
         explanations = sorted([*explanations, *epochs], key=lambda each: each.time)
     if generation is None and not each_of_storms:
         explanations = _with_lag(_folded(explanations))
+        _tell_remedies_once(explanations)
     spelled = spelling(everything)
     for each in explanations:
         _tell_until(each, until)
@@ -269,6 +270,19 @@ def explain(
         for each in explanations:
             each.events = [as_given.get(id(event), event) for event in each.events]
     return explanations
+
+
+def _tell_remedies_once(explanations: Iterable[Explanation]) -> None:
+    """Leave out the remedy of an explanation of refused commits or deleted records if a later one has the same."""
+    later: dict[tuple[str | None, str], Explanation] = {}
+    for each in explanations:
+        event = each.events[0] if each.events else None
+        about = CommitsRefused | FetchOutOfRange | NothingCommitted | OffsetsStuck
+        if isinstance(event, about) and each.remedy is not None:
+            key = event.member.common_name, each.remedy
+            if key in later:
+                later[key].remedy = None
+            later[key] = each
 
 
 def _tell_until(told: Explanation, until: Mapping[int, Recorded]) -> None:

@@ -116,6 +116,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
     match event:
         case CommitsRefused(is_outsider=True):
             yield _Fold(("outsider", event.member.client_id, event.member.host), _of_outsider, _OUTSIDER_MS)
+        case CommitsRefused():
+            yield _Fold((event.type, event.member, event.error), _of_one_row)
         case OffsetsAltered():
             if event.changes and all(each.after is not None for each in event.changes):
                 yield _Fold(("outsider", event.client_id, event.host), _of_outsider, _OUTSIDER_MS)
@@ -160,6 +162,11 @@ def _with_later_soon(known: Any, later: GroupEvent) -> GroupEvent | None:
 def _with_all_of_later(known: GroupEvent, later: GroupEvent) -> GroupEvent:
     """The later event at the time of the first: it has lasted for longer since then."""
     return later.changed(time=known.time)
+
+
+def _of_one_row(known: CommitsRefused, later: CommitsRefused) -> GroupEvent | None:
+    """Two reports of commits that were refused in a row as one; None if one was accepted in between."""
+    return _with_all_of_later(known, later) if later.commits > known.commits else None
 
 
 def _of_one_growth(known: LagGrows | RecordsAborted, later: LagGrows | RecordsAborted) -> GroupEvent | None:

@@ -784,17 +784,17 @@ def test_records_that_are_deleted_again_and_again_before_they_are_read_are_count
     [
         (
             {"deleted_by": "retention.ms", "newest_timestamp": 1_795_876_800, "retention_ms": 604_800_000},
-            "They were deleted because of their timestamps: the newest one is 1970-01-21",
+            "These records were deleted because of their timestamps: the newest one is 1970-01-21",
             "Let the producer of t write milliseconds, or set message.timestamp.type=LogAppendTime",
         ),
         (
             {"deleted_by": "retention.ms", "newest_timestamp": 1_795_876_800_000, "retention_ms": 60_000},
-            "They were deleted because they were older than retention.ms (60 s)",
+            "These records were deleted because they were older than retention.ms (60 s)",
             "the group was too far behind: raise retention.ms",
         ),
         (
             {"deleted_by": "retention.bytes", "newest_timestamp": 5, "retention_ms": 60_000},
-            "They were deleted because the partition was larger than retention.bytes.",
+            "These records were deleted because the partition was larger than retention.bytes.",
             "Raise retention.bytes of t",
         ),
     ],

@@ -461,6 +461,28 @@ def test_offsets_that_stand_still_because_commits_are_refused(data: dict[str, An
     assert (said.text, said.remedy) == (found.text, found.remedy)
 
 
+def test_commits_that_are_refused_in_a_row_are_a_finding_at_once() -> None:
+    refused = [event(CommitsRefused, at, client="c1", commits=at // 6_600, **TOO_LARGE) for at in (19_800, 198_000)]
+    (found,) = told(STILL, *refused)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("not_committed", "sick", "certain")
+    assert found.text.startswith("30 commits of c1 (h) in a row were refused (OFFSET_METADATA_TOO_LARGE)")
+    assert (found.remedy or "").startswith("Commit shorter metadata")
+    (said,) = explain(read(refused))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    passes = [{**each, "error": "ILLEGAL_GENERATION"} for each in refused]
+    assert told(STILL, *passes) == [], "it rejoins"
+
+
+def test_refused_commits_have_figures_of_now_and_one_remedy() -> None:
+    known = stuck(100_000, fetches="beyond", ahead=15, records=9)
+    first = event(CommitsRefused, 60_000, client="c1", commits=30, **TOO_LARGE)
+    last = event(CommitsRefused, 198_000, client="c1", commits=300, **TOO_LARGE)
+    (found,) = told(STILL, first, known, last)
+    assert "has stood at 5 for 8 min, while 15 records wait there: 300 commits of c1 (h)" in found.text
+    said = explain(read([first, known, last]))
+    assert [each.remedy for each in said] == [None, found.remedy]
+
+
 @pytest.mark.parametrize(
     ("member_id", "found"),
     [
