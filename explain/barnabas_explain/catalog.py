@@ -201,6 +201,7 @@ FIELDS: Final = {
     "host": "the address of that client",
     "principal": "the user of that client",
     "log_start": "the first offset of the log",
+    "transactions": "the number of aborted transactions",
     "deleted_by": "the setting because of which the records before the log start were deleted; absent if that is not"
     " known",
     "newest_timestamp": "the largest timestamp of the records that were deleted last, in ms since 1970",
@@ -3138,6 +3139,31 @@ class RecordsAborted(GroupEvent):
         pairs = {"records": self.records, "within": seconds(self.took_ms / 1000)}
         where = words.partitions(self.partitions)
         return self._line("warning", "all transactions that a group reads are aborted", partitions=where, **pairs)
+
+
+@event("aborted_records_read")
+class AbortedRecordsRead(MemberEvent):
+    """A ``read_uncommitted`` member got records of aborted transactions; again when it has lasted twice as long."""
+
+    partitions: ByTopic
+    transactions: int
+    took_ms: float
+    transactional_ids: tuple[str, ...] | None = None
+
+    def sentence(self) -> Told:
+        by = "" if self.transactional_ids is None else f" (transactional.id {words.listed(self.transactional_ids)})"
+        return Told(
+            f"{self.name} reads {words.partitions(self.partitions)} with isolation.level=read_uncommitted, and was"
+            f" given the records of {words.count(self.transactions, 'aborted transaction')}{by} within"
+            f" {words.ms(self.took_ms)}.",
+            f"Set isolation.level=read_committed of {self.name}, unless it is to handle these records: a producer that"
+            " aborts mostly writes them again, so that they are handled twice.",
+        )
+
+    def line(self, reason: str) -> Line:
+        pairs = {"member": self.name, "transactions": self.transactions, "within": seconds(self.took_ms / 1000)}
+        where = words.partitions(self.partitions)
+        return self._line("info", "a member gets records of aborted transactions", partitions=where, **pairs)
 
 
 @event("offsets_expired")

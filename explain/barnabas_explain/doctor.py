@@ -19,6 +19,7 @@ from barnabas_explain.catalog import (
     OTHERS_WAIT,
     READS_ITSELF,
     WHY_DELETED,
+    AbortedRecordsRead,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,
@@ -172,6 +173,7 @@ OF_NOW: Final = (
     "fetches_waited",
     "topic_denied",
     "records_aborted",
+    "aborted_records_read",
     "own_topic",
     "commits_of_lost",
     "commits_often",
@@ -361,6 +363,7 @@ def examine(present: Present, events: Iterable[GroupEvent], now_ms: int, since_m
         *_of_often(present, past, now_ms),
         *_of_seeks(present, past, since_ms),
         *_of_aborted(present, past, now_ms),
+        *_of_aborted_read(present, past, now_ms),
         *_of_denied_topics(present, past, now_ms),
         *_of_own_topics(present, past, since_ms),
         *_of_commits_back(present, past, max(since_ms, now_ms - _LATELY_MS)),
@@ -1189,6 +1192,21 @@ def _of_aborted(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         return []
     text, remedy = event.sentence()
     return [Diagnosis(present.group, "records_aborted", SICK, text, CERTAIN, (), remedy, event.time)]
+
+
+def _of_aborted_read(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:
+    """Members that are given records of aborted transactions, as far as that is still so."""
+    here = {reader.member.member_id for reader in present.readers}
+    newest = {event.member.member_id: event for event in events if isinstance(event, AbortedRecordsRead)}
+    diagnoses = []
+    for member_id, event in newest.items():
+        # It is reported again when it has lasted twice as long.
+        if member_id in here and now_ms - event.time <= event.took_ms + _LATE_MS:
+            text, remedy = event.sentence()
+            diagnoses.append(
+                Diagnosis(present.group, event.type, ODD, text, CERTAIN, (), remedy, event.time, event=event)
+            )
+    return diagnoses
 
 
 def _of_denied_topics(present: Present, events: Sequence[GroupEvent], now_ms: int) -> list[Diagnosis]:

@@ -21,6 +21,7 @@ from barnabas_explain.catalog import (
     OTHERS_WAIT,
     REJOINS_AT_POLL,
     SLOW_MS,
+    AbortedRecordsRead,
     AssignorFailed,
     Caused,
     CommitsBeyondEnd,
@@ -769,6 +770,7 @@ def _new_expressions(resolved: list[RegexResolved], before: list[GroupEvent]) ->
 _ENDS: Final = (RebalanceOver, GroupEmpty, GroupDeleted, GroupLoaded, GroupUpgraded)
 #: Events that have an explanation of their own, also during a storm.
 _ALONE: Final = (
+    AbortedRecordsRead,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,

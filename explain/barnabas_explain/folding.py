@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from barnabas_explain.catalog import (
+    AbortedRecordsRead,
     CommitsBeyondEnd,
     CommitsOften,
     CommitsRefused,
@@ -144,7 +145,7 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
             yield _Fold((event.type, *event.member[1:], offered), lambda known, later: known)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
-        case CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
+        case AbortedRecordsRead() | CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():
             yield _Fold((event.type, event.member), _with_all_of_later)
         case LagGrows() | RecordsAborted():
             yield _Fold((event.type,), _of_one_growth)

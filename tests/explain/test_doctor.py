@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas_explain.catalog import (
+    AbortedRecordsRead,
     CommitsRefused,
     CommitsWentBack,
     FetchDenied,
@@ -470,6 +471,26 @@ def test_members_that_get_only_aborted_records_are_well(ids: list[str] | None, w
     assert ("for 4 min" in said.text, said.remedy) == (True, found.remedy)
     assert told(HEALTHY, {**aborted, "time": 10_000}) == [], "it would have been reported again"
     assert told(present(state="Empty"), aborted) == []
+
+
+def test_a_member_that_is_given_records_of_aborted_transactions_is_odd() -> None:
+    figures: dict[str, Any] = {
+        "partitions": {"t": [0]},
+        "transactions": 31,
+        "took_ms": 120_000,
+        "transactional_ids": ["payer-1"],
+    }
+    read_them = event(AbortedRecordsRead, 150_000, **figures)
+    (found,) = told(HEALTHY, read_them)
+    assert (found.kind, found.as_data()["severity"], found.sure) == ("aborted_records_read", "odd", "certain")
+    assert found.text == (
+        "c (h) reads t-0 with isolation.level=read_uncommitted, and was given the records of 31 aborted transactions"
+        " (transactional.id payer-1) within 2 min."
+    )
+    assert (found.remedy or "").startswith("Set isolation.level=read_committed of c (h)")
+    (said,) = explain(read([read_them]))
+    assert (said.text, said.remedy) == (found.text, found.remedy)
+    assert told(HEALTHY, {**read_them, "time": 10_000}) == [], "it would have been reported again"
 
 
 def grows(at: int = NOW, **data: Any) -> EventRecord:

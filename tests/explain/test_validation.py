@@ -107,6 +107,7 @@ GOOD: dict[str, Any] = {
     "last_offset": 9,
     "deliveries": 2,
     "furthest": [["t", 0, 9]],
+    "transactions": 31,
     "deleted_by": "retention.ms",
     "newest_timestamp": 1_795_876,
     "retention_ms": 604_800_000,

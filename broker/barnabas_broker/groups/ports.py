@@ -93,6 +93,10 @@ class ReadLogs(Protocol):
         """The codec of the batch that holds an offset, and those of the last batches before; None if that is not known
         now."""
 
+    def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
+        """The number of transactions that were aborted by markers from `start` to before `end`, and the transactional
+        id of the last one, if it is known; None if no transaction of the log was aborted, or if that is not known."""
+
     def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
         """The number of records from `offset` on of which a ``read_committed`` consumer gets none, the offset after
         them, and the transactional ids that are known; None if it gets one, if there is none, or if that is not known

@@ -82,6 +82,17 @@ class ConsumedLogs:
             return None
         return None if batch is None else max(batch.header.base_offset, found.log_start_offset)
 
+    def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
+        replica = self._replicas.led_replica(topic, partition)
+        if replica is None or not replica.log.has_aborted:
+            return None
+        try:
+            number, producer_id = replica.log.aborted_between(max(start, replica.log.log_start_offset), end)
+        except OSError:
+            return None
+        state = replica.log.producers.states.get(producer_id)
+        return number, state.owner if state is not None and isinstance(state.owner, str) else None
+
     def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
         replica = self._replicas.led_replica(topic, partition)
         if replica is None or not replica.log.has_aborted:

@@ -489,6 +489,22 @@ class Log:
             ) from error
         return parts, found
 
+    def aborted_between(self, start: int, end: int) -> tuple[int, int]:
+        """The number of transactions that were aborted by markers from `start` to before `end`, and the producer id of
+        the last one; -1 if there is none.
+
+        Raises:
+            OSError: the index of a segment cannot be read.
+        """
+        number, producer_id = 0, -1
+        for segment in self.segments.items[self.segments.floor(start) :] if self._has_aborted else ():
+            if segment.base_offset >= end:
+                break
+            if segment.has_aborted:
+                found, last = segment.transactions.ended(start, end)
+                number, producer_id = number + found, last if found else producer_id
+        return number, producer_id
+
     def size_between(self, start: int, end: int) -> int:
         """The bytes from the batch that holds `start` to the one that holds `end`, for fetches that wait for so many;
         more than any of them if they are not in one segment."""

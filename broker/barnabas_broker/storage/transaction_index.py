@@ -193,6 +193,12 @@ class TransactionIndex:
             yield
         return False
 
+    def ended(self, start: int, end: int) -> tuple[int, int]:
+        """The number of transactions whose markers are from `start` to before `end`, and the producer id of the last
+        one; -1 if there is none."""
+        first, after = self._first_after(start), self._first_after(end)
+        return (after - first, self.entry(after - 1).producer_id) if first < after else (0, -1)
+
     def _first_after(self, offset: int) -> int:
         """The number of the first entry whose marker is at `offset` or later."""
         content, unpack, size = self._bytes, _LAST_OFFSET.unpack_from, ENTRY.size

@@ -10,6 +10,7 @@ from barnabas_broker.groups.sightings import ClientAddress
 from barnabas_broker.steps import finish
 from barnabas_broker.storage.retention import Removal
 from barnabas_explain.catalog import (
+    AbortedRecordsRead,
     CommitsBeyondEnd,
     CommitsOften,
     FetchOutOfRange,
@@ -56,6 +57,7 @@ class Logs:
         self.compressed: tuple[str, tuple[str, ...]] | None = ("none", ())
         self.is_aborted = False
         self.removed: Removal | None = None
+        self.aborts: tuple[int, str | None] | None = None
         self.written: list[tuple[int, int]] = []
 
     def readable(self, topic: str, partition: int) -> tuple[int, int] | None:
@@ -75,6 +77,9 @@ class Logs:
 
     def codecs(self, topic: str, partition: int, offset: int) -> tuple[str, tuple[str, ...]] | None:
         return self.compressed
+
+    def aborted_between(self, topic: str, partition: int, start: int, end: int) -> tuple[int, str | None] | None:
+        return self.aborts if start < end else self.aborts and (0, None)
 
     def aborted(self, topic: str, partition: int, offset: int) -> tuple[int, int, tuple[str, ...]] | None:
         return (self.end_offset - offset, self.end_offset, ("prices",)) if self.is_aborted else None
@@ -1058,3 +1063,20 @@ async def test_records_that_were_deleted_before_a_member_fetched_them_have_the_r
     member.service.groups.fetches.out_of_range(ClientAddress(member.client_id, "/127.0.0.1"), ("t", 0), 3, (15, 40))
     (lost,) = member.service.events_of(FetchOutOfRange)
     assert (lost.deleted_by, lost.newest_timestamp, lost.retention_ms) == ("retention.ms", 1_795_876_800, 604_800_000)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_member_that_is_given_records_of_aborted_transactions(is_committed: bool) -> None:
+    logs = Logs(0)
+    logs.aborts = 1, "payer-1"
+    member = await reader(logs)
+    member.is_committed = is_committed
+    for _ in range(40):
+        logs.end_offset += 40
+        await member.goes_on(logs.end_offset - 30)
+        await member.commits(logs.end_offset)
+    found = member.service.events_of(AbortedRecordsRead)
+    assert bool(found) is not is_committed
+    for event in found[:1]:
+        assert (event.partitions, event.transactional_ids) == ({"t": [0]}, ("payer-1",))
+        assert event.transactions >= 5

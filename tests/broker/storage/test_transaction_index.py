@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from barnabas_broker.storage.transaction_index import AbortedTransaction, InOffsetOrder
+from barnabas_broker.storage.transaction_index import AbortedTransaction, InOffsetOrder, TransactionIndex
 
 
 @pytest.mark.parametrize("count", [0, 1, 4_095, 4_096, 4_097, 20_000])
@@ -31,3 +31,14 @@ def test_transactions_one_after_another_are_one_run() -> None:
         found.append(AbortedTransaction(1, 2 * number, 2 * number + 1, 2 * number + 2))
     assert len(list(found)) == 10_000
     assert len(found._runs) == 1
+
+
+def test_transactions_with_markers_between_two_offsets_are_counted() -> None:
+    index = TransactionIndex(0)
+    markers = [5, 9, 10, 30]
+    for number, marker in enumerate(markers):
+        index.append(AbortedTransaction(number, marker - 2, marker, marker - 2))
+    for start in range(32):
+        for end in range(start, 33):
+            between = [number for number, marker in enumerate(markers) if start <= marker < end]
+            assert index.ended(start, end) == (len(between), between[-1] if between else -1)

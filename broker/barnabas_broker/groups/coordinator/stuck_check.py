@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from barnabas_broker.coordinators.timed_out import TimedOut, TimedOutTransactions
-from barnabas_broker.groups.aborted import OnlyAborted
+from barnabas_broker.groups.aborted import AbortedRead, OnlyAborted
 from barnabas_broker.groups.classic.group import ClassicGroup
 from barnabas_broker.groups.classic.states import ClassicGroupState
 from barnabas_broker.groups.consumer.states import ConsumerGroupState
@@ -25,6 +25,7 @@ from barnabas_broker.groups.watched import OfPartitions
 from barnabas_explain.catalog import (
     UNTAKEN,
     WAITS_MS,
+    AbortedRecordsRead,
     CommitsOften,
     LagGrows,
     NothingCommitted,
@@ -95,6 +96,7 @@ class StuckCheck:
         self._standing = StandingOffsets()
         self._lags = GrowingLags(patience)
         self._aborted: OfPartitions[OnlyAborted] = OfPartitions()
+        self._aborted_read: OfPartitions[AbortedRead] = OfPartitions()
         self._runs = False
         #: Groups, partitions and members that were looked at since the last step.
         self._looked = 0
@@ -117,7 +119,7 @@ class StuckCheck:
                 hosted = by_id.get(group_id)
                 if hosted is not None and hosted.change is None and len(hosted.group.members):
                     yield from self._look(hosted, logs)
-            for watched in (self._standing, self._lags, self._aborted):
+            for watched in (self._standing, self._lags, self._aborted, self._aborted_read):
                 for group_id in watched.groups():
                     if self._is_long():
                         yield
@@ -147,6 +149,8 @@ class StuckCheck:
         sum_of_offsets = sum_of_ends = 0
         aborted: dict[Partition, OnlyAborted] = {}
         before = self._aborted.of(name)
+        passed: dict[Partition, AbortedRead] = {}
+        passed_before = self._aborted_read.of(name)
         for topic, commits in list(hosted.offsets.topics.items()):
             for number, committed in list(commits.items()):
                 readable = logs.readable(topic, number)
@@ -155,6 +159,11 @@ class StuckCheck:
                     known.append((topic, number))
                     sum_of_offsets += committed.offset
                     sum_of_ends += max(readable[1], committed.offset)
+                if readable is not None:
+                    place = topic, number
+                    read = self._aborted_reads(passed_before.get(place), place, committed.offset, logs, now)
+                    if read is not None:
+                        passed[place] = read
                 is_before_end = readable is not None and readable[0] <= committed.offset < readable[1]
                 # Who waits for a transaction that has committed this partition has an explanation of its own.
                 if is_before_end and not hosted.offsets.is_pending(topic, number):
@@ -190,6 +199,12 @@ class StuckCheck:
             due = {place: each for place, each in due.items() if self._is_committed(owners.get(place))}
             if due and self._hosted_groups.by_id.get(name) is hosted:
                 self._publish_aborted(hosted, due, now)
+        if any(each.is_due(now, self._patience) for each in passed.values()):
+            if not owners:
+                yield from self._owners(hosted, owners)
+            if self._hosted_groups.by_id.get(name) is hosted:
+                self._publish_aborted_read(hosted, passed, owners, now)
+        self._aborted_read.put(name, passed)
         if self._lacks_commits(hosted):
             if not owners:
                 yield from self._owners(hosted, owners)
@@ -337,6 +352,47 @@ class StuckCheck:
         if more is not None or committed < end:
             only.until = now
         return only if now - only.until <= self._patience else None
+
+    @staticmethod
+    def _aborted_reads(
+        known: AbortedRead | None, place: Partition, committed: int, logs: ReadLogs, now: float
+    ) -> AbortedRead | None:
+        """A partition with aborted transactions, with those whose markers a group has passed since the last look."""
+        start = committed if known is None else min(known.offset, committed)
+        more = logs.aborted_between(*place, start, committed)
+        if more is None:
+            return None
+        read = AbortedRead(now, committed) if known is None else known
+        read.offset = committed
+        read.add(*more)
+        return read
+
+    def _publish_aborted_read(
+        self, hosted: HostedGroup, passed: dict[Partition, AbortedRead], owners: Mapping[Partition, Member], now: float
+    ) -> None:
+        """Report members that are given records of aborted transactions; of others, begin to count anew."""
+        of_members: dict[Member, dict[Partition, AbortedRead]] = {}
+        for place, read in list(passed.items()):
+            if read.is_due(now, self._patience):
+                owner = owners.get(place)
+                client = self._client_alone(owner)
+                if owner is None or client is None or client.is_committed:
+                    del passed[place]
+                else:
+                    of_members.setdefault(owner, {})[place] = read
+        for owner, reads in list(of_members.items())[:_MOST_EVENTS]:
+            ids = dict.fromkeys(each for read in reads.values() for each in read.transactional_ids)
+            event = AbortedRecordsRead(
+                generation=hosted.group.generation,
+                member=owner,
+                partitions=by_topic(list(reads)[:_MOST_LISTED]),
+                transactions=sum(read.transactions for read in reads.values()),
+                took_ms=max(now - read.since for read in reads.values()) * 1000,
+                transactional_ids=tuple(ids)[:_MOST_LISTED] or None,
+            )
+            self._hosted_groups.publish(hosted.name, event)
+            for read in reads.values():
+                read.told_at, read.told = now, read.transactions
 
     def _is_committed(self, owner: Member | None) -> bool:
         """Whether the client of a member is ``read_committed``."""
