@@ -26,7 +26,7 @@ WITNESSES = {
     "a-failed-fsync-is-taken-for-a-good-one": 4,
     "a-marker-during-a-replay-is-ignored": 82,
     "a-marker-ends-the-transactions-of-all-producers": 1,
-    "a-marker-from-before-a-load-ends-the-next-transaction": 1178,
+    "a-marker-from-before-a-load-ends-the-next-transaction": 4244,
     "an-empty-group-is-not-recorded-again": 1515,
     "appends-are-reported-before-they-are-synced": 1,
     "commits-are-answered-before-they-are-durable": 1,
