@@ -2649,6 +2649,25 @@ class OffsetsStuck(ReadAgain):
         return is_ahead and self.lag_of_others is not None and self.lag_of_others <= self.records * _FEW
 
     @property
+    def is_read_up(self) -> bool:
+        """Whether it has fetched nearly all of the records that wait."""
+        return self.fetches == "beyond" and (self.ahead or 0) >= self.records * (1 - _FEW)
+
+    @property
+    def is_last_record(self) -> bool:
+        """Whether one record waits in each partition, which it has fetched, and it has committed more often."""
+        one_each = self.fetches == "beyond" and self.records == len(self.positions)
+        is_other = self.refused is not None or self.aborts or self.is_intruder or self._fetches_ahead
+        return one_each and (self.commits or 0) > len(self.positions) and not is_other
+
+    def with_later(self, later: "OffsetsStuck") -> "OffsetsStuck":
+        """This event, and a later one of the same member about other partitions, as one."""
+        moved = {each[:2]: each for each in (*self.positions, *later.positions)}
+        positions = tuple(sorted(moved.values()))
+        ahead = max(self.ahead or 0, later.ahead or 0, len(positions))
+        return later.changed(time=self.time, positions=positions, records=len(positions), ahead=ahead)
+
+    @property
     def _fetches_ahead(self) -> bool:
         """Whether it probably stands still, and only its library goes on: others commit as it did before."""
         is_ahead = self.fetches == "beyond" and FETCHES_AHEAD in (self.software or "")
@@ -2714,19 +2733,7 @@ class OffsetsStuck(ReadAgain):
     def _reads_on(self, text: str, them: str) -> Told:
         text += f". It fetched up to {words.count(self.ahead or 0, 'record')} after that"
         if self.hangs:
-            one = (
-                f"the record at offset {self.positions[0].offset}" if len(self.positions) == 1 else "one record of each"
-            )
-            rest = self.lag_of_others or 0
-            return Told(
-                f"{text}, its heartbeats go on, and it has committed its other partitions"
-                f" {words.ms(self.committed_ago_ms or 0)} ago, in which {words.count(rest, 'record')}"
-                f" {'waits' if rest == 1 else 'wait'}: probably {one}, or its handler, hangs (a call"
-                " without a timeout, a deadlock, a thread that has ended), or one batch takes so long",
-                f"Look where the worker of {them} stands: its log, the stacks of its threads or tasks. Give its calls"
-                f" timeouts. Until {them} {'moves' if len(self.positions) == 1 else 'move'}, a restart reads the"
-                " records again from the committed offset on.",
-            )
+            return self._hangs(text)
         if self._commits_lately and self.records > len(self.positions):
             text += f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
             return Told(
@@ -2749,13 +2756,15 @@ class OffsetsStuck(ReadAgain):
                 f" {words.count(self.commits or 0, 'commit')}, while the other members keep up"
             )
         one_each = self.records == len(self.positions)
-        if one_each and (self.commits or 0) > len(self.positions):
+        if self.is_last_record:
+            one = len(self.positions) == 1
+            sure, which = ("perhaps", "that record") if one else ("probably", "these records")
             return Told(
-                f"{text}, and has committed {words.times(self.commits or 0)} since it joined: it probably commits the"
-                " offset of the last record that it has read in place of the next one, or it does not finish that"
-                " record",
-                "Commit the offset of the last record plus one, or call commit() without offsets. Until then that"
-                " record is read again after each restart, and the lag is never 0. Otherwise look where it stands.",
+                f"{text}, and has committed {words.times(self.commits or 0)} since it joined: it {sure} commits the"
+                f" offset of the last record that it has read in place of the next one, or it does not finish {which}",
+                "Commit the offset of the last record plus one, or call commit() without offsets. Until then"
+                f" {which} {'is' if one else 'are'} read again after each restart, and the lag is never 0. Otherwise"
+                " look where it stands.",
             )
         text += ": it reads on and commits seldom or never, or it does not finish a record there"
         remedy = (
@@ -2768,6 +2777,28 @@ class OffsetsStuck(ReadAgain):
             text += ", or it commits the offset of the last record that it has read"
             remedy += " The offset to commit is that of the next record: one more than that of the last one."
         return Told(text, remedy)
+
+    def _hangs(self, text: str) -> Told:
+        """The sentence of a member that commits its other partitions."""
+        one, rest = len(self.positions) == 1, self.lag_of_others or 0
+        record = f"the record at offset {self.positions[0].offset}" if one else "one record of each"
+        look = f"ook where the worker of {'this partition' if one else 'these partitions'} stands: its log, the stacks"
+        look += " of its threads or tasks. Give its calls timeouts. Until the committed"
+        look += f" {'offset moves' if one else 'offsets move'}, a restart reads the records from there on again."
+        text += (
+            f", its heartbeats go on, and it has committed its other partitions {words.ms(self.committed_ago_ms or 0)}"
+        )
+        text += f" ago, in which {words.count(rest, 'record')} {'waits' if rest == 1 else 'wait'}:"
+        hangs = f"{record}, or its handler, hangs (a call without a timeout, a deadlock, a thread that has ended), or"
+        hangs += " one batch takes so long"
+        if not self.is_read_up:
+            return Told(f"{text} probably {hangs}", f"L{look}")
+        return Told(
+            f"{text} it reads on and commits nothing there: perhaps it commits only some records (a filter that passes"
+            f" over others without a commit), or only some partitions; or {hangs}",
+            "If its log shows that it gets on there: commit the offset after the records that it passes over, too."
+            f" Otherwise l{look}",
+        )
 
     def _stands_still(self, text: str) -> Told:
         """The sentence of a program that stands still."""
@@ -3036,7 +3067,7 @@ class LagGrows(GroupEvent):
 
     def clause(self) -> Told:
         """The sentence without its cause: how much is consumed and written, and how the lag has grown."""
-        text = f"{words.rate(self.consumed, self.took_ms)} are consumed and"
+        text = f"{words.rate(self.consumed, self.took_ms)} are committed and"
         text += f" {words.rate(self.written, self.took_ms)} are written"
         if self.led < self.committed_in:
             text += f" (in {self.led} of {self.committed_in} partitions, which the coordinator leads)"

@@ -983,6 +983,7 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
             key = event.positions if isinstance(event, OffsetsStuck) else ()
             newest[event.member.member_id, key] = event
     owned = {reader.member.member_id: reader.partitions for reader in present.readers}
+    last_records: dict[str | None, OffsetsStuck] = {}
     diagnoses = []
     for event in newest.values():
         has = owned.get(event.member.member_id, frozenset())
@@ -1017,6 +1018,11 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         stuck = _standing(present, event)
         if not stuck:
             continue
+        if event.is_last_record:
+            last = event.changed(positions=stuck, records=len(stuck))
+            known_last = last_records.get(event.member.member_id)
+            last_records[event.member.member_id] = last if known_last is None else known_last.with_later(last)
+            continue
         event = event.changed(positions=stuck)
         if event.refused is not None:
             known = refused.get(event.member.member_id, event.refused)
@@ -1028,8 +1034,12 @@ def _of_offsets(present: Present, events: Sequence[GroupEvent], now_ms: int) -> 
         if event.refused is not None:
             kind, severity, sure = NOT_COMMITTED, SICK, CERTAIN
         elif event.is_intruder or event.hangs:
-            severity, sure = SICK, PROBABLE
+            severity, sure = SICK, POSSIBLE if event.hangs and event.is_read_up else PROBABLE
         diagnoses.append(Diagnosis(present.group, kind, severity, text, sure, (), remedy, event.time, event=event))
+    for event in last_records.values():
+        text, remedy = event.sentence()
+        sure = PROBABLE if len(event.positions) > 1 else POSSIBLE
+        diagnoses.append(Diagnosis(present.group, NOT_COMMITTED, ODD, text, sure, (), remedy, event.time, event=event))
     said = {each.member.member_id for each in newest.values()}
     for member_id, each in refused.items():
         # When it has lasted for longer, what stands still because of it is a finding.

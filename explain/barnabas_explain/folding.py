@@ -143,6 +143,8 @@ def _folds(event: GroupEvent) -> Iterator[_Fold]:
         case JoinRefused() | SessionRefused():  # It tries again and again.
             offered = event.offered if isinstance(event, JoinRefused) else None
             yield _Fold((event.type, *event.member[1:], offered), lambda known, later: known)
+        case OffsetsStuck() if event.is_last_record:
+            yield _Fold((event.type, event.member, "last record"), _with_later)
         case OffsetsStuck():
             yield _Fold((event.type, event.member, event.positions), _with_all_of_later)
         case AbortedRecordsRead() | CommitsOften() | NothingCommitted() | NothingFetched() | FetchesWaited():

@@ -503,11 +503,11 @@ TWO = [reader(1, partitions=(0,)), reader(2, partitions=(1,))]
 BEHIND = present(*TWO, lags={("t", 0): 3_500, ("t", 1): 3_600})
 
 
-def test_a_lag_that_grows_says_what_is_consumed_and_what_is_written() -> None:
+def test_a_lag_that_grows_says_what_is_committed_and_what_is_written() -> None:
     (found,) = told(BEHIND, grows())
     assert (found.kind, found.as_data()["severity"], found.sure) == ("lag_grows", "sick", "certain")
     assert found.text == (
-        "20 records/s are consumed and 80 records/s are written: the lag grew from 1,000 to 7,000 within 100 s; it"
+        "20 records/s are committed and 80 records/s are written: the lag grew from 1,000 to 7,000 within 100 s; it"
         " needs about 4 times the work."
     )
     assert found.evidence == ("The lag is 7,100 now.",)
