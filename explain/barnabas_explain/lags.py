@@ -44,6 +44,10 @@ class Lags:
         if member is not None:
             self._owned.setdefault(member, {})[place] = lag
 
+    def of(self, place: Partition) -> int:
+        """The records of a partition."""
+        return self._all.get(place, 0)
+
     @property
     def members(self) -> Collection[Member]:
         """The members that have a partition."""

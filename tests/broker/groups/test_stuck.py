@@ -421,13 +421,14 @@ async def test_a_member_that_usually_commits_seldom_is_told_once() -> None:
     assert [each.positions[0].offset for each in member.stuck] == [5, 165], "it commits no more"
 
 
-async def test_a_lag_that_grows() -> None:
+@pytest.mark.parametrize("fetches_ahead", [False, True])
+async def test_a_lag_that_grows(fetches_ahead: bool) -> None:
     logs = Logs(0)
     member = await reader(logs)
     for offset in range(10, 400, 10):
         logs.end_offset += 40
         await member.commits(offset)
-        await member.goes_on(offset)
+        await member.goes_on(logs.end_offset if fetches_ahead else offset)
     found = member.service.events_of(LagGrows)
     first = found[0]
     assert (first.led, first.committed_in, first.factor) == (1, 1, 4)
@@ -525,6 +526,28 @@ async def test_a_group_that_gets_a_record_now_and_then() -> None:
 
 async def test_a_group_that_is_not_read_committed_gets_aborted_records() -> None:
     assert await aborting(is_committed=False) == []
+
+
+class ThreePartitions(Reader):
+    """A member that reads three partitions."""
+
+    owned = (0, 1, 2)
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+async def test_lag_of_partitions_that_are_read_to_the_end_and_not_committed_is_no_lag_that_grows(
+    reads_all: bool,
+) -> None:
+    """One partition is committed, as there only are the records that a filter lets pass."""
+    logs = Logs(0)
+    member = await reader_of(ThreePartitions, logs, asked=(0, 1, 2))
+    for partition in (1, 2):
+        await member.commits(0, partition)
+    for _ in range(60):
+        logs.end_offset += 40
+        await member.commits(logs.end_offset, 0)
+        await member.goes_on(logs.end_offset if reads_all else 1, partitions=(0, 1, 2))
+    assert bool(member.service.events_of(LagGrows)) == (not reads_all)
 
 
 @pytest.mark.parametrize("client_id", ["client", "another"])

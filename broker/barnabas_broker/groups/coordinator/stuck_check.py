@@ -34,7 +34,7 @@ from barnabas_explain.catalog import (
     RecordsAborted,
     poll_interval,
 )
-from barnabas_explain.lags import Lags
+from barnabas_explain.lags import NEARLY_ALL, Lags
 from barnabas_explain.members import Member, MemberLag, Partition, Position, by_topic
 
 #: Seconds between two looks.
@@ -185,7 +185,9 @@ class StuckCheck:
                 lags = yield from self._count_lags(waiting, owners, logs)
                 spread, throttled = self._spread(hosted, lags, waiting, now), self._throttled(owners, now)
                 event = _lag_grows(generation, growth, len(known), committed_in, throttled, spread)
-                if self._hosted_groups.by_id.get(name) is hosted:
+                stood = min(growth.seconds / 2, self._patience)
+                is_read = event.behind is None and not throttled and self._is_read(name, waiting, lags, stood, now)
+                if self._hosted_groups.by_id.get(name) is hosted and not is_read:
                     self._hosted_groups.publish(name, event)
         if often := hosted.sightings.committing(LEAST_PER_SECOND * self._interval):
             if not owners:
@@ -266,6 +268,16 @@ class StuckCheck:
             if self._is_long():
                 yield
         return lags
+
+    def _is_read(self, name: str, waiting: Mapping[Partition, int], lags: Lags, stood: float, now: float) -> bool:
+        """Whether nearly all of the lag of a group is fetched, in partitions whose committed offsets have stood still
+        for so many seconds: its members read as fast as is written, and do not commit there."""
+        read = 0
+        for place, each in self._standing.of(name).items():
+            if each.is_clear and each.offset == waiting.get(place) and now - each.since >= stood:
+                lag, fetched = lags.of(place), each.watch.furthest - each.offset
+                read += lag if fetched >= lag * NEARLY_ALL else 0
+        return read >= lags.total * NEARLY_ALL
 
     def _spread(
         self, hosted: HostedGroup, lags: Lags, waiting: Mapping[Partition, int], now: float
