@@ -100,6 +100,8 @@ FIELDS: Final = {
     "state": "the state of the classic group before the upgrade",
     "old_member_id": "the member id before: of the static member; of the last member of the same connection",
     "rejoined_ms": "the time since that last member of the same connection left, or was removed",
+    "listener": "the listener on which the client asked",
+    "advertised": "the address of the coordinator, host:port, that the client was told there",
     "software": "the name and the version of the client library, as it has sent them in ApiVersions (KIP-511)",
     "joined_ago_ms": "the time since the member joined, as far as this coordinator has seen it",
     "committed_ago_ms": "the time since the last commit of the member",
@@ -1435,16 +1437,26 @@ class CoordinatorSought(ByClient):
 
     waited_ms: float
     software: str | None = None
+    listener: str | None = None
+    advertised: str | None = None
 
     def sentence(self) -> Told:
         who = words.capital(self.by_client or "a client")
+        told = "the address that it was told"
+        address = "the broker's advertised.listeners"
+        if self.advertised:
+            told += f" ({self.advertised}, advertised.listeners"
+            told += f" of listener {self.listener})" if self.listener else ")"
+            address = self.advertised
         who += f", with {self.software}," if self.software else ""
         return Told(
             f"{who} asked for this group's coordinator, stayed connected, and has neither joined the group nor read a"
-            f" record within {words.ms(self.waited_ms)}: its subscription probably matches no topic that exists.",
-            "Correct the name of the topic or the pattern in its subscription, or create the topic (`barnabas topics"
-            " list`). Its user may also not be allowed to describe the topic (`barnabas acls list`). If it is no"
-            " consumer, but a program that looks at groups: nothing.",
+            f" record within {words.ms(self.waited_ms)}: either it does not reach {told}, or its subscription matches"
+            " no topic that exists.",
+            f"Check both. First whether it can connect to {address} from where it runs; correct advertised.listeners if"
+            " it cannot. Then the name of the topic, or the pattern, in its subscription (`barnabas topics list`), and"
+            " whether its user may describe the topic (`barnabas acls list`). If it is no consumer, but a program that"
+            " looks at groups: nothing.",
         )
 
     def line(self, reason: str) -> Line:

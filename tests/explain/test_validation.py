@@ -138,6 +138,8 @@ GOOD: dict[str, Any] = {
     "is_new": False,
     "error": "E",
     "max_size": 3,
+    "listener": "DOCKER",
+    "advertised": "localhost:9093",
     "member_epoch": 3,
     "known_epoch": 4,
     "first": 1,

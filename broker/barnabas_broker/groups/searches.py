@@ -1,8 +1,8 @@
 """Clients that ask for the coordinator of a group that does not exist, and then stay away from it. Pure.
 
 A consumer whose subscription matches no topic does so (librdkafka, for one): it stays connected, does not join, and the
-group never comes to be. An administrator's tool asks, too; it describes the group, or is gone soon. A consumer that
-reads with assign() sends Fetches.
+group never comes to be. So does a client that does not reach the advertised address. An administrator's tool asks, too;
+it describes the group, or is gone soon. A consumer that reads with assign() sends Fetches.
 
 Memory is bounded: about 300 bytes for each of :data:`MOST` groups.
 """
@@ -31,11 +31,15 @@ class Search(NamedTuple):
         group_id: the group.
         caller: the client.
         at: when it asked first, in seconds on the coordinator's clock.
+        listener: that on which it asked; "" if that is not known.
+        advertised: the address of the coordinator that it was told; "" if that is not known.
     """
 
     group_id: str
     caller: Caller
     at: float
+    listener: str = ""
+    advertised: str = ""
 
     @property
     def stays_away(self) -> bool:
@@ -72,13 +76,15 @@ class Searches:
                 self._reported[search.group_id] = now
                 self._report(search)
 
-    def add(self, group_id: str, caller: Caller, now: float) -> None:
+    def add(self, group_id: str, caller: Caller, now: float, listener: str = "", advertised: str = "") -> None:
         """A client asks for the coordinator of a group that is not known.
 
         Args:
             group_id: the group.
             caller: the client.
             now: in seconds on the coordinator's clock.
+            listener: as in :class:`Search`.
+            advertised: as in :class:`Search`.
         """
         connection = caller.connection
         if connection is None or len(group_id) > _MOST_CHARACTERS:
@@ -93,7 +99,7 @@ class Searches:
             return
         if now - self._reported.get(group_id, -inf) < _AGAIN:
             return
-        self._waiting[group_id] = Search(group_id, caller, now)
+        self._waiting[group_id] = Search(group_id, caller, now, listener, advertised)
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
         """A client describes a group, reads its offsets, or is refused: it does not stay away."""

@@ -334,7 +334,9 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     found = await context.sliced(steps)
     if request.key_type == _GROUP and len(keys) == 1 and keys[0] not in refused:
         # Only administrators' programs ask for several groups at once.
-        context.services.groups.sought(keys[0], caller_of(context))
+        told = found[0]
+        advertised = f"{told.host}:{told.port}" if told.host else ""
+        context.services.groups.sought(keys[0], caller_of(context), context.listener, advertised)
     if batched:
         return FindCoordinatorResponse(coordinators=found)
     one: Sequence[Coordinator] = found

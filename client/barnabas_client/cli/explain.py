@@ -78,7 +78,8 @@ async def explain(arguments: Namespace, output: Output) -> int:
         earlier = "" if history.note is None else ", or name an earlier time with --since"
         raise CommandError(
             f"no events are recorded for group {group!r}. To do: check its name with `barnabas groups list`,"
-            f" and whether a topic matches the subscription of its consumers{earlier}"
+            " whether its consumers reach the address that the broker tells them (advertised.listeners of the listener"
+            f" that they use), and whether a topic matches their subscription{earlier}"
         )
     if output.json:
         output.data(explanations)

@@ -105,11 +105,12 @@ async def test_what_is_reported_names_the_client_and_its_library() -> None:
     service = await Service().loaded()
     connection = service.groups.connected(ClientAddress("audit", "/10.0.0.7"), "librdkafka 2.5")
     audit = Caller("audit", "/10.0.0.7", principal="User:alice", connection=connection)
-    service.groups.sought("g", audit)
+    service.groups.sought("g", audit, "DOCKER", "broker:9092")
     await service.after(PATIENCE + 1)
     (event,) = service.events_of(CoordinatorSought)
     assert (event.group, event.client_id, event.host, event.principal) == ("g", "audit", "/10.0.0.7", "User:alice")
     assert event.software == "librdkafka 2.5"
+    assert (event.listener, event.advertised) == ("DOCKER", "broker:9092")
     assert event.waited_ms == pytest.approx(PATIENCE * 1000, abs=500)
 
 

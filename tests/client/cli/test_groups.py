@@ -248,6 +248,7 @@ async def test_a_rebalance_is_explained(cli: Cli) -> None:
     assert (later.out, later.err.startswith("No event of group 'live' matches")) == ("", True)
     unknown = await cli("groups", "explain", "none", status=1)
     assert "no events are recorded for group 'none'" in unknown.err
+    assert "whether its consumers reach the address that the broker tells them" in unknown.err
 
 
 @ONLY_BARNABAS
@@ -263,7 +264,12 @@ async def test_a_consumer_whose_subscription_matches_nothing_does_not_join(
     assert "The client auditor (127.0.0.1, User:ANONYMOUS) asked for this group's coordinator, stayed" in told
     (found,) = (await cli("groups", "doctor", "audit", "--json", status=1)).json
     assert (found["kind"], found["severity"], found["sure"]) == ("never_joined", "broken", "probable")
-    assert found["text"].endswith("its subscription probably matches no topic that exists.")
+    address = f"127.0.0.1:{own_broker.port}, advertised.listeners of listener PLAINTEXT"
+    assert found["text"].endswith(
+        f"either it does not reach the address that it was told ({address}), or its subscription matches no topic that"
+        " exists."
+    )
+    assert found["remedy"].startswith(f"Check both. First whether it can connect to 127.0.0.1:{own_broker.port}")
     await wire.close()
 
 

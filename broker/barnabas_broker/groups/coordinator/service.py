@@ -297,10 +297,17 @@ class GroupCoordinator:
         """
         return MemberConnection(self._clients.get(client), client.client_id, software, self._connection_closed)
 
-    def sought(self, group_id: str, caller: Caller) -> None:
-        """A client has asked for the coordinator of a group, and may know it."""
+    def sought(self, group_id: str, caller: Caller, listener: str = "", advertised: str = "") -> None:
+        """A client has asked for the coordinator of a group, and may know it.
+
+        Args:
+            group_id: the group.
+            caller: the client.
+            listener: that on which it asked; "" if that is not known.
+            advertised: the address that it was told, host:port; "" if that is not known.
+        """
         if self.partition_for(group_id) in self.loaded and not self._is_known(group_id):
-            self._searches.add(group_id, caller, self._hosted_groups.now())
+            self._searches.add(group_id, caller, self._hosted_groups.now(), listener, advertised)
             self._runtime.timers.arm(self._searches)
 
     def looked_at(self, group_id: str, caller: Caller) -> None:
@@ -323,6 +330,8 @@ class GroupCoordinator:
             principal=caller.principal or None,
             software=(None if connection is None else connection.software) or None,
             waited_ms=(self._hosted_groups.now() - search.at) * 1000,
+            listener=search.listener or None,
+            advertised=search.advertised or None,
         )
         self._hosted_groups.publish(search.group_id, event)
 
