@@ -1087,9 +1087,9 @@ def _of_lag(
     # It is reported again when it has lasted twice as long.
     if passed > event.took_ms + _LATE_MS or lag - event.lag_before < expected * _STILL:
         return []
-    stuck = (_standing(present, each) for each in events if isinstance(each, OffsetsStuck))
-    standing = {each[:2] for positions in stuck for each in positions}
-    if not event.throttled and sum(present.lags[each] for each in standing) >= lag * NEARLY_ALL:
+    stuck = {place for each in events if isinstance(each, OffsetsStuck) for place in each.positions}
+    standing = {each[:2] for each in stuck if present.committed.get(each[:2]) == each.offset}
+    if not event.throttled and sum(present.lags.get(each, 0) for each in standing) >= lag * NEARLY_ALL:
         return []  # The group keeps up with what is written elsewhere.
     text, remedy = _as_now(event, present, now_ms).sentence()
     if not event.throttled and any(each.severity >= SICK for each in others):

@@ -806,6 +806,21 @@ def test_a_line_that_is_made_of_several_events_says_until_when_they_were_recorde
     assert alone.details == []
 
 
+def test_lag_where_offsets_stand_still_has_one_cause_also_after_another_member_has_come() -> None:
+    stands = stuck(198_000, fetches="beyond", ahead=900, records=900, positions=[["t", 0, 5], ["t", 1, 9]])
+    figures: dict[str, Any] = {"consumed": 300, "written": 900, "lag_before": 100, "lag": 900, "took_ms": 200_000}
+    grows = event(LagGrows, 199_000, **figures, led=3, committed_in=3, members=1, idle=0, owned=3)
+    here = present(
+        reader(1, partitions=(0, 2)),
+        reader(2, partitions=(1,)),
+        committed={("t", 0): 5, ("t", 1): 9, ("t", 2): 900},
+        lags={("t", 0): 450, ("t", 1): 450, ("t", 2): 1},
+    )
+    assert [each.kind for each in told(here, stands, grows)] == ["not_committed"]
+    moved = replace(here, committed={**here.committed, ("t", 1): 10})
+    assert "lag_grows" in [each.kind for each in told(moved, stands, grows)]
+
+
 def test_lag_that_grows_where_a_member_hangs_is_told_with_that() -> None:
     """Lag that also grows elsewhere is told by itself."""
     hangs = stuck(fetches="beyond", ahead=15, committed_ago_ms=3_000, lag_of_others=1)
