@@ -2599,6 +2599,13 @@ class ReadAgain(MemberEvent):
         return f"The batch there is compressed with {self.codec}, and those before are {before}"
 
 
+#: Why a member that reads on to the end may commit nothing, and what to do.
+_ONLY_SOME: Final = (
+    "perhaps it commits only some records (a filter that passes over others without a commit), or only some partitions"
+)
+_COMMIT_PASSED: Final = "commit the offset after the records that it passes over, too"
+
+
 @event("offsets_stuck")
 class OffsetsStuck(ReadAgain):
     """Committed offsets of a member stand still while records wait; again when it has lasted twice as long."""
@@ -2748,10 +2755,13 @@ class OffsetsStuck(ReadAgain):
             return self._hangs(text)
         if self._commits_lately and self.records > len(self.positions):
             text += f", and it has committed {words.ms(self.committed_ago_ms or 0)} ago, but no later offset of {them}:"
+            some = f" {_ONLY_SOME}; or" if self.is_read_up else ""
+            passed = f" {_COMMIT_PASSED}, and" if self.is_read_up else ""
             return Told(
-                f"{text} it works through records of other partitions first, or it does not finish a record there",
-                "If its log shows that it gets on: look whether its lag grows, and it has more to do than it can."
-                " Otherwise look where it stands.",
+                f"{text}{some} it works through records of other partitions first, or it does not finish a record"
+                " there",
+                f"If its log shows that it gets on:{passed} look whether its lag grows, and it has more to do than it"
+                " can. Otherwise look where it stands.",
             )
         let_commit = "let it commit (enable.auto.commit, or commit() after each batch)"
         if self.is_intruder and self.before is not None:
@@ -2800,16 +2810,14 @@ class OffsetsStuck(ReadAgain):
         text += (
             f", its heartbeats go on, and it has committed its other partitions {words.ms(self.committed_ago_ms or 0)}"
         )
-        text += f" ago, in which {words.count(rest, 'record')} {'waits' if rest == 1 else 'wait'}:"
+        text += f" ago, in which {words.count(rest, 'record')} {'waits' if rest == 1 else 'wait'}"
         hangs = f"{record}, or its handler, hangs (a call without a timeout, a deadlock, a thread that has ended), or"
         hangs += " one batch takes so long"
         if not self.is_read_up:
-            return Told(f"{text} probably {hangs}", f"L{look}")
+            return Told(f"{text}: probably {hangs}", f"L{look}")
         return Told(
-            f"{text} it reads on and commits nothing there: perhaps it commits only some records (a filter that passes"
-            f" over others without a commit), or only some partitions; or {hangs}",
-            "If its log shows that it gets on there: commit the offset after the records that it passes over, too."
-            f" Otherwise l{look}",
+            f"{text}. It reads on and commits nothing there: {_ONLY_SOME}; or {hangs}",
+            f"If its log shows that it gets on there: {_COMMIT_PASSED}. Otherwise l{look}",
         )
 
     def _stands_still(self, text: str) -> Told:

@@ -138,15 +138,17 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
             "not_committed",
             "odd",
             f"{STANDS}. It fetched up to 15 records after that, and it has committed 3 s ago, but no later offset of"
-            " it: it works through records of other partitions first, or it does not finish a record there.",
-            "look whether its lag grows",
+            " it: perhaps it commits only some records (a filter that passes over others without a commit), or only"
+            " some partitions; or it works through records of other partitions first, or it does not finish a record"
+            " there.",
+            "commit the offset after the records that it passes over, too, and look whether its lag grows",
         ),
         (
             {"fetches": "beyond", "ahead": 15, "committed_ago_ms": 3_000, "lag_of_others": 1},
             "not_committed",
             "sick",
             f"{STANDS}. It fetched up to 15 records after that, its heartbeats go on, and it has committed its other"
-            " partitions 3 s ago, in which 1 record waits: it reads on and commits nothing there: perhaps it commits"
+            " partitions 3 s ago, in which 1 record waits. It reads on and commits nothing there: perhaps it commits"
             " only some records (a filter that passes over others without a commit), or only some partitions; or the"
             " record at offset 5, or its handler, hangs (a call without a timeout, a deadlock, a thread that has"
             " ended), or one batch takes so long.",
@@ -162,10 +164,10 @@ STILL = present(reader(1, partitions=(0, 1)), committed={("t", 0): 5, ("t", 1): 
             "Look where the worker of this partition stands",
         ),
         (
-            {"fetches": "beyond", "ahead": 15, "committed_ago_ms": 3_000, "lag_of_others": 900},
+            {"fetches": "beyond", "ahead": 9, "committed_ago_ms": 3_000, "lag_of_others": 900},
             "not_committed",
             "odd",
-            f"{STANDS}. It fetched up to 15 records after that, and it has committed 3 s ago, but no later offset of"
+            f"{STANDS}. It fetched up to 9 records after that, and it has committed 3 s ago, but no later offset of"
             " it: it works through records of other partitions first, or it does not finish a record there.",
             "look whether its lag grows",
         ),
