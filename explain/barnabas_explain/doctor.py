@@ -88,6 +88,7 @@ _OF_FINDINGS: Final[Mapping[str, int]] = {
     found.RUNS_UNCOMMITTED: ODD,
     found.CONSUMER_LOOP: SICK,
     found.OVERLAPPING_RUNS: SICK,
+    found.CONSUMERS_AT_ONCE: SICK,
     found.CONSUMER_PER_CALL: SICK,
     found.SUBSCRIBE_LOOP: SICK,
     found.FENCING: SICK,

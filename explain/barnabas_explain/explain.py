@@ -97,6 +97,7 @@ from barnabas_explain.findings import (
     ALONE,
     CONSUMER_LOOP,
     CONSUMER_PER_CALL,
+    CONSUMERS_AT_ONCE,
     CRASH_LOOP,
     FENCING,
     NEW_INSTANCE,
@@ -301,6 +302,7 @@ _LOOPS: Final = {
     RUNS_UNCOMMITTED: "Runs",
     CONSUMER_LOOP: "New consumers",
     OVERLAPPING_RUNS: "Runs that overlap",
+    CONSUMERS_AT_ONCE: "Many consumers",
     CONSUMER_PER_CALL: "Consumer for each call",
     SUBSCRIBE_LOOP: "New assignments again and again",
     NEW_INSTANCE: "New static members again and again",
@@ -939,7 +941,7 @@ def _explain_storm(rebalances: list[_Rebalance], findings: Findings) -> tuple[Ex
     if stops and (heaviest is None or len(heaviest.starts) <= len(stops)):
         remedy = (
             "Programs come and go. If an autoscaler starts and stops them: let it wait longer before it changes their"
-            " number."
+            " number. If one program makes them, one for each request or connection: let it use one consumer."
         )
     # What is known counts for more than a guess by the number of events.
     elif heaviest is not None and 2 * len(heaviest.starts) >= max((each.weight for each in counts), default=0):

@@ -81,6 +81,7 @@ ALONE: Final = "alone"
 RUNS_UNCOMMITTED: Final = "runs_uncommitted"
 CONSUMER_LOOP: Final = "consumer_loop"
 OVERLAPPING_RUNS: Final = "overlapping_runs"
+CONSUMERS_AT_ONCE: Final = "consumers_at_once"
 CONSUMER_PER_CALL: Final = "consumer_per_call"
 SUBSCRIBE_LOOP: Final = "subscribe_loop"
 FENCING: Final = "fencing"
@@ -169,6 +170,7 @@ _WAS: Final = {
     RUNS_UNCOMMITTED: "it is alone in the group, and starts and stops",
     CONSUMER_LOOP: "its program probably makes a consumer again and again",
     OVERLAPPING_RUNS: "it is a run of a program whose runs overlap",
+    CONSUMERS_AT_ONCE: "its program probably makes many consumers",
     CONSUMER_PER_CALL: "its program probably makes a consumer for each call",
     FENCING: "its producer had probably been fenced by that of another program with its transactional.id",
     CLOSED_BY_BROKER: "the broker had closed its connection",
@@ -1176,15 +1178,34 @@ def _interval(runs: Sequence[_Life]) -> float | None:
     every = median(starts)
     overlaps = sum(after.start < before.end for before, after in pairwise(runs))
     near = sum(abs(each - every) <= _NEAR * every for each in starts)
+    if _are_consumers(runs, every):
+        near = len(starts)
     if min(overlaps, near) < _MOST_RUNS * len(starts) or median(run.took_ms for run in runs) > _MOST_AT_ONCE * every:
         return None
     return every
+
+
+def _are_consumers(runs: Sequence[_Life], every: float) -> bool:
+    """Whether many members start on one host so often that no schedule has started them."""
+    hosts = {run.event.member.host for run in runs}
+    return len(runs) >= _CALLS and every < _SCHEDULE_MS and len(hosts) == 1
 
 
 def _of_overlaps(runs: Sequence[_Life], every: float) -> Finding:
     last = runs[-1].event
     name = last.member.common_name
     span = ms(max(run.end for run in runs) - runs[0].start)
+    if _are_consumers(runs, every):
+        brief = f"{name} probably makes many consumers in one group, one for each request or connection"
+        text = f"{brief}: {count(len(runs), 'member')} of one client id and host came and went within {span}, while"
+        text += f" others of them were there; a new one starts about every {ms(round(every, -3))}, and each stays for"
+        text += f" {_span(run.took_ms for run in runs)}"
+        remedy = (
+            "Members of one group share the records, so that each gets a part of them, and each start and end moves"
+            " partitions. Use one consumer that hands the records out to all, or give each a group of its own (or none)"
+            " if each is to get all records. If they are separate programs: let fewer of them run on."
+        )
+        return Finding(CONSUMERS_AT_ONCE, last.member, text, remedy, PROBABLE, brief=brief)
     brief = f"{name} has runs that overlap: a new one starts about every {ms(round(every, -3))}"
     text = f"{brief}, and each stays for {_span(run.took_ms for run in runs)} and leaves"
     text += f" ({len(runs)} within {span})"

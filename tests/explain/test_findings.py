@@ -1,5 +1,6 @@
 """Why members are gone, from what has been seen of them: what must be said, and what must not."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -790,7 +791,18 @@ def overlapping(*starts: float, took: float = 70, hosts: int = 1, **data: Any) -
     return sorted(records, key=lambda each: each["time"])
 
 
-JOB = (100, 137.5, 178.4, 218, 258, 300)
+JOB = (100, 157, 218, 277, 337, 400)
+SOCKETS = (100, 103, 119, 121, 135, 160, 166, 167, 190, 203)
+
+
+@pytest.mark.parametrize("starts", [SOCKETS, range(100, 220, 12)], ids=["at any time", "regularly"])
+def test_members_of_one_program_for_each_connection_are_no_jobs(starts: Sequence[float]) -> None:
+    storm = next(each for each in explain(read(overlapping(*starts))) if each.kind == "storm")
+    assert storm.text.endswith("c (h0) probably makes many consumers in one group, one for each request or connection.")
+    assert "Use one consumer that hands the records out to all, or give each a group of its own" in str(storm.remedy)
+    assert "flock" not in str(storm.remedy)
+    assert "autoscaler" not in str(storm.remedy)
+    assert "while others of them were there; a new one starts about every" in storm.details[0]
 
 
 @pytest.mark.parametrize("hosts", [1, 6], ids=["cron", "a CronJob"])
@@ -800,8 +812,8 @@ def test_runs_of_a_program_that_overlap_are_no_restarts(hosts: int) -> None:
     assert (each.kind, each.sure) == ("overlapping_runs", "probable")
     name = "h0" if hosts == 1 else "h5"
     assert each.text == (
-        f"c ({name}) has runs that overlap: a new one starts about every 40 s, and each stays for 70 s and leaves (6"
-        " within 4 min)"
+        f"c ({name}) has runs that overlap: a new one starts about every 60 s, and each stays for 70 s and leaves (6"
+        " within 6 min)"
     )
     assert "flock" in str(each.remedy)
     assert "group.instance.id" not in str(each.remedy)
@@ -841,10 +853,10 @@ def test_static_membership_is_advised_where_a_session_may_be_so_long(
 
 
 def test_runs_that_overlap_are_one_cause_of_a_storm() -> None:
-    told = explain(read(overlapping(*JOB)))
+    told = explain(read(overlapping(*range(100, 172, 12), took=20, hosts=6)))
     storm = next(each for each in told if each.kind == "storm")
     assert storm.text == (
-        "Rebalance storm: 11 rebalances within 4 min: c (h0) has runs that overlap: a new one starts about every 40 s."
+        "Rebalance storm: 11 rebalances within 68 s: c (h5) has runs that overlap: a new one starts about every 12 s."
     )
     assert not any("restarted" in each.text or "came back" in each.text for each in told)
 
