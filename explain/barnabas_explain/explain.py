@@ -866,16 +866,24 @@ def _generations(rebalance: _Rebalance) -> set[int]:
     return {event.generation for event in over} or {event.generation + 1 for event in rebalance.events[-1:]}
 
 
+def _is_storm(rebalances: Iterable[_Rebalance]) -> bool:
+    """Whether so many rebalances began so soon after each other that the broker says so, too."""
+    times = [each.started.time for each in rebalances if each.started is not None]
+    ends = times[STORM_REBALANCES - 1 :]
+    return any(last - first <= STORM_SECONDS * 1000 for first, last in zip(times, ends, strict=False))
+
+
 def _storms(rebalances: list[_Rebalance], findings: Findings) -> dict[int, int]:
-    """The number of items of each storm, by the index of its first one."""
+    """The number of items of each storm, or deployment, by the index of its first one."""
     found: dict[int, int] = {}
     first = starts = 0
     last: int | None = None
     before = 0
 
     def end(at: int) -> bool:
-        """The items from `first` to before `at` belong together; returns whether they are a storm."""
-        if starts >= STORM_REBALANCES:
+        """The items from `first` to before `at` belong together; returns whether they are one explanation."""
+        together = rebalances[first:at]
+        if starts >= STORM_REBALANCES and (_is_storm(together) or _deployment(together, findings) is not None):
             found[first] = at - first
         return first in found
 

@@ -27,6 +27,7 @@ from barnabas_explain.catalog import (
     NEEDS_READ,
     Departure,
     EpochBumped,
+    GroupEmpty,
     GroupEvent,
     InstanceInUse,
     JoinPhaseOver,
@@ -116,6 +117,8 @@ _LOOP_WAITS_MS: Final = 600_000
 _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
+#: Members of one run begin within so many milliseconds, and leave within so many.
+_TOGETHER_MS: Final = 15_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
 #: after the one before has ended, and so many after it has begun, at the median: cron and Kubernetes start a job at
 #: most once a minute.
@@ -459,6 +462,7 @@ def find(events: Sequence[GroupEvent]) -> Findings:
         findings.of_departures[id(refusal)] = _of_refusal(refusal)
     _find_calls(events, findings)
     _find_runs(events, findings)
+    _find_rounds(events, findings)
     _find_overlaps(events, findings)
     _find_fences(events, findings)
     _find_loops(events, findings)
@@ -1035,6 +1039,66 @@ def _find_runs(events: Sequence[GroupEvent], findings: Findings) -> None:
     findings.of_departures.update(
         (id(event), finding) for event in away if isinstance(event, MemberAway) or event.connection == "closed"
     )
+
+
+class _Round(NamedTuple):
+    """Members of one client id that joined an empty group together, and left it together."""
+
+    joins: list[MemberJoined]
+    ends: list[MemberLeft]
+
+
+def _rounds(events: Iterable[GroupEvent], findings: Findings) -> Iterator[_Round]:
+    joins: list[MemberJoined] = []
+    ends: list[Departure] = []
+    for event in events:
+        if isinstance(event, MemberJoined):
+            joins.append(event)
+        elif isinstance(event, Departure):
+            ends.append(event)
+        elif isinstance(event, GroupEmpty):
+            left = [each for each in ends if isinstance(each, MemberLeft)]
+            if len(left) == len(ends) and _is_round(joins, left, findings):
+                yield _Round(joins, left)
+            joins, ends = [], []
+
+
+def _is_round(joins: Sequence[MemberJoined], ends: Sequence[MemberLeft], findings: Findings) -> bool:
+    abouts = [findings.of_departures.get(id(end)) for end in ends]
+    return (
+        len(ends) > 1
+        and sorted(each.member.member_id or "" for each in joins) == sorted(end.member.member_id or "" for end in ends)
+        and len({end.member.client_id for end in ends}) == 1
+        and all(about is not None and about.kind in (STOPPED, RESTARTED) for about in abouts)
+        and joins[-1].time - joins[0].time <= _TOGETHER_MS
+        and ends[-1].time - ends[0].time <= _TOGETHER_MS
+        and joins[-1].time < ends[0].time <= joins[0].time + _RUN_MS
+    )
+
+
+def _find_rounds(events: Sequence[GroupEvent], findings: Findings) -> None:
+    """Give the joins and ends of programs that come together and leave together, again and again, the same finding."""
+    rounds = list(_rounds(events, findings))
+    ends = [end for each in rounds for end in each.ends]
+    if (
+        len(rounds) < _LOOP_LIVES
+        or len({end.member.client_id for end in ends}) != 1
+        or _stands([each.ends[-1] for each in rounds])
+    ):
+        return
+    last = ends[-1]
+    hosts = {end.member.common_name for end in ends}
+    who = last.member.common_name if len(hosts) == 1 else f"{last.member.client_id} on {len(hosts)} hosts"
+    text = f"members of {who} were alone in the group, and started and stopped together: {count(len(rounds), 'run')}"
+    text += (
+        f" within {ms(last.time - rounds[0].joins[0].time)}, the last one of {count(len(rounds[-1].ends), 'member')},"
+    )
+    text += " which joined the empty group and left it"
+    finding = Finding(ALONE, last.member, text, "A scheduled job looks like that, and needs no change.", PROBABLE)
+    findings.of_departures.update((id(end), finding) for end in ends)
+    joins = [join for each in rounds for join in each.joins]
+    findings.of_joins.update((id(join), finding) for join in joins[1:])
+    _tell_asks(events, {join.member.member_id for join in joins}, finding, findings)
 
 
 def _is_run(run: Run, findings: Findings) -> bool:

@@ -62,6 +62,7 @@ from tests.explain.test_findings import (
     expired,
     left,
     new_instances,
+    rounds,
     runs,
     slow_polls,
     static_runs,
@@ -386,6 +387,7 @@ def test_a_job_that_is_alone_in_its_group_and_comes_again_is_healthy() -> None:
     between = present(state="Empty", lags={("t", 0): 7})
     assert told(between, *runs(*range(100, 190, 10))) == []
     assert [each.kind for each in told(between, *runs(100, 110, 120))] == ["no_members"], "the next run is overdue"
+    assert told(between, *rounds(10, 60, 110, 160)) == []
     waited = runs(*range(100, 190, 10), unread=[["t", 0]], offset=42)
     assert [each.kind for each in told(HEALTHY, *waited)] == ["storm"]
 

@@ -827,6 +827,13 @@ def test_a_storm_does_not_hide_what_happened_to_offsets() -> None:
     assert any("fetched offsets that are not in the log" in text for text in texts)
 
 
+@pytest.mark.parametrize(("every_ms", "is_storm"), [(12_000, True), (13_000, False)])
+def test_a_storm_is_what_the_broker_calls_one(every_ms: int, is_storm: bool) -> None:
+    times = [100_000 + every_ms * number for number in range(STORM_REBALANCES)]
+    told = explain(read([{**one, "time": at} for at in times for one in rebalance(MemberJoined, by=1)]))
+    assert any(each.kind == "storm" for each in told) == is_storm
+
+
 def test_a_storm_of_programs_that_come_and_go() -> None:
     events = []
     for number in range(1, 6):

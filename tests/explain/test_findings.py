@@ -705,6 +705,43 @@ def test_a_program_that_is_alone_and_starts_and_stops_is_no_storm() -> None:
     assert (told.remedy or "").startswith("A scheduled job looks like that, and needs no change.")
 
 
+def rounds(*starts: int, pods: int = 2, apart_ms: int = 300) -> list[EventRecord]:
+    """Programs of one client id that start so many seconds after zero, work for 20 s, and leave one after the other."""
+    records: list[EventRecord] = []
+    for turn, start in enumerate(starts):
+        for pod in range(pods):
+            at, number = start * 1_000 + pod * apart_ms, turn * pods + pod
+            end = at + 20_000
+            seen = {**OPEN, "joined_ago_ms": 20_000, "committed_sum": 10 * turn}
+            records += [
+                event(MemberJoined, at, number),
+                *(started(at, MemberJoined, number)[:1] if not pod else []),
+                *(started(at + 3_000, MemberJoined, number)[1:] if pod == pods - 1 else []),
+                event(MemberLeft, end, number, **seen, positions=[["t", 0, 10 * turn + pod]]),
+                *started(end, MemberLeft, number)[: 3 if pod < pods - 1 else 1],
+                event(MemberDisconnected, end + 5, number, closed_by="client", gone_ago_ms=5),
+            ]
+        head = {"version": 1, "group": "g", "generation": 1}
+        records.append({**head, "time": start * 1_000 + (pods - 1) * apart_ms + 20_000, "type": GroupEmpty.type})
+    return sorted(records, key=lambda each: each["time"])
+
+
+@pytest.mark.parametrize("pods", [2, 4])
+@pytest.mark.parametrize("every", [50, 70, 150])
+def test_a_job_of_several_members_is_told_as_its_runs(pods: int, every: int) -> None:
+    told = explain(read(rounds(*range(100, 100 + 4 * every, every), pods=pods)))
+    (runs_of_job,) = [each for each in told if each.text.startswith("Runs: ")]
+    assert "members of c (h) were alone in the group, and started and stopped together: 4 runs" in runs_of_job.text
+    assert f", the last one of {pods} members, which joined the empty group and left it" in runs_of_job.text
+    assert runs_of_job.remedy == "A scheduled job looks like that, and needs no change."
+    assert not any("restarted" in each.text or each.kind == "storm" for each in told)
+
+
+def test_members_that_start_or_leave_far_apart_are_no_job() -> None:
+    told = explain(read(rounds(100, 170, 240, 310, apart_ms=16_000)))
+    assert not any(each.text.startswith("Runs: ") for each in told)
+
+
 def test_runs_that_follow_each_other_at_once_are_no_schedule() -> None:
     _, told = explain(read(runs(*range(100, 170, 7))))
     assert told.text == (
