@@ -117,6 +117,10 @@ _LOOP_WAITS_MS: Final = 600_000
 _SHORT_MS: Final = 300_000
 #: A program that is alone in its group, and runs for longer, is a service, whose restarts stay lines of their own.
 _RUN_MS: Final = 3_600_000
+_OF_JOB: Final = (
+    "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
+    " consumer for each record or call."
+)
 #: Members of one run begin within so many milliseconds, and leave within so many.
 _TOGETHER_MS: Final = 15_000
 #: So many runs are those of a program that makes a consumer again and again, if one begins within so many milliseconds
@@ -1089,12 +1093,10 @@ def _find_rounds(events: Sequence[GroupEvent], findings: Findings) -> None:
     last = ends[-1]
     hosts = {end.member.common_name for end in ends}
     who = last.member.common_name if len(hosts) == 1 else f"{last.member.client_id} on {len(hosts)} hosts"
-    text = f"members of {who} were alone in the group, and started and stopped together: {count(len(rounds), 'run')}"
-    text += (
-        f" within {ms(last.time - rounds[0].joins[0].time)}, the last one of {count(len(rounds[-1].ends), 'member')},"
-    )
-    text += " which joined the empty group and left it"
-    finding = Finding(ALONE, last.member, text, "A scheduled job looks like that, and needs no change.", PROBABLE)
+    text = f"{who} was alone in the group with several members, and started and stopped: {count(len(rounds), 'run')}"
+    text += f" within {ms(last.time - rounds[0].joins[0].time)}, the last one of"
+    text += f" {count(len(rounds[-1].ends), 'member')}, which joined the empty group and left it"
+    finding = Finding(ALONE, last.member, text, _OF_JOB, PROBABLE)
     findings.of_departures.update((id(end), finding) for end in ends)
     joins = [join for each in rounds for join in each.joins]
     findings.of_joins.update((id(join), finding) for join in joins[1:])
@@ -1163,11 +1165,7 @@ def _of_runs(runs: Sequence[Run]) -> Finding:
             " after an error. If something else starts the program again each time: let it run for longer."
         )
         return Finding(CONSUMER_LOOP, last.member, text, remedy, PROBABLE)
-    remedy = (
-        "A scheduled job looks like that, and needs no change. If it should run on: look what stops it, or what makes a"
-        " consumer for each record or call."
-    )
-    return Finding(ALONE, last.member, f"{names_of(who)} {text}", remedy, CERTAIN)
+    return Finding(ALONE, last.member, f"{names_of(who)} {text}", _OF_JOB, CERTAIN)
 
 
 def _is_loop(runs: Sequence[Run]) -> bool:

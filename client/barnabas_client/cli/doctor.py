@@ -78,6 +78,11 @@ async def _doctor(arguments: Namespace, output: Output) -> int:
                     if given:
                         await note_meant(admin, group.group_id, output)
                     if not found:
+                        output.note(
+                            f"If consumers of {group.group_id} run: perhaps they do not reach the address that the"
+                            " broker tells them (advertised.listeners of the listener that they use), or no topic"
+                            " matches their subscription."
+                        )
                         raise group.error
                     diagnoses += found
                     continue

@@ -520,6 +520,7 @@ async def test_the_doctor_of_healthy_and_sick_groups(cli: Cli, live: Consumer) -
     crons = [each for each in (await cli("groups", "doctor", "--json", status=1)).json if "cron" in each["group"]]
     assert [each["kind"] for each in crons] == (["new_group_id"] if last else ["no_members"] * 3)
     unknown = await cli("groups", "doctor", "none", status=2)
+    assert "perhaps they do not reach the address that the broker tells them" in unknown.err
     assert "none" in unknown.err
     several = await cli("groups", "doctor", "old", "live", "read", "old", "--json", status=1)
     assert [each["group"] for each in several.json] == ["old"]
