@@ -59,7 +59,7 @@ _WAITS_SECONDS: Final = 1_800.0
 #: Topics of a client of which refused Fetches are reported, each once in so many seconds.
 _MOST_DENIED: Final = 16
 _DENIED_SECONDS: Final = DENIED_AGAIN_MS / 1000
-#: A member that connects again and again is reported to do so once in so many seconds.
+#: Of a member that closes its connection and connects again, over and over, each is reported once in so many seconds.
 _RETURNED_SECONDS: Final = 60.0
 #: Partitions of which is said up to where a member that is gone has fetched them.
 _MOST_FURTHEST: Final = 16
@@ -459,6 +459,7 @@ class Sight:
         asked: the partitions whose committed offsets its client has asked for since it joined; None if that is not
             known, or if there are more than 64.
         returned_at: when it was last reported that it has connected again; None for never.
+        closed_at: when it was last reported that its connection was closed; None for never.
         pause: for how many seconds its committed offsets last stood still while it read on; 0 for never.
     """
 
@@ -466,6 +467,7 @@ class Sight:
         "asked",
         "back_at",
         "changes",
+        "closed_at",
         "commits",
         "commits_seen",
         "committed_at",
@@ -497,6 +499,7 @@ class Sight:
         self.asked: frozenset[Partition] | None = None if joined_at is None else frozenset()
         self.pause = 0.0
         self.returned_at: float | None = None
+        self.closed_at: float | None = None
 
     def asks(self, places: Collection[Partition] | None) -> None:
         """Its client asks for committed offsets; None: for all that there are."""
@@ -665,7 +668,8 @@ class Sightings:
         return event.changed(**{name: value for name, value in seen.items() if name not in known})
 
     def closed(self, connection: MemberConnection, now: float, generation: int) -> list[MemberDisconnected]:
-        """The events about a connection that was closed: of its members, or of those that were its members.
+        """The events about a connection that was closed: of its members, or of those that were its members. A member
+        of which one was closed in the last minute, too, has none.
 
         Args:
             connection: that was closed.
@@ -677,6 +681,9 @@ class Sightings:
         for group_id, member_id in connection.members:
             sight = self._members.get(member_id)
             if group_id == self._group_id and sight is not None and sight.connection is connection and sight.member:
+                if sight.closed_at is not None and now - sight.closed_at < _RETURNED_SECONDS:
+                    continue
+                sight.closed_at = now
                 session_ms = sight.session_ms
                 events.append(
                     MemberDisconnected(generation=generation, member=sight.member, session_ms=session_ms, **how)

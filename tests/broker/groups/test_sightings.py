@@ -159,8 +159,9 @@ async def test_a_member_that_connects_again_and_again_is_reported_once_in_a_minu
         one.connection.lost("client", "")
         one.connect()
         one.heartbeat()
+    (closed,) = one.service.events_of(MemberDisconnected)
     (event,) = one.service.events_of(MemberReconnected)
-    assert event.member.member_id == one.member_id
+    assert closed.member.member_id == event.member.member_id == one.member_id
 
 
 async def test_a_connection_that_is_closed_after_a_leave_and_not_twice() -> None:
