@@ -766,7 +766,7 @@ class SessionRefused(MemberEvent):
 
 @event("member_disconnected")
 class MemberDisconnected(MemberEvent):
-    """The connection of a member was closed: without a leave, or after it had left or was removed."""
+    """The connection of a member was closed: without a leave, once in a minute, or after it had left or was removed."""
 
     closed_by: str
     closed_error: str | None = None
